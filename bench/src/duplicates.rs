@@ -17,7 +17,7 @@ use steadfast::{Connection, Informer, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Action, Controller, back_off};
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{Children, InMemory, Upsets, config_map};
+use steadfast_testing::{Children, InMemory, FaultSchedule, config_map};
 
 use crate::Trouble;
 
@@ -113,7 +113,7 @@ fn play(seed: u64, is_ours: bool) -> Result<usize, Trouble> {
 }
 
 async fn upset(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result<(), Trouble> {
-    let mut upsets = Upsets::new(seed, server, network);
+    let mut upsets = FaultSchedule::new(seed, server, network);
     for step in 0..UPSETS {
         upsets.another().await;
         match upsets.random(8) {

@@ -15,7 +15,7 @@ use serde_json::json;
 use steadfast::{Connection, InformerFactory};
 use steadfast_apiserver::{ApiServer, RequestRecord};
 use steadfast_testing::Error;
-use steadfast_testing::sweep::{Report, Stage, Sweep};
+use steadfast_testing::sweep::{Fixture, Report, Sweep};
 
 use super::Ended;
 use super::operate::operate;
@@ -42,22 +42,22 @@ async fn process(connection: Connection) -> Ended {
 }
 
 /// Creates a site, deletes one of its pages while it grows, shrinks it and deletes it.
-async fn scenario(stage: Stage) -> Result<(), Error> {
-    let sites = Api::<Site>::namespaced(stage.client(), "shops");
-    let pages = Api::<ConfigMap>::namespaced(stage.client(), "shops");
+async fn scenario(fixture: Fixture) -> Result<(), Error> {
+    let sites = Api::<Site>::namespaced(fixture.client(), "shops");
+    let pages = Api::<ConfigMap>::namespaced(fixture.client(), "shops");
     let resize = |pages: usize| Patch::Merge(json!({ "spec": { "pages": pages } }));
     sites.create(&PostParams::default(), &Site::new("shop", SiteSpec { pages: 3 })).await?;
     sites.create(&PostParams::default(), &Site::new("stays", SiteSpec { pages: 1 })).await?;
-    stage.settle().await?;
+    fixture.settle().await?;
     if let Some(page) = pages.list(&ListParams::default()).await?.items.first() {
         pages.delete(&page.name_any(), &DeleteParams::default()).await?;
     }
     sites.patch("shop", &PatchParams::default(), &resize(5)).await?;
-    stage.settle().await?;
+    fixture.settle().await?;
     sites.patch("shop", &PatchParams::default(), &resize(2)).await?;
-    stage.settle().await?;
+    fixture.settle().await?;
     sites.delete("shop", &DeleteParams::default()).await?;
-    stage.settle().await
+    fixture.settle().await
 }
 
 /// Request of the operator in the terms of authorization.

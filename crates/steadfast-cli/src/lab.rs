@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use steadfast_testing::menu::{Ground, Scenario, together};
+use steadfast_testing::scenarios::{Target, Scenario, together};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -59,9 +59,9 @@ pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
 /// Runs several faults concurrently and reports the schedule and the result.
 async fn play_together(args: &LabArgs) -> Result<ExitCode, Failure> {
     let faults = choice::faults(&args.names).map_err(Failure::usage)?;
-    let (mut stop, ground) = (Stop::listen()?, Ground::over_tcp(args.seed).in_form(args.form));
+    let (mut stop, target) = (Stop::listen()?, Target::over_tcp(args.seed).in_form(args.form));
     let told = tokio::select! {
-        told = together(&ground, &faults) => told.map_err(Failure::usage)?,
+        told = together(&target, &faults) => told.map_err(Failure::usage)?,
         () = stop.told() => return Err(Failure::run("ended before it was over")),
     };
     report::log(&told.log, args.output);
@@ -106,7 +106,7 @@ async fn play(scenario: &'static Scenario, args: &LabArgs) -> Outcome {
     // Upper bound of the duration: a scenario that is still running then has failed.
     let longest = Duration::from_secs(50 + 2 * scenario.seconds);
     // A separate task, so that a panic ends only this scenario.
-    match tokio::spawn(timeout(longest, scenario.play(Ground::over_tcp(args.seed).in_form(args.form)))).await {
+    match tokio::spawn(timeout(longest, scenario.play(Target::over_tcp(args.seed).in_form(args.form)))).await {
         Ok(Ok(Ok(findings))) => Outcome::of(scenario, &findings),
         Ok(Ok(Err(error))) => Outcome::failed(scenario, format!("it could not go on: {error}")),
         Ok(Err(_)) => Outcome::failed(scenario, format!("it was not over after {} s", longest.as_secs())),

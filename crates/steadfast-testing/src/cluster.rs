@@ -2,19 +2,19 @@
 //!
 //! `STEADFAST_SERVER` selects the server: the embedded one (the default), the reference, or the cluster of a
 //! kubeconfig. A scenario writes directly to the server, while informers watch through a proxy that injects network
-//! faults. Other faults must be declared in advance, as [`Need`]s. If a server does not support one of them, the
-//! scenario is [`NotHere`], with the reason. The checker uses the server's own history: that of the embedded server, or
+//! faults. Other faults must be declared in advance, as [`ServerFault`]s. If a server does not support one of them, the
+//! scenario is [`Unsupported`], with the reason. The checker uses the server's own history: that of the embedded server, or
 //! of the reference's etcd. For another cluster, the history comes from a separate watch in the scenario's own
 //! namespace. On our own servers that watch is compared with the server's history, so that it is reliable elsewhere.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
 //! use steadfast::InformerFactory;
-//! use steadfast_testing::cluster::{Cluster, Kind};
+//! use steadfast_testing::cluster::{Cluster, ServerKind};
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), steadfast_testing::Error> {
-//! let cluster = Cluster::start(&Kind::Embedded, &[]).await?.map_err(|not_here| not_here.reason)?;
+//! let cluster = Cluster::start(&ServerKind::Embedded, &[]).await?.map_err(|not_here| not_here.reason)?;
 //! let recorder = cluster.recorder();
 //! let factory = InformerFactory::new(&cluster.connection().await?);
 //! recorder.record(&factory.informer::<ConfigMap>(cluster.scope())?).until_synced().await;
@@ -29,7 +29,7 @@
 //! # }
 //! ```
 
-mod chronicle;
+mod event_log;
 mod lease;
 mod need;
 mod server;
@@ -52,8 +52,8 @@ use steadfast_contract::History;
 
 use crate::proxy::{FaultProxy, NetworkFaults};
 use crate::{Error, Recorder};
-use chronicle::Chronicle;
-pub use need::{Kind, Need};
+use event_log::EventLog;
+pub use need::{ServerFault, ServerKind};
 use server::Server;
 pub use writer::Writer;
 
@@ -62,31 +62,31 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reason why a scenario cannot run on this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotHere {
+pub struct Unsupported {
     /// The unsupported fault.
-    pub need: Need,
+    pub need: ServerFault,
     /// The reason.
     pub reason: &'static str,
 }
 
-impl fmt::Display for NotHere {
+impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} is not supported: {}", self.need, self.reason)
     }
 }
 
-impl std::error::Error for NotHere {}
+impl std::error::Error for Unsupported {}
 
 /// A server, a namespace in it, a writer in that namespace, and the network between the server and the informers.
 pub struct Cluster {
-    kind: Kind,
-    needs: Vec<Need>,
+    kind: ServerKind,
+    needs: Vec<ServerFault>,
     server: Server,
     proxy: FaultProxy,
     config: kube::Config,
     namespace: String,
     writer: Writer,
-    chronicles: Vec<Chronicle>,
+    chronicles: Vec<EventLog>,
     /// Names of the definitions that the scenario created.
     definitions: Vec<String>,
     /// Revision of the store's backup.
@@ -105,10 +105,10 @@ impl Cluster {
     /// # Panics
     ///
     /// Panics if no tokio runtime is current.
-    pub async fn start(kind: &Kind, needs: &[Need]) -> Result<Result<Self, NotHere>, Error> {
+    pub async fn start(kind: &ServerKind, needs: &[ServerFault]) -> Result<Result<Self, Unsupported>, Error> {
         for need in needs {
-            if let Some(reason) = need.cannot_be_had(kind) {
-                return Ok(Err(NotHere { need: *need, reason }));
+            if let Some(reason) = need.unsupported_reason(kind) {
+                return Ok(Err(Unsupported { need: *need, reason }));
             }
         }
         let begun = Instant::now();
@@ -128,7 +128,7 @@ impl Cluster {
     }
 
     /// Returns the kind of server.
-    pub fn kind(&self) -> &Kind {
+    pub fn kind(&self) -> &ServerKind {
         &self.kind
     }
 
@@ -159,7 +159,7 @@ impl Cluster {
     ///
     /// Returns an error if the namespace cannot be created, or if the server has no history of its own.
     pub async fn another_namespace(&self) -> Result<(String, Writer), Error> {
-        if matches!(self.kind, Kind::Other(_)) {
+        if matches!(self.kind, ServerKind::Other(_)) {
             return Err("this server has no history of another namespace".into());
         }
         let name = own_namespace()?;
@@ -251,7 +251,7 @@ impl Cluster {
         // A scenario with needs may break this watch, and a broken watch yields no history.
         if self.needs.is_empty() {
             let begun = self.begun;
-            self.chronicles.push(Chronicle::begin(self.writer.client(), &self.namespace, resource, begun).await?);
+            self.chronicles.push(EventLog::begin(self.writer.client(), &self.namespace, resource, begun).await?);
         }
         Ok(())
     }
@@ -273,8 +273,8 @@ impl Cluster {
     pub async fn history_of(&self, resource: &ApiResource) -> Result<History, Error> {
         let until = self.writer.write_something_else().await?;
         let own = self.server.history(until, &resource.group, &resource.plural).await?;
-        let watched = match self.chronicles.iter().find(|chronicle| chronicle.resource == *resource) {
-            Some(chronicle) => Some(chronicle.history().await?),
+        let watched = match self.chronicles.iter().find(|event_log| event_log.resource == *resource) {
+            Some(event_log) => Some(event_log.history().await?),
             None => None,
         };
         match (own, watched) {
@@ -305,9 +305,9 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Returns an error if the scenario did not declare this [need](Need). The same holds for the methods below.
+    /// Returns an error if the scenario did not declare this [need](ServerFault). The same holds for the methods below.
     pub fn kill(&mut self, server: usize) -> Result<(), Error> {
-        self.said(Need::Kill)?;
+        self.said(ServerFault::Kill)?;
         self.server.kill(server)
     }
 
@@ -317,7 +317,7 @@ impl Cluster {
     ///
     /// Returns an error if the server does not stop, or if the scenario did not declare this need.
     pub async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
-        self.said(Need::Shutdown)?;
+        self.said(ServerFault::Shutdown)?;
         self.server.shut_down(server).await
     }
 
@@ -343,7 +343,7 @@ impl Cluster {
     ///
     /// Returns an error if the scenario did not declare this need.
     pub fn freeze(&mut self, on: bool) -> Result<(), Error> {
-        self.said(Need::Freeze)?;
+        self.said(ServerFault::Freeze)?;
         self.server.freeze(on)
     }
 
@@ -353,7 +353,7 @@ impl Cluster {
     ///
     /// Returns an error if the scenario did not declare this need.
     pub fn freeze_store(&mut self, on: bool) -> Result<(), Error> {
-        self.said(Need::FreezeStore)?;
+        self.said(ServerFault::FreezeStore)?;
         self.server.freeze_store(on)
     }
 
@@ -363,7 +363,7 @@ impl Cluster {
     ///
     /// Returns an error if the compaction fails, or if the scenario did not declare this need.
     pub async fn compact(&mut self) -> Result<(), Error> {
-        self.said(Need::Compact)?;
+        self.said(ServerFault::Compact)?;
         self.server.compact().await
     }
 
@@ -371,9 +371,9 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Returns an error if the backup fails, or if the scenario did not declare the need [`Restore`](Need::Restore).
+    /// Returns an error if the backup fails, or if the scenario did not declare the need [`Restore`](ServerFault::Restore).
     pub async fn back_up(&mut self) -> Result<(), Error> {
-        self.said(Need::Restore)?;
+        self.said(ServerFault::Restore)?;
         self.backup = Some(self.server.back_up().await?);
         Ok(())
     }
@@ -385,7 +385,7 @@ impl Cluster {
     /// Returns an error if no backup exists, if a server does not start again, or if the scenario did not declare this
     /// need.
     pub async fn restore(&mut self) -> Result<(), Error> {
-        self.said(Need::Restore)?;
+        self.said(ServerFault::Restore)?;
         self.server.restore(self.backup.ok_or("no backup exists; call `back_up` first")?).await?;
         self.renew_writer()
     }
@@ -396,11 +396,11 @@ impl Cluster {
     ///
     /// Returns an error if the scenario did not declare this need.
     pub fn lag(&mut self, on: bool) -> Result<(), Error> {
-        self.said(Need::Lag)?;
+        self.said(ServerFault::Lag)?;
         self.server.lag(on)
     }
 
-    fn said(&self, need: Need) -> Result<(), Error> {
+    fn said(&self, need: ServerFault) -> Result<(), Error> {
         // Without this check, a scenario could start on a server that does not support the fault.
         if !self.needs.contains(&need) {
             return Err(format!("the scenario did not declare the need {need:?}").into());
@@ -425,7 +425,7 @@ impl Cluster {
     /// Returns an error if an object cannot be removed.
     pub async fn give_up(self) -> Result<(), Error> {
         // A server of our own is dropped with its objects, and may not respond any more.
-        if matches!(self.kind, Kind::Other(_)) { self.take_away().await } else { Ok(()) }
+        if matches!(self.kind, ServerKind::Other(_)) { self.take_away().await } else { Ok(()) }
     }
 
     async fn take_away(&self) -> Result<(), Error> {
@@ -434,7 +434,7 @@ impl Cluster {
         for name in &self.definitions {
             definitions.delete(name, &DeleteParams::default()).await?;
         }
-        if matches!(self.kind, Kind::Other(_)) {
+        if matches!(self.kind, ServerKind::Other(_)) {
             let namespaces: Api<Namespace> = Api::all(client);
             namespaces.delete(&self.namespace, &DeleteParams::default()).await?;
         }

@@ -25,16 +25,16 @@ pub struct Form {
 
 /// Error for a text that is not a valid form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoForm(String);
+pub struct InvalidForm(String);
 
-impl fmt::Display for NoForm {
+impl fmt::Display for InvalidForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [first, second, third, fourth] = Form::ALL;
         write!(f, "{:?} is not a valid form; use {first}, {second}, {third} or {fourth}", self.0)
     }
 }
 
-impl std::error::Error for NoForm {}
+impl std::error::Error for InvalidForm {}
 
 impl Form {
     /// All forms, the default first.
@@ -50,9 +50,10 @@ impl Form {
     /// # Errors
     ///
     /// Returns an error if the value is not a valid form.
-    pub fn said() -> Result<Option<Self>, Error> {
+    pub fn from_env() -> Result<Option<Self>, Error> {
         let said = std::env::var("STEADFAST_FORM").ok().filter(|form| !form.is_empty());
-        said.map(|form| form.parse().map_err(|no_form: NoForm| format!("STEADFAST_FORM: {no_form}").into())).transpose()
+        said.map(|form| form.parse().map_err(|no_form: InvalidForm| format!("STEADFAST_FORM: {no_form}").into()))
+            .transpose()
     }
 
     /// Returns the form of this run: that of `STEADFAST_FORM`, or the default.
@@ -60,17 +61,17 @@ impl Form {
     /// # Panics
     ///
     /// Panics if `STEADFAST_FORM` is not a valid form. Otherwise a run could pass without a test in the requested form.
-    pub fn of_this_run() -> Self {
+    pub fn current() -> Self {
         static FORM: LazyLock<Form> =
-            LazyLock::new(|| Form::said().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default());
+            LazyLock::new(|| Form::from_env().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default());
         *FORM
     }
 }
 
-/// Returns a builder for an informer of config maps in the [form of this run](Form::of_this_run). Lists are streamed in
+/// Returns a builder for an informer of config maps in the [form of this run](Form::current). Lists are streamed in
 /// each form, although in JSON pages cost a server less.
-pub fn build_in_form(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, InForm> {
-    factory.build(scope).protobuf(Form::of_this_run().protobuf).streamed_lists(true)
+pub fn build_in_form(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, ConfigMapInForm> {
+    factory.build(scope).protobuf(Form::current().protobuf).streamed_lists(true)
 }
 
 impl fmt::Display for Form {
@@ -81,16 +82,16 @@ impl fmt::Display for Form {
 }
 
 impl FromStr for Form {
-    type Err = NoForm;
+    type Err = InvalidForm;
 
-    fn from_str(text: &str) -> Result<Self, NoForm> {
+    fn from_str(text: &str) -> Result<Self, InvalidForm> {
         let found = Self::ALL.into_iter().find(|form| form.to_string() == text);
-        found.ok_or_else(|| NoForm(text.to_owned()))
+        found.ok_or_else(|| InvalidForm(text.to_owned()))
     }
 }
 
 /// Cached representation of a config map.
-pub trait Held: Kept<Resource = ConfigMap> {
+pub trait CachedConfigMap: Kept<Resource = ConfigMap> {
     /// Returns the config map, or `None` if it does not decode.
     fn config_map(&self) -> Option<Arc<ConfigMap>>;
 
@@ -100,34 +101,34 @@ pub trait Held: Kept<Resource = ConfigMap> {
     }
 }
 
-impl Held for ConfigMap {
+impl CachedConfigMap for ConfigMap {
     fn config_map(&self) -> Option<Arc<ConfigMap>> {
         Some(Arc::new(self.clone()))
     }
 }
 
-impl Held for Lazy<ConfigMap> {
+impl CachedConfigMap for Lazy<ConfigMap> {
     fn config_map(&self) -> Option<Arc<ConfigMap>> {
         self.get().ok()
     }
 }
 
-/// Config map, cached in the [form of this run](Form::of_this_run). Tests that do not depend on the form are the same
+/// Config map, cached in the [form of this run](Form::current). Tests that do not depend on the form are the same
 /// in all forms.
 ///
 /// An informer only uses [`Kept`] of its objects, so this type behaves as either variant.
-pub enum InForm {
+pub enum ConfigMapInForm {
     /// Decoded on arrival.
     Typed(Box<ConfigMap>),
     /// Cached in the server's encoding.
     Lazy(Lazy<ConfigMap>),
 }
 
-impl Kept for InForm {
+impl Kept for ConfigMapInForm {
     type Resource = ConfigMap;
 
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError> {
-        if Form::of_this_run().lazy {
+        if Form::current().lazy {
             Lazy::decode(raw, decoder).map(Self::Lazy)
         } else {
             <ConfigMap as Kept>::decode(raw, decoder).map(Box::new).map(Self::Typed)
@@ -146,7 +147,7 @@ impl Kept for InForm {
     }
 
     fn is_dear() -> bool {
-        if Form::of_this_run().lazy { Lazy::<ConfigMap>::is_dear() } else { ConfigMap::is_dear() }
+        if Form::current().lazy { Lazy::<ConfigMap>::is_dear() } else { ConfigMap::is_dear() }
     }
 
     fn labels(&self) -> Option<Cow<'_, BTreeMap<String, String>>> {
@@ -157,7 +158,7 @@ impl Kept for InForm {
     }
 }
 
-impl Held for InForm {
+impl CachedConfigMap for ConfigMapInForm {
     fn config_map(&self) -> Option<Arc<ConfigMap>> {
         match self {
             Self::Typed(object) => object.config_map(),

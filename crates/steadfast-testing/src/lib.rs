@@ -24,31 +24,32 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod calls;
 mod children;
 pub mod cluster;
 mod error;
 mod form;
 mod history;
-pub mod menu;
+mod reconcile_checker;
+
+mod convert;
+mod fault_schedule;
 mod objects;
 mod openmetrics;
 pub mod proxy;
 mod recorder;
 pub mod reference;
+pub mod scenarios;
 #[cfg(feature = "sweep")]
 pub mod sweep;
-mod told;
-mod upsets;
 mod world;
 
-pub use calls::{Calls, Checked, Subject};
 pub use children::Children;
 pub use error::Error;
-pub use form::{Form, Held, InForm, NoForm, build_in_form};
+pub use fault_schedule::FaultSchedule;
+pub use form::{CachedConfigMap, ConfigMapInForm, Form, InvalidForm, build_in_form};
 pub use history::history;
 pub use objects::{config_map, config_map_in, labelled_config_map, pod, widget_definition};
 pub use openmetrics::{Exposition, Family, Sample};
+pub use reconcile_checker::{ReconcileChecker, ReconcileStats, Subject};
 pub use recorder::{Recorder, Recording};
-pub use upsets::Upsets;
 pub use world::{InMemory, WorldError, connection, informers, kube_config, until};

@@ -39,7 +39,7 @@
 //! | `end` | the trait of a relayed byte stream; pipes that support a reset |
 //! | `tcp`, `memory` | the two forms |
 //! | `door` | a port that can be closed and opened again, for the form over TCP |
-//! | `report` | the reports: [`Switching`], [`Carried`] |
+//! | `report` | the reports: [`FaultChange`], [`ConnectionReport`] |
 //!
 //! Over TCP, the kernels at both sides of the relay acknowledge the bytes that arrive, also in a black hole. Packets
 //! lost below TCP need a network that can be cut (`crates/steadfast/tests/kernel.rs`).
@@ -55,5 +55,5 @@ mod report;
 mod tcp;
 
 pub use faults::{Direction, NetworkFaults};
-pub use report::{Carried, Ended, Switched, Switching};
+pub use report::{ConnectionReport, Ended, FaultChange, FaultTransition};
 pub use tcp::FaultProxy;

@@ -15,8 +15,8 @@ use steadfast::{
 use steadfast_apiserver::ApiServer;
 use steadfast_contract::{Key, Outcome, Reason, Record, Seen, Target, Trace};
 
-use crate::proxy::{NetworkFaults, Switched};
-use crate::told;
+use crate::convert;
+use crate::proxy::{FaultTransition, NetworkFaults};
 
 /// Records the events of informers and handlers, with times, in one trace. Cheap to clone.
 #[derive(Clone)]
@@ -90,7 +90,7 @@ impl<K: Kept> Observed for Observation<K> {
 
     fn say_contents(&self, recorder: &Recorder) {
         recorder.write_as_of_now(|| {
-            let (objects, tainted) = told::contents(&self.informer.snapshot(), |object| self.part.has(object));
+            let (objects, tainted) = convert::contents(&self.informer.snapshot(), |object| self.part.has(object));
             Record::Snapshot { informer: self.name.clone(), objects, tainted }
         });
     }
@@ -127,16 +127,16 @@ impl Recorder {
         self.write(Record::Fault { name: name.to_owned(), on });
     }
 
-    /// Records every switching of `network` from now on.
+    /// Records every change of `network` from now on.
     pub fn follow(&self, network: &NetworkFaults) {
         let recorder = self.clone();
-        network.on_switching(move |switching| {
-            let name = match switching.connection {
-                Some(connection) => format!("network, connection {connection}: {}", switching.fault),
-                None => format!("network: {}", switching.fault),
+        network.on_change(move |change| {
+            let name = match change.connection {
+                Some(connection) => format!("network, connection {connection}: {}", change.fault),
+                None => format!("network: {}", change.fault),
             };
-            recorder.fault(&name, switching.switched != Switched::Off);
-            if switching.switched == Switched::Once {
+            recorder.fault(&name, change.transition != FaultTransition::Off);
+            if change.transition == FaultTransition::Once {
                 recorder.fault(&name, false);
             }
         });
@@ -247,7 +247,7 @@ impl Recorder {
         if informers.iter().any(|known| known.name() == name) {
             return;
         }
-        self.write(Record::informer(name, told::scope(scope)));
+        self.write(Record::informer(name, convert::scope(scope)));
         informers.push(Arc::new(Observation { name: name.to_owned(), informer: informer.clone(), part: part.clone() }));
         drop(informers);
 
@@ -269,7 +269,7 @@ impl Recorder {
                 // The key is recorded here, because the object may be deleted before the next freshness record, which
                 // also names it.
                 Diagnostic::Undecodable { key, .. } => recorder.write_as_of_now(|| {
-                    let (state, mut tainted) = told::freshness(&watched.freshness());
+                    let (state, mut tainted) = convert::freshness(&watched.freshness());
                     tainted.push(Key::new(key.namespace(), key.name()));
                     Record::Freshness { informer, state, tainted }
                 }),
@@ -311,7 +311,7 @@ impl Recorder {
         let mut trace = self.lock();
         let now = (self.inner.clock)();
         trace.record(now, Record::InformerSynced { informer: name.to_owned() });
-        let (objects, tainted) = told::contents(&informer.snapshot(), |object| part.has(object));
+        let (objects, tainted) = convert::contents(&informer.snapshot(), |object| part.has(object));
         trace.record(now, Record::Snapshot { informer: name.to_owned(), objects, tainted });
     }
 
@@ -321,7 +321,7 @@ impl Recorder {
         self.write_as_of_now(|| {
             let freshness = informer.freshness();
             state = freshness.name();
-            let (state, tainted) = told::freshness(&freshness);
+            let (state, tainted) = convert::freshness(&freshness);
             Record::Freshness { informer: name.to_owned(), state, tainted }
         });
         state
@@ -334,7 +334,7 @@ impl Recorder {
 
     fn read_key<K: Kept>(&self, informer: &Informer<K>, name: &str, key: Key) {
         self.write_as_of_now(|| {
-            let answer = told::held(&informer.snapshot(), &key, |_| true);
+            let answer = convert::held(&informer.snapshot(), &key, |_| true);
             Record::Read { informer: name.to_owned(), key, answer }
         });
     }
@@ -357,7 +357,7 @@ impl Recorder {
             outcome: if waited.is_ok() { Outcome::Ok } else { Outcome::Err },
             store_version: informer.snapshot().version().map(ToString::to_string),
         });
-        self.read_key(informer, name, told::reference(written).key);
+        self.read_key(informer, name, convert::reference(written).key);
         waited
     }
 
@@ -421,7 +421,7 @@ where
 {
     fn handle(&self, event: Event<K>, call: Call) {
         let number = self.recorder.inner.calls.fetch_add(1, Ordering::Relaxed);
-        let mut seen = told::seen(&event);
+        let mut seen = convert::seen(&event);
         if let (Some(_), Seen::Deleted { reason: reason @ Reason::Deleted, .. }) = (&self.part.0, &mut seen) {
             // A handler with a filter knows the reason. With a selector no client can know it, and the checker rejects
             // such a claim.
@@ -429,7 +429,7 @@ where
         }
         let handler = self.name.clone();
         self.recorder.write_as_of_now(|| {
-            let store = told::held(&self.informer.snapshot(), seen.key(), |object| self.part.has(object));
+            let store = convert::held(&self.informer.snapshot(), seen.key(), |object| self.part.has(object));
             Record::Entered { handler, call: number, event: seen, retry: call.retry, store }
         });
         let done = catch_unwind(AssertUnwindSafe(|| (self.act)(&event)));

@@ -12,7 +12,7 @@
 //! use k8s_openapi::api::core::v1::ConfigMap;
 //! use kube::api::{Api, PostParams};
 //! use steadfast::{Connection, InformerFactory, Scope};
-//! use steadfast_testing::sweep::{Stage, Sweep};
+//! use steadfast_testing::sweep::{Fixture, Sweep};
 //! use steadfast_testing::{Error, config_map};
 //!
 //! /// Process that would mirror the objects; this one only reads them.
@@ -24,10 +24,10 @@
 //! }
 //!
 //! /// Activity of another client.
-//! async fn scenario(stage: Stage) -> Result<(), Error> {
-//!     let maps = Api::<ConfigMap>::namespaced(stage.client(), "default");
+//! async fn scenario(fixture: Fixture) -> Result<(), Error> {
+//!     let maps = Api::<ConfigMap>::namespaced(fixture.client(), "default");
 //!     maps.create(&PostParams::default(), &config_map("a", "1")).await?;
-//!     stage.settle().await
+//!     fixture.settle().await
 //! }
 //!
 //! let report = Sweep::new(controller, scenario).run()?;
@@ -41,13 +41,13 @@
 //! repeats only that run and prints each request. Randomness in a controller itself (`select!` without `biased`,
 //! iteration over a `HashMap`) makes runs differ. In this case the sweep reports the first difference instead.
 
-mod director;
 mod disturbance;
 mod ending;
+mod fixture;
 mod play;
 mod report;
+mod runner;
 mod setting;
-mod stage;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -62,11 +62,11 @@ use steadfast::Connection;
 use steadfast_apiserver::{ApiServer, Verb};
 
 use self::disturbance::VARIABLE;
-pub use self::disturbance::{Disturbance, Kind, Point, Whose};
+pub use self::disturbance::{Disturbance, DisturbanceKind, Point, Sender};
+pub use self::fixture::Fixture;
 use self::play::{Played, play};
 pub use self::report::{Finding, Report};
 use self::setting::Setting;
-pub use self::stage::Stage;
 use crate::Error;
 
 /// Environment variable with the number of equal requests that receive a fault.
@@ -165,7 +165,7 @@ impl<C, S> Sweep<C, S> {
 impl<C, S, CF, SF, CE, SE> Sweep<C, S>
 where
     C: Fn(Connection) -> CF + Sync,
-    S: Fn(Stage) -> SF + Sync,
+    S: Fn(Fixture) -> SF + Sync,
     CF: Future<Output = Result<(), CE>>,
     SF: Future<Output = Result<(), SE>>,
     CE: fmt::Display,
@@ -240,10 +240,10 @@ where
     /// Returns the disturbances, the smallest first, and the number of points without one, because enough equal points
     /// have one.
     fn disturbances(&self, undisturbed: &Played, alike: u32) -> (Vec<Disturbance>, usize) {
-        let has_leader = undisturbed.points.iter().any(|(_, point)| point.is_write() && point.is_of(director::LEASES));
+        let has_leader = undisturbed.points.iter().any(|(_, point)| point.is_write() && point.is_of(runner::LEASES));
         let mut left_out = HashSet::new();
         let mut disturbances = Vec::new();
-        for kind in Kind::ALL {
+        for kind in DisturbanceKind::ALL {
             for (_, point) in &undisturbed.points {
                 if !self.is_for(kind, point, has_leader) {
                     continue;
@@ -258,17 +258,17 @@ where
         (disturbances, left_out.len())
     }
 
-    fn is_for(&self, kind: Kind, point: &Point, has_leader: bool) -> bool {
-        let is_controllers = point.whose == Whose::Controller;
+    fn is_for(&self, kind: DisturbanceKind, point: &Point, has_leader: bool) -> bool {
+        let is_controllers = point.sender == Sender::Controller;
         let counts = !self.setting.ignored.iter().any(|plural| point.is_of(plural));
         match kind {
-            Kind::Delayed | Kind::Unobserved => point.is_write() && counts,
-            Kind::AnswerLost | Kind::CrashBefore => is_controllers && point.verb != Verb::Other,
+            DisturbanceKind::Delayed | DisturbanceKind::Unobserved => point.is_write() && counts,
+            DisturbanceKind::AnswerLost | DisturbanceKind::CrashBefore => is_controllers && point.verb != Verb::Other,
             // After a read, a crash only loses knowledge, as does a crash before the next request.
-            Kind::CrashAfter => is_controllers && point.is_write(),
-            Kind::CrashIntoThePast => is_controllers && point.is_write() && counts,
+            DisturbanceKind::CrashAfter => is_controllers && point.is_write(),
+            DisturbanceKind::CrashIntoThePast => is_controllers && point.is_write() && counts,
             // A delay matters only for a request with an effect on later actions.
-            Kind::LeadershipLost => has_leader && is_controllers && point.is_write() && counts,
+            DisturbanceKind::LeadershipLost => has_leader && is_controllers && point.is_write() && counts,
         }
     }
 

@@ -10,7 +10,7 @@ use steadfast::transport::Settings;
 use steadfast::{Freshness, Informer, InformerBuilder, InformerFactory, Kept, ResourceVersion, Scope};
 use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, RequestRule, Verb};
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{Form, InForm, InMemory, Recorder, WorldError, build_in_form, config_map, until};
+use steadfast_testing::{ConfigMapInForm, Form, InMemory, Recorder, WorldError, build_in_form, config_map, until};
 use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ struct World {
 
 impl World {
     async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
-        let server = builder.in_memory().protobuf(Form::of_this_run().protobuf).start().await?;
+        let server = builder.in_memory().protobuf(Form::current().protobuf).start().await?;
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         let memory = InMemory { seed: 7, settings, ..InMemory::default() };
         let factory = InformerFactory::new(&memory.connection(&server).await?);
@@ -36,7 +36,7 @@ impl World {
     }
 
     /// Returns a synced informer of all config maps.
-    async fn synced(&self) -> Result<Informer<InForm>, WorldError> {
+    async fn synced(&self) -> Result<Informer<ConfigMapInForm>, WorldError> {
         synced(build_in_form(&self.factory, Scope::all())).await
     }
 
@@ -192,7 +192,7 @@ async fn r8_only_undecodable_objects_are_unknown() -> Result<(), WorldError> {
     world.server.faults().undecodable("default", "never", true);
     let recorder = Recorder::of(&world.server);
     // Decoded on arrival, in either encoding. `Lazy` has other rules for this case, and its own tests.
-    let decoded = world.factory.build::<ConfigMap>(Scope::all()).protobuf(Form::of_this_run().protobuf);
+    let decoded = world.factory.build::<ConfigMap>(Scope::all()).protobuf(Form::current().protobuf);
     let recording = recorder.record(&synced(decoded).await?);
     let informer = recording.informer();
     let lister = informer.lister()?;

@@ -10,7 +10,9 @@ use steadfast::{Breach, Connection, Informer, InformerFactory, Scope};
 use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, RequestRule, Status, Verb};
 use steadfast_contract::{Clause, Record, Report, Terms};
 use steadfast_testing::proxy::FaultProxy;
-use steadfast_testing::{Form, InForm, Recorder, WorldError, build_in_form, config_map, connection, history, until};
+use steadfast_testing::{
+    ConfigMapInForm, Form, Recorder, WorldError, build_in_form, config_map, connection, history, until,
+};
 
 const NAME: &str = "config maps";
 
@@ -19,14 +21,14 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns a server that supports the form of this run.
 fn server() -> ApiServerBuilder {
-    ApiServer::builder().protobuf(Form::of_this_run().protobuf)
+    ApiServer::builder().protobuf(Form::current().protobuf)
 }
 
 /// Server with one config map, and an informer with the injected fault `breach`.
 struct Stage {
     server: ApiServer,
     recorder: Recorder,
-    informer: Informer<InForm>,
+    informer: Informer<ConfigMapInForm>,
     _factory: InformerFactory,
 }
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Event, Freshness, Informer, InformerFactory, ObjectKey, Scope, WaitError};
 use steadfast_apiserver::{Answer, ApiServer, Corruption, RequestRule, Status, Verb};
-use steadfast_testing::{Form, InForm, InMemory, WorldError, build_in_form, config_map, config_map_in, until};
+use steadfast_testing::{ConfigMapInForm, Form, InMemory, WorldError, build_in_form, config_map, config_map_in, until};
 
 const SOON: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -22,14 +22,14 @@ struct World {
 
 impl World {
     async fn new() -> Result<Self, WorldError> {
-        let server = Arc::new(ApiServer::builder().in_memory().protobuf(Form::of_this_run().protobuf).start().await?);
+        let server = Arc::new(ApiServer::builder().in_memory().protobuf(Form::current().protobuf).start().await?);
         server.create(&config_map("a", "1"))?;
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         let connection = InMemory { seed: 11, settings, ..InMemory::default() }.connection(&server).await?;
         Ok(Self { server, connection })
     }
 
-    fn informer(&self, scope: Scope) -> Result<Informer<InForm>, WorldError> {
+    fn informer(&self, scope: Scope) -> Result<Informer<ConfigMapInForm>, WorldError> {
         // Each of a factory of its own, as another part of a program would have it.
         Ok(build_in_form(&InformerFactory::new(&self.connection), scope).start()?)
     }
@@ -46,12 +46,12 @@ impl World {
     }
 }
 
-fn holds(informer: &Informer<InForm>, name: &str) -> bool {
+fn holds(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
     informer.snapshot().entry(Some("default"), name).is_some()
 }
 
 /// What is said of lists in place of a watch.
-fn polled(informer: &Informer<InForm>) -> Option<String> {
+fn polled(informer: &Informer<ConfigMapInForm>) -> Option<String> {
     let Freshness::Fresh { polled, .. } = informer.freshness() else { return None };
     polled.map(|polled| polled.to_string())
 }
@@ -222,7 +222,7 @@ async fn metrics() -> Result<World, WorldError> {
 /// What a handler is told of.
 type Told = Arc<Mutex<Vec<String>>>;
 
-fn told(informer: &Informer<InForm>) -> Told {
+fn told(informer: &Informer<ConfigMapInForm>) -> Told {
     let told = Told::default();
     let own = told.clone();
     informer

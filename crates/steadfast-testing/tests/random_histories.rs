@@ -6,23 +6,24 @@
 //! `STEADFAST_FORM` sets the form in which informers cache and request objects. `steadfast lab --together` runs similar
 //! histories in real time. `STEADFAST_HELPED=1` or `0` sets whether helpers decode for all informers.
 
+use steadfast_testing::Error;
 use steadfast_testing::Form;
-use steadfast_testing::menu::{Fault, Ground, Together, Trouble, together};
+use steadfast_testing::scenarios::{Fault, Target, Together, together};
 
 /// Runs `faults` with `seed` on its own thread, in its own virtual time. An empty list means all faults.
-fn run(seed: u64, faults: &[Fault]) -> Result<Together, Trouble> {
+fn run(seed: u64, faults: &[Fault]) -> Result<Together, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    runtime.block_on(together(&ground(seed)?, faults))
+    runtime.block_on(together(&target(seed)?, faults))
 }
 
-/// Returns the ground of a seed, in the form of `STEADFAST_FORM`. Without the variable, seeds use the four forms in
+/// Returns the target of a seed, in the form of `STEADFAST_FORM`. Without the variable, seeds use the four forms in
 /// turn, with each set of faults.
-fn ground(seed: u64) -> Result<Ground, Trouble> {
-    let form = Form::said()?.unwrap_or(Form::ALL[(seed / 3 % 4) as usize]);
-    let ground = Ground::in_memory(seed).in_form(form);
+fn target(seed: u64) -> Result<Target, Error> {
+    let form = Form::from_env()?.unwrap_or(Form::ALL[(seed / 3 % 4) as usize]);
+    let target = Target::in_memory(seed).in_form(form);
     // Half of the seeds use decode helpers, in a random order, with each form and each set of faults.
     let helped = std::env::var("STEADFAST_HELPED").map_or((seed / 12).is_multiple_of(2), |helped| helped == "1");
-    Ok(if helped { ground.helped() } else { ground })
+    Ok(if helped { target.helped() } else { target })
 }
 
 /// Returns the faults of a seed: all faults, or a small set that interacts more often.
@@ -40,7 +41,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 }
 
 #[test]
-fn random_histories_keep_the_contract() -> Result<(), Trouble> {
+fn random_histories_keep_the_contract() -> Result<(), Error> {
     let (mut broken, mut differing) = (Vec::new(), 0);
     let first = number("STEADFAST_FIRST_SEED", 0);
     let seeds = number("STEADFAST_SEEDS", 150);
@@ -61,7 +62,7 @@ fn random_histories_keep_the_contract() -> Result<(), Trouble> {
 }
 
 #[test]
-fn one_seed() -> Result<(), Trouble> {
+fn one_seed() -> Result<(), Error> {
     let Some(seed) = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
         // Runs the first seed twice: both runs must be equal.
         let (first, second) = (run(1, &[])?, run(1, &[])?);

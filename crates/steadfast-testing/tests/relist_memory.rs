@@ -42,7 +42,7 @@ struct Taken {
 }
 
 async fn relist(breach: Option<Breach>) -> Result<Taken, WorldError> {
-    let server = ApiServer::builder().in_memory().protobuf(Form::of_this_run().protobuf).start().await?;
+    let server = ApiServer::builder().in_memory().protobuf(Form::current().protobuf).start().await?;
     for number in 0..OBJECTS {
         server.create(&config_map(&format!("object-{number}"), &"x".repeat(VALUE)))?;
     }

@@ -9,7 +9,7 @@ use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_contract::check;
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::{
-    Form, InForm, Recorder, Recording, WorldError, build_in_form, config_map_in, history, kube_config,
+    ConfigMapInForm, Form, Recorder, Recording, WorldError, build_in_form, config_map_in, history, kube_config,
 };
 
 const INFORMERS: usize = 50;
@@ -17,7 +17,7 @@ const INFORMERS: usize = 50;
 /// Fifty synced informers over HTTP/2, each of its own namespace.
 struct Fleet {
     recorder: Recorder,
-    recordings: Vec<Recording<InForm>>,
+    recordings: Vec<Recording<ConfigMapInForm>>,
     connection: Connection,
     _factory: InformerFactory,
 }
@@ -46,7 +46,7 @@ async fn fleet(server: &ApiServer, config: kube::Config) -> Result<Fleet, WorldE
 }
 
 fn builder() -> ApiServerBuilder {
-    ApiServer::builder().tls(true).protobuf(Form::of_this_run().protobuf)
+    ApiServer::builder().tls(true).protobuf(Form::current().protobuf)
 }
 
 /// Changes the object in each namespace, so that no informer has the first version in a server's later window.

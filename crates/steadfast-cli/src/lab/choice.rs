@@ -1,6 +1,6 @@
 //! Selects scenarios by names and numbers.
 
-use steadfast_testing::menu::{Fault, Scenario, Source, scenarios};
+use steadfast_testing::scenarios::{Fault, Scenario, Source, catalog};
 
 /// Returns the scenarios with these names, of these faults (`F4`), or `all`, in the order of the table. Defaults to the
 /// scenarios of the documents, which are short.
@@ -12,7 +12,7 @@ pub(super) fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, String>
     if asks.is_empty() {
         asks.push(Ask::Documents);
     }
-    Ok(scenarios::all().filter(|scenario| asks.iter().any(|ask| ask.means(scenario))).collect())
+    Ok(catalog::all().filter(|scenario| asks.iter().any(|ask| ask.means(scenario))).collect())
 }
 
 /// Parses the numbers of faults. `all` and an empty list return no faults.
@@ -34,13 +34,13 @@ impl Ask {
             return Ok(Self::All);
         }
         if let Ok(fault) = name.parse::<Fault>() {
-            return match fault.cannot_be_made() {
+            return match fault.unsupported_reason() {
                 Some(why) => Err(format!("{fault}, {}, cannot be made: {why}", fault.title())),
-                None if scenarios::of(fault).next().is_none() => Err(format!("nothing tells of {fault} yet")),
+                None if catalog::of(fault).next().is_none() => Err(format!("nothing tells of {fault} yet")),
                 None => Ok(Self::Fault(fault)),
             };
         }
-        let scenario = scenarios::named(name).ok_or_else(|| {
+        let scenario = catalog::named(name).ok_or_else(|| {
             format!("there is no scenario and no fault {name:?}; `steadfast lab all --list` explains those there are")
         })?;
         Ok(Self::Named(scenario.name))
@@ -49,7 +49,7 @@ impl Ask {
     fn means(&self, scenario: &Scenario) -> bool {
         match self {
             Self::All => true,
-            Self::Documents => scenario.source != Source::Menu,
+            Self::Documents => scenario.source != Source::FaultCatalog,
             Self::Fault(fault) => scenario.faults.contains(fault),
             Self::Named(name) => scenario.name == *name,
         }
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn default_selection_is_documents() {
         assert_eq!(chosen(&[]).len(), 17);
-        assert_eq!(chosen(&["all"]).len(), scenarios::all().count());
+        assert_eq!(chosen(&["all"]).len(), catalog::all().count());
         assert_eq!(chosen(&["time-travel", "no-spin"]), ["no-spin", "time-travel"]);
     }
 
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(chosen(&["F9", "f9"]), chosen(&["F9"]));
         for fault in Fault::ALL {
             let held_back = [Fault::NoBookmarks, Fault::EventsLost].contains(&fault);
-            let there = held_back || fault.cannot_be_made().is_some() || !chosen(&[&fault.to_string()]).is_empty();
+            let there = held_back || fault.unsupported_reason().is_some() || !chosen(&[&fault.to_string()]).is_empty();
             assert!(there, "{fault}");
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use steadfast_contract::Tally;
-use steadfast_testing::menu::{Fault, Findings, Scenario};
+use steadfast_testing::scenarios::{Fault, Findings, Scenario};
 
 /// Result of a scenario, as it is reported.
 #[derive(Debug, Default, Serialize)]
@@ -40,7 +40,7 @@ impl Outcome {
     pub(crate) fn together(faults: &[Fault], findings: &Findings) -> Self {
         let none = Self {
             name: "together",
-            source: "menu".to_owned(),
+            source: "catalog".to_owned(),
             faults: faults.iter().map(ToString::to_string).collect(),
             problems: findings.problems(),
             ..Self::default()

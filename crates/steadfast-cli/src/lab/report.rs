@@ -4,7 +4,7 @@ use std::fmt::Arguments;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use steadfast_testing::menu::Scenario;
+use steadfast_testing::scenarios::Scenario;
 
 use super::outcome::Outcome;
 use crate::cli::Output;
@@ -31,7 +31,7 @@ pub(crate) fn explain(scenarios: &[&Scenario]) {
     }
 }
 
-fn faults(faults: &[steadfast_testing::menu::Fault]) -> String {
+fn faults(faults: &[steadfast_testing::scenarios::Fault]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 

@@ -59,7 +59,7 @@ fn fault_number_selects_its_scenarios() {
     let output = steadfast(&["lab", "F4", "f12", "--list"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", said(&output));
-    assert!(told.contains("black-hole (F4, menu)") && told.contains("noticed within 15 s"), "{told}");
+    assert!(told.contains("black-hole (F4, catalog)") && told.contains("noticed within 15 s"), "{told}");
     assert!(told.contains("recreate-while-cut (F12, client-go-failure-scenarios 5)"), "{told}");
 
     let output = steadfast(&["lab", "F20", "-o", "json"]);

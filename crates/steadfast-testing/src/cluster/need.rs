@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Server that the scenarios run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ServerKind {
     /// The embedded server, in this process, one for each scenario.
     Embedded,
     /// The real etcd and kube-apiserver that `conformance/reference` builds.
@@ -14,9 +14,9 @@ pub enum Kind {
     Other(PathBuf),
 }
 
-impl Kind {
+impl ServerKind {
     /// Returns the kind that `STEADFAST_SERVER` specifies: `embedded` (the default), `reference`, or a kubeconfig.
-    pub fn asked() -> Self {
+    pub fn from_env() -> Self {
         match env::var_os("STEADFAST_SERVER") {
             Some(asked) if asked == "reference" => Self::Reference,
             Some(asked) if asked != "embedded" && !asked.is_empty() => Self::Other(asked.into()),
@@ -27,7 +27,7 @@ impl Kind {
 
 /// Fault of a server, in addition to the network faults, which work in front of any server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Need {
+pub enum ServerFault {
     /// An API server is killed, and started again at its address.
     Kill,
     /// A second API server is shut down gracefully, and started again at its address.
@@ -52,13 +52,15 @@ pub enum Need {
     Redefine,
 }
 
-impl Need {
+impl ServerFault {
     /// Returns the reason if a server of this kind does not support the fault.
-    pub const fn cannot_be_had(self, kind: &Kind) -> Option<&'static str> {
+    pub const fn unsupported_reason(self, kind: &ServerKind) -> Option<&'static str> {
         match (kind, self) {
-            (Kind::Embedded | Kind::Reference, _) => None,
-            (Kind::Other(_), Self::Redefine) => Some("it ends the watch that provides the history of such a cluster"),
-            (Kind::Other(_), _) => Some("faults are injected only into servers of our own"),
+            (ServerKind::Embedded | ServerKind::Reference, _) => None,
+            (ServerKind::Other(_), Self::Redefine) => {
+                Some("it ends the watch that provides the history of such a cluster")
+            }
+            (ServerKind::Other(_), _) => Some("faults are injected only into servers of our own"),
         }
     }
 }

@@ -10,7 +10,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_contract::History;
 
 use super::lease::Lease;
-use super::need::{Kind, Need};
+use super::need::{ServerFault, ServerKind};
 use crate::proxy::{Direction, FaultProxy};
 use crate::{Error, Form, Recorder, history, kube_config};
 
@@ -35,30 +35,36 @@ pub(super) struct OnReference {
 
 impl Server {
     /// Starts a server of this kind that supports `needs`.
-    pub(super) async fn start(kind: &Kind, needs: &[Need]) -> Result<Self, Error> {
-        let of_a_second = [Need::Second, Need::Lag, Need::Shutdown, Need::NoStreamedLists, Need::PagesOfTheStore];
+    pub(super) async fn start(kind: &ServerKind, needs: &[ServerFault]) -> Result<Self, Error> {
+        let of_a_second = [
+            ServerFault::Second,
+            ServerFault::Lag,
+            ServerFault::Shutdown,
+            ServerFault::NoStreamedLists,
+            ServerFault::PagesOfTheStore,
+        ];
         let two = of_a_second.iter().any(|need| needs.contains(need));
         Ok(match kind {
-            Kind::Embedded => {
+            ServerKind::Embedded => {
                 let replicas = if two { 2 } else { 1 };
-                let protobuf = Form::said()?.unwrap_or_default().protobuf;
+                let protobuf = Form::from_env()?.unwrap_or_default().protobuf;
                 let builder = ApiServer::builder().tls(true).token(TOKEN).replicas(replicas).protobuf(protobuf);
                 let server = builder.start().await?;
-                if needs.contains(&Need::NoStreamedLists) {
+                if needs.contains(&ServerFault::NoStreamedLists) {
                     server.faults().replica(1).refuse_streamed_lists(true);
                 }
                 Self::Embedded(server)
             }
-            Kind::Reference => {
+            ServerKind::Reference => {
                 // A restore starts another history, so this reference cannot be shared. After a compaction by another
                 // scenario, the history could not be read again from its start.
-                let mut lease = if needs.contains(&Need::Restore) {
+                let mut lease = if needs.contains(&ServerFault::Restore) {
                     Lease::own().await?
                 } else {
                     Lease::take(!needs.is_empty()).await?
                 };
                 let (mut second, mut to_etcd) = (None, None);
-                if needs.contains(&Need::Lag) {
+                if needs.contains(&ServerFault::Lag) {
                     to_etcd = Some(FaultProxy::start([lease.etcd_address()?])?);
                 }
                 if two {
@@ -68,7 +74,7 @@ impl Server {
                 }
                 Self::Reference(OnReference { lease, second, to_etcd })
             }
-            Kind::Other(kubeconfig) => {
+            ServerKind::Other(kubeconfig) => {
                 let config = Box::new(configuration(kubeconfig).await?);
                 let address = address(&config).await?;
                 Self::Other { config, address, begun: Instant::now() }
@@ -273,12 +279,12 @@ impl OnReference {
 }
 
 /// Returns the flag that configures the second API server of the reference for this need.
-fn flag(need: Need) -> Option<&'static str> {
+fn flag(need: ServerFault) -> Option<&'static str> {
     match need {
         // Without this flag, a server waits for its watches during shutdown until it is killed.
-        Need::Shutdown => Some("--shutdown-watch-termination-grace-period=5s"),
-        Need::NoStreamedLists => Some("--feature-gates=WatchList=false"),
-        Need::PagesOfTheStore => Some("--feature-gates=ListFromCacheSnapshot=false"),
+        ServerFault::Shutdown => Some("--shutdown-watch-termination-grace-period=5s"),
+        ServerFault::NoStreamedLists => Some("--feature-gates=WatchList=false"),
+        ServerFault::PagesOfTheStore => Some("--feature-gates=ListFromCacheSnapshot=false"),
         _ => None,
     }
 }

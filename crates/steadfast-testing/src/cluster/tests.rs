@@ -7,7 +7,7 @@ use steadfast_contract::Change;
 
 #[tokio::test]
 async fn undeclared_fault_is_rejected() -> Result<(), WorldError> {
-    let mut cluster = Cluster::start(&Kind::Embedded, &[Need::Kill]).await??;
+    let mut cluster = Cluster::start(&ServerKind::Embedded, &[ServerFault::Kill]).await??;
     assert!(cluster.freeze(true).is_err_and(|error| error.to_string().contains("Freeze")));
     assert!(cluster.compact().await.is_err_and(|error| error.to_string().contains("Compact")));
     cluster.kill(0)?;
@@ -17,8 +17,8 @@ async fn undeclared_fault_is_rejected() -> Result<(), WorldError> {
 
 #[tokio::test]
 async fn unsupported_need_is_returned_before_start() -> Result<(), WorldError> {
-    let other = Kind::Other("/nowhere".into());
-    let Ok(Err(not_here)) = Cluster::start(&other, &[Need::Kill]).await else { return Err("it started".into()) };
+    let other = ServerKind::Other("/nowhere".into());
+    let Ok(Err(not_here)) = Cluster::start(&other, &[ServerFault::Kill]).await else { return Err("it started".into()) };
     assert_eq!(not_here.to_string(), "Kill is not supported: faults are injected only into servers of our own");
     assert!(Cluster::start(&other, &[]).await.is_err(), "the kubeconfig does not exist");
     Ok(())
@@ -36,7 +36,7 @@ async fn foreign_cluster_uses_history_of_watch() -> Result<(), WorldError> {
     let namespaces = there("namespaces").len();
     let file = std::env::temp_dir().join(format!("steadfast-cluster-{}.yaml", std::process::id()));
     std::fs::write(&file, server.kubeconfig())?;
-    let cluster = Cluster::start(&Kind::Other(file.clone()), &[]).await?;
+    let cluster = Cluster::start(&ServerKind::Other(file.clone()), &[]).await?;
     std::fs::remove_file(&file)?;
     let mut cluster = cluster?;
     let group = format!("{}.steadfast.test", cluster.namespace());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::link::{Cut, Way};
 use super::network::Network;
-use super::report::{Carried, Ended, Switched, Switching};
+use super::report::{ConnectionReport, Ended, FaultChange, FaultTransition};
 
 /// Direction of a fault through a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Direction {
 /// Switches the faults of the network between clients and a server, for all connections or for one. Cheap to clone.
 ///
 /// Some faults are instantaneous and affect the open connections. The others last until they are switched off or
-/// healed, and also affect connections that are opened later. All can be combined. Each switching is recorded with its
+/// healed, and also affect connections that are opened later. All can be combined. Each change is recorded with its
 /// time.
 #[derive(Clone, Debug)]
 pub struct NetworkFaults {
@@ -58,7 +58,7 @@ impl NetworkFaults {
 
     // Selection of connections.
 
-    /// Returns the faults of one connection, open or not yet opened; see [`Carried::connection`].
+    /// Returns the faults of one connection, open or not yet opened; see [`ConnectionReport::connection`].
     ///
     /// Admission and routing apply to all connections, also through this handle: [`refuse`](Self::refuse),
     /// [`accept_and_close`](Self::accept_and_close), [`send_to`](Self::send_to) and [`cut`](Self::cut).
@@ -165,14 +165,14 @@ impl NetworkFaults {
     /// Directs new connections to the target number `target`. Open ones stay with their target.
     pub fn send_to(&self, target: usize) {
         self.network.set_target(target);
-        self.network.note(&format!("send_to({target})"), None, Switched::Once);
+        self.network.note(&format!("send_to({target})"), None, FaultTransition::Once);
     }
 
     /// Cuts the network: resets all connections, and rejects new ones until [`heal`](Self::heal).
     pub fn cut(&self) {
         self.network.set_refuses(true);
         self.network.order(None, |orders| orders.reset = true);
-        self.network.note("cut", None, Switched::On);
+        self.network.note("cut", None, FaultTransition::On);
     }
 
     /// Ends all lasting faults, and cancels pending [`reset_after`](Self::reset_after) and
@@ -191,20 +191,20 @@ impl NetworkFaults {
 
     // Reports.
 
-    /// Returns the switchings so far, in order. At most the newest 10,000 are kept.
-    pub fn switchings(&self) -> Vec<Switching> {
-        self.network.switchings()
+    /// Returns the changes so far, in order. At most the newest 10,000 are kept.
+    pub fn changes(&self) -> Vec<FaultChange> {
+        self.network.changes()
     }
 
-    /// Calls `listener` for each switching from now on, at the time of the switching. The listener must not switch
+    /// Calls `listener` for each change from now on, at the time of the change. The listener must not switch
     /// faults itself.
-    pub fn on_switching(&self, listener: impl Fn(&Switching) + Send + Sync + 'static) {
+    pub fn on_change(&self, listener: impl Fn(&FaultChange) + Send + Sync + 'static) {
         self.network.listen(Box::new(listener));
     }
 
     /// Returns the counts of each connection, in the order of opening: all open ones, and the last 10,000 that have
     /// ended.
-    pub fn connections(&self) -> Vec<Carried> {
+    pub fn connections(&self) -> Vec<ConnectionReport> {
         self.network.connections()
     }
 
@@ -222,10 +222,10 @@ impl NetworkFaults {
     }
 
     fn once(&self, fault: &str) {
-        self.network.note(fault, self.connection, Switched::Once);
+        self.network.note(fault, self.connection, FaultTransition::Once);
     }
 }
 
-fn switched(on: bool) -> Switched {
-    if on { Switched::On } else { Switched::Off }
+fn switched(on: bool) -> FaultTransition {
+    if on { FaultTransition::On } else { FaultTransition::Off }
 }

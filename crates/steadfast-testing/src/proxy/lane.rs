@@ -42,7 +42,7 @@ pub(super) struct Lane {
 /// State of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    Carried,
+    ConnectionReport,
     ThrownAway,
     /// The source sends nothing more.
     Ended,
@@ -75,14 +75,14 @@ impl Lane {
             free_at: None,
             random,
             unflushed: false,
-            source: Source::Carried,
+            source: Source::ConnectionReport,
             shut: false,
         }
     }
 
     /// Forwards the held bytes, then the end. Later bytes of the source are dropped.
     pub(super) fn half_close(&mut self) {
-        if self.source == Source::Carried {
+        if self.source == Source::ConnectionReport {
             self.source = Source::ThrownAway;
         }
     }
@@ -156,7 +156,7 @@ impl Lane {
         context: &mut Context<'_>,
     ) -> io::Result<bool> {
         let full = self.held_bytes >= MAX_HELD_BYTES || self.held.len() >= MAX_HELD_PIECES;
-        if self.source == Source::Ended || full && self.source == Source::Carried {
+        if self.source == Source::Ended || full && self.source == Source::ConnectionReport {
             return Ok(false);
         }
         let thrown_away = self.source == Source::ThrownAway;
@@ -239,7 +239,7 @@ impl Lane {
             flushed?;
             self.unflushed = false;
         }
-        let over = self.held.is_empty() && self.source != Source::Carried;
+        let over = self.held.is_empty() && self.source != Source::ConnectionReport;
         if over && !self.shut && Pin::new(sink).poll_shutdown(context).is_ready() {
             // An error here means that the sink is already closed.
             self.shut = true;

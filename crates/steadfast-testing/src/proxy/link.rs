@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::report::{Carried, Ended};
+use super::report::{ConnectionReport, Ended};
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,11 +169,11 @@ impl Link {
     }
 
     /// Returns the counts, or `None` before the connection is opened.
-    pub(super) fn report(&self) -> Option<Carried> {
+    pub(super) fn report(&self) -> Option<ConnectionReport> {
         self.look(|state| {
             let (opened, target) = state.opened?;
             let [to_server, to_client] = state.carried;
-            Some(Carried { connection: self.number, target, opened, to_server, to_client, ended: state.ended })
+            Some(ConnectionReport { connection: self.number, target, opened, to_server, to_client, ended: state.ended })
         })
     }
 

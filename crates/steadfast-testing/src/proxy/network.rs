@@ -10,12 +10,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::link::{Condition, Link, Orders};
-use super::report::{Carried, Ended, Switched, Switching};
+use super::report::{ConnectionReport, Ended, FaultChange, FaultTransition};
 
-/// Maximum number of ended connections, and of switchings, that are kept for reports. The newest are kept.
+/// Maximum number of ended connections, and of changes, that are kept for reports. The newest are kept.
 const MAX_REPORTED: usize = 10_000;
 
-type Listener = Box<dyn Fn(&Switching) + Send + Sync>;
+type Listener = Box<dyn Fn(&FaultChange) + Send + Sync>;
 
 /// State that all connections share.
 pub(super) struct Network {
@@ -38,8 +38,8 @@ struct State {
     next: u64,
     /// Open connections, and connections with settings that are not opened yet.
     links: BTreeMap<u64, Arc<Link>>,
-    ended: VecDeque<Carried>,
-    switchings: VecDeque<Switching>,
+    ended: VecDeque<ConnectionReport>,
+    changes: VecDeque<FaultChange>,
     /// Listening port of the proxy over TCP.
     port: Option<Arc<Port>>,
 }
@@ -192,31 +192,31 @@ impl Network {
 
     // Reports.
 
-    /// Records a switching, and notifies the listeners.
-    pub(super) fn note(&self, fault: &str, connection: Option<u64>, switched: Switched) {
-        let switching = Switching { at: self.began.elapsed(), fault: fault.to_owned(), connection, switched };
+    /// Records a change, and notifies the listeners.
+    pub(super) fn note(&self, fault: &str, connection: Option<u64>, transition: FaultTransition) {
+        let change = FaultChange { at: self.began.elapsed(), fault: fault.to_owned(), connection, transition };
         self.look(|state| {
-            state.switchings.push_back(switching.clone());
-            while state.switchings.len() > MAX_REPORTED {
-                state.switchings.pop_front();
+            state.changes.push_back(change.clone());
+            while state.changes.len() > MAX_REPORTED {
+                state.changes.pop_front();
             }
         });
         let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        listeners.iter().for_each(|listener| listener(&switching));
+        listeners.iter().for_each(|listener| listener(&change));
     }
 
     pub(super) fn listen(&self, listener: Listener) {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
     }
 
-    pub(super) fn switchings(&self) -> Vec<Switching> {
-        self.look(|state| state.switchings.iter().cloned().collect())
+    pub(super) fn changes(&self) -> Vec<FaultChange> {
+        self.look(|state| state.changes.iter().cloned().collect())
     }
 
-    pub(super) fn connections(&self) -> Vec<Carried> {
+    pub(super) fn connections(&self) -> Vec<ConnectionReport> {
         self.look(|state| {
             let open = state.links.values().filter_map(|link| link.report());
-            let mut all: Vec<Carried> = state.ended.iter().cloned().chain(open).collect();
+            let mut all: Vec<ConnectionReport> = state.ended.iter().cloned().chain(open).collect();
             all.sort_by_key(|carried| carried.connection);
             all
         })

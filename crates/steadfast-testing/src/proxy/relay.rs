@@ -13,7 +13,7 @@ use super::end::End;
 use super::lane::{Lane, PIECE_BYTES, Turn};
 use super::link::{Condition, Link, Way};
 use super::network::{Network, Open};
-use super::report::{Ended, Switched};
+use super::report::{Ended, FaultTransition};
 
 /// Maximum time for which the relay waits for the client to close its side after an end in the middle.
 const LINGER: Duration = Duration::from_secs(5);
@@ -127,7 +127,7 @@ impl Relay<'_> {
         self.dropped = true;
         self.to_server.drop_all();
         self.to_client.drop_all();
-        self.network.note("idle flow dropped", Some(self.link.number), Switched::Once);
+        self.network.note("idle flow dropped", Some(self.link.number), FaultTransition::Once);
     }
 }
 

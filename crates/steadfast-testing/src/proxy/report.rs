@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// A fault that was switched, or that affected a connection; see [`NetworkFaults::switchings`].
+/// A fault that was transition, or that affected a connection; see [`NetworkFaults::changes`].
 ///
-/// [`NetworkFaults::switchings`]: super::NetworkFaults::switchings
+/// [`NetworkFaults::changes`]: super::NetworkFaults::changes
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Switching {
+pub struct FaultChange {
     /// Time since the network was created.
     pub at: Duration,
     /// Name of the fault with its arguments, such as `black_hole(ToClient)`.
@@ -14,12 +14,12 @@ pub struct Switching {
     /// Affected connection, or `None` for all.
     pub connection: Option<u64>,
     /// The fault lasts from now on, ends, or is instantaneous.
-    pub switched: Switched,
+    pub transition: FaultTransition,
 }
 
-/// Kind of a switching.
+/// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Switched {
+pub enum FaultTransition {
     /// The fault lasts from now on.
     On,
     /// The fault has ended.
@@ -32,7 +32,7 @@ pub enum Switched {
 ///
 /// [`NetworkFaults::connections`]: super::NetworkFaults::connections
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Carried {
+pub struct ConnectionReport {
     /// Number of the connection, counted from 0 in the order of opening.
     pub connection: u64,
     /// Number of its target.

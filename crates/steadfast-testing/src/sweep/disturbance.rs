@@ -12,7 +12,7 @@ pub(super) const VARIABLE: &str = "STEADFAST_SWEEP";
 
 /// Sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Whose {
+pub enum Sender {
     /// One of the controller's processes.
     Controller,
     /// The scenario, with its own client.
@@ -25,7 +25,7 @@ pub enum Whose {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point {
     /// Sender of the request.
-    pub whose: Whose,
+    pub sender: Sender,
     /// Verb of the request.
     pub verb: Verb,
     /// Path of the request.
@@ -36,8 +36,8 @@ pub struct Point {
 
 impl Point {
     /// Returns the point without its ordinal.
-    pub(super) fn kind_of(whose: Whose, request: &RequestRecord) -> Self {
-        Self { whose, verb: request.verb, path: request.path.clone(), ordinal: 0 }
+    pub(super) fn kind_of(sender: Sender, request: &RequestRecord) -> Self {
+        Self { sender, verb: request.verb, path: request.path.clone(), ordinal: 0 }
     }
 
     /// Returns `true` if the request is a write.
@@ -71,7 +71,7 @@ impl Point {
 
 /// Kind of a disturbance: one failure that is common in clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum DisturbanceKind {
     /// The controller's caches see the write ten seconds late.
     Delayed,
     /// The controller's caches never see the write. They see nothing more, and list again only after the same object
@@ -93,7 +93,7 @@ pub enum Kind {
     LeadershipLost,
 }
 
-impl Kind {
+impl DisturbanceKind {
     /// All kinds, the smallest first.
     pub const ALL: [Self; 7] = [
         Self::Delayed,
@@ -132,7 +132,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Disturbance {
     /// Kind of the disturbance.
-    pub kind: Kind,
+    pub kind: DisturbanceKind,
     /// Request that is disturbed.
     pub point: Point,
 }
@@ -157,7 +157,7 @@ fn verb_name(verb: Verb) -> String {
     format!("{verb:?}").to_lowercase()
 }
 
-impl fmt::Display for Whose {
+impl fmt::Display for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Controller => "controller",
@@ -168,11 +168,11 @@ impl fmt::Display for Whose {
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} #{} {} {}", self.whose, self.ordinal, verb_name(self.verb), self.path)
+        write!(f, "{} #{} {} {}", self.sender, self.ordinal, verb_name(self.verb), self.path)
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for DisturbanceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -189,21 +189,21 @@ impl FromStr for Disturbance {
 
     fn from_str(line: &str) -> Result<Self, Error> {
         let wrong = |what: &str| {
-            let kinds = Kind::ALL.map(Kind::name).join(", ");
+            let kinds = DisturbanceKind::ALL.map(DisturbanceKind::name).join(", ");
             let text = format!(
                 "not a valid disturbance: {what} in {line:?}; expected one of {kinds}, then controller or scenario, #N, a verb and a path"
             );
             Error::from(text)
         };
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [kind, whose, ordinal, verb, path] = words[..] else { return Err(wrong("expected five words")) };
-        let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| wrong(kind))?;
-        let whose = [Whose::Controller, Whose::Scenario].into_iter().find(|known| known.to_string() == whose);
-        let whose = whose.ok_or_else(|| wrong("invalid second word"))?;
+        let [kind, sender, ordinal, verb, path] = words[..] else { return Err(wrong("expected five words")) };
+        let kind = DisturbanceKind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| wrong(kind))?;
+        let found = [Sender::Controller, Sender::Scenario].into_iter().find(|known| known.to_string() == sender);
+        let sender = found.ok_or_else(|| wrong("invalid second word"))?;
         let number = ordinal.strip_prefix('#').and_then(|number| number.parse().ok()).filter(|number| *number > 0);
         let ordinal = number.ok_or_else(|| wrong(ordinal))?;
         let verb = VERBS.into_iter().find(|known| verb_name(*known) == verb).ok_or_else(|| wrong(verb))?;
-        Ok(Self { kind, point: Point { whose, verb, path: path.to_owned(), ordinal } })
+        Ok(Self { kind, point: Point { sender, verb, path: path.to_owned(), ordinal } })
     }
 }
 
@@ -237,16 +237,16 @@ mod tests {
             ("/livez/ping", None),
             ("/api", None),
         ] {
-            let point = Point { whose: Whose::Controller, verb: Verb::Get, path: path.to_owned(), ordinal: 1 };
+            let point = Point { sender: Sender::Controller, verb: Verb::Get, path: path.to_owned(), ordinal: 1 };
             assert_eq!(point.plural(), plural, "{path}");
         }
     }
 
     #[test]
     fn disturbance_parses_its_own_text() -> Result<(), Error> {
-        for kind in Kind::ALL {
+        for kind in DisturbanceKind::ALL {
             for verb in VERBS {
-                let point = Point { whose: Whose::Scenario, verb, path: "/api/v1/pods/a".to_owned(), ordinal: 3 };
+                let point = Point { sender: Sender::Scenario, verb, path: "/api/v1/pods/a".to_owned(), ordinal: 3 };
                 let disturbance = Disturbance { kind, point };
                 assert_eq!(disturbance.to_string().parse::<Disturbance>()?, disturbance);
             }

@@ -12,11 +12,11 @@ use steadfast::Connection;
 use steadfast_apiserver::ApiServer;
 use tokio::time::sleep;
 
-use super::director::Director;
 use super::disturbance::{Disturbance, Point};
 use super::ending::Ending;
+use super::fixture::Fixture;
+use super::runner::SweepRunner;
 use super::setting::Setting;
-use super::stage::Stage;
 use crate::Error;
 use crate::proxy::NetworkFaults;
 use crate::world::InMemory;
@@ -48,7 +48,7 @@ pub(super) fn play<C, S, CF, SF, CE, SE>(
 ) -> Result<Played, Error>
 where
     C: Fn(Connection) -> CF,
-    S: Fn(Stage) -> SF,
+    S: Fn(Fixture) -> SF,
     CF: Future<Output = Result<(), CE>>,
     SF: Future<Output = Result<(), SE>>,
     CE: fmt::Display,
@@ -60,22 +60,22 @@ where
         let server = ApiServer::builder().seed(setting.seed).replicas(replicas).in_memory().start().await?;
         let server = Arc::new(server);
         (setting.prepare)(&server)?;
-        let director = Director::new(&server, setting.processes, disturbance.cloned());
+        let runner = SweepRunner::new(&server, setting.processes, disturbance.cloned());
         let told = Mutex::default();
         let connection =
             connect(&server, setting.seed, setting.processes, &NetworkFaults::seeded(setting.seed)).await?;
         let (quiet, ignored) = (setting.quiet, setting.ignored.clone().into());
-        let stage = Stage { server: server.clone(), director: director.clone(), connection, quiet, ignored };
-        let processes = (0..setting.processes).map(|process| supervise(setting, &server, &director, process, &told));
+        let fixture = Fixture { server: server.clone(), runner: runner.clone(), connection, quiet, ignored };
+        let processes = (0..setting.processes).map(|process| supervise(setting, &server, &runner, process, &told));
         let scenario = AssertUnwindSafe(async {
-            (setting.scenario)(stage.clone()).await.map_err(|error| error.to_string())?;
-            director.end_gap();
-            stage.settle().await.map_err(|error| error.to_string())
+            (setting.scenario)(fixture.clone()).await.map_err(|error| error.to_string())?;
+            runner.end_gap();
+            fixture.settle().await.map_err(|error| error.to_string())
         });
         let limited = tokio::time::timeout(setting.limit, scenario.catch_unwind());
         let outcome = tokio::select! {
             biased;
-            endless = director.overrun() => Err(endless),
+            endless = runner.overrun() => Err(endless),
             outcome = limited => match outcome {
                 Ok(Ok(ended)) => ended.map_err(|error| format!("the scenario failed: {error}")),
                 Ok(Err(panic)) => Err(format!("the scenario panicked: {}", message(&*panic))),
@@ -90,8 +90,8 @@ where
             ending: Ending::of(&server, &setting.ignored, &setting.unseen),
             failure,
             ended: std::mem::take(&mut *told.lock().unwrap_or_else(PoisonError::into_inner)),
-            points: director.points(),
-            reached: director.has_disturbed(),
+            points: runner.points(),
+            reached: runner.has_disturbed(),
         })
     })
 }
@@ -109,7 +109,7 @@ fn hold<C, S>(setting: &Setting<C, S>, server: &ApiServer) -> Result<(), String>
 async fn supervise<C, S, F, E>(
     setting: &Setting<C, S>,
     server: &Arc<ApiServer>,
-    director: &Director,
+    runner: &SweepRunner,
     process: usize,
     told: &Mutex<Vec<Ended>>,
 ) -> Result<(), Error>
@@ -122,12 +122,12 @@ where
         let seed = setting.seed.wrapping_add(1 + process as u64).wrapping_add(life * 1000);
         let network = NetworkFaults::seeded(seed);
         let connection = connect(server, seed, process, &network).await?;
-        director.begins(process, network.clone());
+        runner.begins(process, network.clone());
         // The caller's function runs within this future, so that a panic before it returns a future is caught too.
         let running = AssertUnwindSafe(async { (setting.controller)(connection).await }).catch_unwind();
         let how = tokio::select! {
             biased;
-            () = director.killed(process) => None,
+            () = runner.killed(process) => None,
             ended = running => Some(match ended {
                 Ok(Ok(())) => ("ended".to_owned(), false),
                 Ok(Err(error)) => (format!("ended: {error}"), false),
@@ -135,7 +135,7 @@ where
             }),
         };
         network.cut();
-        director.ended(process);
+        runner.ended(process);
         if let Some((how, is_panic)) = how {
             let text = format!("process {process} {how}, {:?} after the start", server.elapsed());
             told.lock().unwrap_or_else(PoisonError::into_inner).push(Ended { text, is_panic });

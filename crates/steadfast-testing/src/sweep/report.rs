@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::disturbance::{Disturbance, Kind, VARIABLE};
+use super::disturbance::{Disturbance, DisturbanceKind, VARIABLE};
 use super::play::{Ended, Played};
 use crate::Error;
 
@@ -24,7 +24,7 @@ pub struct Finding {
 pub struct Report {
     points: usize,
     objects: usize,
-    plays: BTreeMap<Kind, usize>,
+    runs: BTreeMap<DisturbanceKind, usize>,
     left_out: usize,
     unreached: Vec<Disturbance>,
     findings: Vec<Finding>,
@@ -35,16 +35,16 @@ pub struct Report {
 
 impl Report {
     pub(super) fn new(points: usize, objects: usize, left_out: usize) -> Self {
-        let (plays, panics) = (BTreeMap::new(), BTreeSet::new());
+        let (runs, panics) = (BTreeMap::new(), BTreeSet::new());
         let (unreached, findings, story) = (Vec::new(), Vec::new(), Vec::new());
-        Self { points, objects, plays, left_out, unreached, findings, panics, story }
+        Self { points, objects, runs, left_out, unreached, findings, panics, story }
     }
 
     pub(super) fn add(&mut self, disturbance: Disturbance, undisturbed: &Played, played: &Played) {
         if !played.reached {
             return self.unreached.push(disturbance);
         }
-        *self.plays.entry(disturbance.kind).or_default() += 1;
+        *self.runs.entry(disturbance.kind).or_default() += 1;
         self.panics.extend(played.ended.iter().filter(|ended| ended.is_panic).map(|ended| ended.text.clone()));
         let mut differences: Vec<String> = played.failure.iter().cloned().collect();
         differences.extend(undisturbed.ending.differences(&played.ending));
@@ -60,13 +60,13 @@ impl Report {
     }
 
     /// Returns the number of runs with a disturbance.
-    pub fn plays(&self) -> usize {
-        self.plays.values().sum()
+    pub fn runs(&self) -> usize {
+        self.runs.values().sum()
     }
 
     /// Returns the number of runs with a disturbance of this kind.
-    pub fn plays_of(&self, kind: Kind) -> usize {
-        self.plays.get(&kind).copied().unwrap_or_default()
+    pub fn runs_of(&self, kind: DisturbanceKind) -> usize {
+        self.runs.get(&kind).copied().unwrap_or_default()
     }
 
     /// Returns the disturbances that change the final state, the smallest first.
@@ -87,7 +87,7 @@ impl Report {
     /// Returns an error if a disturbance changes the final state or makes a process panic. Returns an error if no
     /// disturbance was injected, because then nothing was tested.
     pub fn check(&self) -> Result<(), Error> {
-        if self.plays() == 0 {
+        if self.runs() == 0 {
             return Err(format!("no fault was injected: {self}").into());
         }
         if self.findings.is_empty() && self.panics.is_empty() { Ok(()) } else { Err(self.to_string().into()) }
@@ -100,8 +100,8 @@ impl fmt::Display for Report {
             writeln!(f, "{line}")?;
         }
         let Self { points, objects, left_out, .. } = self;
-        let plays = self.plays();
-        write!(f, "{plays} runs with a fault, at {points} requests, compared with {objects} final objects: ")?;
+        let runs = self.runs();
+        write!(f, "{runs} runs with a fault, at {points} requests, compared with {objects} final objects: ")?;
         match self.findings.len() {
             0 => write!(f, "no run differs")?,
             1 => write!(f, "1 differs")?,

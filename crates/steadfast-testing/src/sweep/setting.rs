@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast_apiserver::ApiServer;
 
-use super::director::LEASES;
+use super::runner::LEASES;
 use crate::Error;
 
 type Prepare = dyn Fn(&ApiServer) -> Result<(), Error> + Send + Sync;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast::{Informer, Scope};
 use steadfast_apiserver::{Answer, RequestRule, Verb};
-use steadfast_testing::{Held, InForm, WorldError, build_in_form, config_map_in};
+use steadfast_testing::{CachedConfigMap, ConfigMapInForm, WorldError, build_in_form, config_map_in};
 use tokio::time::{Instant, sleep};
 
 use crate::world::{World, demand, until};
@@ -19,7 +19,7 @@ fn hanging() -> RequestRule {
 
 impl World {
     /// So many more informers, each with a collection of its own that is not answered.
-    fn hanging(&self, informers: usize) -> Result<Vec<Informer<InForm>>, WorldError> {
+    fn hanging(&self, informers: usize) -> Result<Vec<Informer<ConfigMapInForm>>, WorldError> {
         let scope = |index| Scope::namespace(format!("hanging-{index}"));
         (0..informers).map(|index| Ok(build_in_form(&self.factory, scope(index)).start()?)).collect()
     }

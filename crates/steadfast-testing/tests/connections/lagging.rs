@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use steadfast::Informer;
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
-use steadfast_testing::{Held, InForm, WorldError};
+use steadfast_testing::{CachedConfigMap, ConfigMapInForm, WorldError};
 use tokio::time::{Instant, sleep};
 
 use super::world::{World, demand};
 
 /// A client of two replicas, whose informer has seen more than the second replica is going to serve from its cache.
-async fn ahead_of_the_second_replica() -> Result<(World, Informer<InForm>), WorldError> {
+async fn ahead_of_the_second_replica() -> Result<(World, Informer<ConfigMapInForm>), WorldError> {
     let world = World::of(ApiServer::builder().replicas(2), None).await?;
     let informer = world.informer(0)?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
@@ -22,7 +22,7 @@ async fn ahead_of_the_second_replica() -> Result<(World, Informer<InForm>), Worl
     Ok((world, informer))
 }
 
-fn value(informer: &Informer<InForm>) -> String {
+fn value(informer: &Informer<ConfigMapInForm>) -> String {
     let snapshot = informer.snapshot();
     let entry = snapshot.entry(Some("team-0"), "a");
     entry.and_then(|entry| entry.object()).and_then(|object| object.value("value")).unwrap_or_default()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use steadfast::{Freshness, Informer, Scope};
 use steadfast_apiserver::{Answer, ApiServer, Fate, Moment, RequestRecord, RequestRule, Verb};
-use steadfast_testing::{InForm, WorldError, build_in_form};
+use steadfast_testing::{ConfigMapInForm, WorldError, build_in_form};
 use tokio::time::{Instant, sleep};
 
 use crate::world::{World, demand, until};
@@ -17,7 +17,7 @@ impl World {
     }
 
     /// An informer that lists in pages, so that its watch is a request of its own.
-    fn paging(&self) -> Result<Informer<InForm>, WorldError> {
+    fn paging(&self) -> Result<Informer<ConfigMapInForm>, WorldError> {
         Ok(build_in_form(&self.factory, Scope::all()).streamed_lists(false).start()?)
     }
 
@@ -40,7 +40,11 @@ impl World {
 }
 
 /// How long after the server froze, `after` the last sign of life, each of some informers doubts, at the latest.
-async fn doubt(world: &World, informers: &[Informer<InForm>], after: Duration) -> Result<Duration, WorldError> {
+async fn doubt(
+    world: &World,
+    informers: &[Informer<ConfigMapInForm>],
+    after: Duration,
+) -> Result<Duration, WorldError> {
     for informer in informers {
         informer.wait_for_sync(Duration::from_secs(10)).await?;
     }
@@ -133,7 +137,7 @@ async fn any_answer_will_do_and_who_hears_of_events_asks_nothing() -> Result<(),
 }
 
 /// Waits until an informer doubts whose watch waits for its head: soon enough, and for the reason that it does.
-async fn doubt_of_a_head(informer: &Informer<InForm>) -> Result<(), WorldError> {
+async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), WorldError> {
     let suspect = || matches!(informer.freshness(), Freshness::Suspect(_));
     let took = until(Duration::from_secs(100), "it is suspect", suspect).await?;
     let told = informer.freshness().to_string();

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use steadfast::transport::Settings;
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
-use steadfast_testing::{Held, InForm, Recording, WorldError, config_map_in};
+use steadfast_testing::{CachedConfigMap, ConfigMapInForm, Recording, WorldError, config_map_in};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::world::{World, demand, until};
@@ -44,11 +44,11 @@ fn fill(world: &World) -> Result<(), WorldError> {
 }
 
 /// Changes every informer's object, and waits for that to arrive.
-async fn change_all(world: &World, fleet: &[Recording<InForm>], value: &str) -> Result<(), WorldError> {
+async fn change_all(world: &World, fleet: &[Recording<ConfigMapInForm>], value: &str) -> Result<(), WorldError> {
     for index in 0..fleet.len() {
         world.update(index, value)?;
     }
-    let has_it = |(index, recording): (usize, &Recording<InForm>)| {
+    let has_it = |(index, recording): (usize, &Recording<ConfigMapInForm>)| {
         let found = recording.informer().snapshot().get(Some(&format!("team-{index}")), "a").found();
         found.is_some_and(|found| found.value("value").as_deref() == Some(value))
     };

@@ -9,7 +9,7 @@ use steadfast::{Breach, Connection, Informer, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
 use steadfast_contract::Terms;
 use steadfast_testing::{
-    Form, InForm, InMemory, Recorder, Recording, WorldError, build_in_form, config_map_in, history,
+    ConfigMapInForm, Form, InMemory, Recorder, Recording, WorldError, build_in_form, config_map_in, history,
 };
 use tracing_subscriber::filter::LevelFilter;
 
@@ -45,7 +45,7 @@ impl World {
         settings: Settings,
         breach: Option<Breach>,
     ) -> Result<Self, WorldError> {
-        let server = builder.in_memory().protobuf(Form::of_this_run().protobuf).start().await?;
+        let server = builder.in_memory().protobuf(Form::current().protobuf).start().await?;
         let memory = InMemory { seed: 7, settings, ..InMemory::default() };
         let connection = memory.connection(&server).await?;
         let factory = InformerFactory::new(&connection);
@@ -53,7 +53,7 @@ impl World {
     }
 
     /// An informer of `team-<index>`, which has one object when this returns.
-    pub(crate) fn informer(&self, index: usize) -> Result<Informer<InForm>, WorldError> {
+    pub(crate) fn informer(&self, index: usize) -> Result<Informer<ConfigMapInForm>, WorldError> {
         let namespace = format!("team-{index}");
         self.server.create(&serde_json::json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace }
@@ -64,7 +64,7 @@ impl World {
     }
 
     /// So many informers, each of a namespace of its own, recorded and synced.
-    pub(crate) async fn fleet(&self, informers: usize) -> Result<Vec<Recording<InForm>>, WorldError> {
+    pub(crate) async fn fleet(&self, informers: usize) -> Result<Vec<Recording<ConfigMapInForm>>, WorldError> {
         let mut recordings = Vec::new();
         for index in 0..informers {
             recordings.push(self.recorder.record(&self.informer(index)?));

@@ -11,14 +11,14 @@ use steadfast::{InformerFactory, ObjectKey, Scope};
 use steadfast_apiserver::{ApiServer, Change};
 use steadfast_controller::back_off;
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{Calls, Checked, InMemory, Upsets, WorldError, config_map};
+use steadfast_testing::{FaultSchedule, InMemory, ReconcileChecker, ReconcileStats, WorldError, config_map};
 
 use super::own_writes::{context_of, keep_children, keeper_of};
 use super::{SECOND, pass};
 
 struct ByHand {
     server: Arc<ApiServer>,
-    calls: Calls,
+    calls: ReconcileChecker,
     maps: Api<ConfigMap>,
 }
 
@@ -28,7 +28,7 @@ impl ByHand {
         server.create(&config_map("a", "1"))?;
         let connection = InMemory::default().connection(&server).await?;
         let maps = Api::namespaced(connection.client(), "default");
-        Ok(Self { calls: Calls::of(&server, "configmaps"), server, maps })
+        Ok(Self { calls: ReconcileChecker::of(&server, "configmaps"), server, maps })
     }
 
     /// The object as it is now.
@@ -78,7 +78,7 @@ async fn two_calls_of_one_key_at_once_are_told() -> Result<(), WorldError> {
 async fn a_call_after_the_stop_is_told() -> Result<(), WorldError> {
     let world = ByHand::new().await?;
     world.call(world.a().await?).await;
-    assert_eq!(world.calls.check()?, Checked { calls: 1, writes: 0, changes: 1 });
+    assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 1 });
     world.calls.stopped();
     world.call(world.a().await?).await;
     assert_eq!(world.breach(), "default/a was reconciled after the controller was stopped");
@@ -98,7 +98,7 @@ async fn a_change_without_a_call_is_told_and_one_past_a_call_is_not_its_own() ->
     world.call(before).await;
     assert!(world.breach().starts_with("default/a was not reconciled after"));
     world.call(world.a().await?).await;
-    assert_eq!(world.calls.check()?, Checked { calls: 3, writes: 0, changes: 1 });
+    assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 3, writes: 0, changes: 1 });
     // After a call that writes, what is changed past the API during one is not its own either.
     world.writing_call(world.a().await?).await?;
     let (seen, server) = (world.a().await?, world.server.clone());
@@ -109,7 +109,7 @@ async fn a_change_without_a_call_is_told_and_one_past_a_call_is_not_its_own() ->
     world.calls.watch(others)(seen.clone(), ()).await?;
     world.call(seen).await;
     world.call(world.a().await?).await;
-    assert_eq!(world.calls.check()?, Checked { calls: 7, writes: 1, changes: 1 });
+    assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 7, writes: 1, changes: 1 });
     Ok(())
 }
 
@@ -119,7 +119,7 @@ async fn a_call_on_an_object_from_before_its_own_write_is_told() -> Result<(), W
     let before = world.a().await?;
     world.writing_call(before.clone()).await?;
     world.call(world.a().await?).await;
-    assert_eq!(world.calls.check()?, Checked { calls: 2, writes: 1, changes: 1 });
+    assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 2, writes: 1, changes: 1 });
     world.call(before).await;
     assert!(
         world
@@ -138,7 +138,7 @@ async fn a_call_on_what_it_has_deleted_itself_is_told() -> Result<(), WorldError
         async move { maps.delete(&map.name_any(), &DeleteParams::default()).await.map(drop) }
     };
     world.calls.watch(delete)(before.clone(), ()).await?;
-    assert_eq!(world.calls.check()?, Checked { calls: 1, writes: 0, changes: 0 });
+    assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 0 });
     world.call(before).await;
     assert!(
         world
@@ -153,10 +153,10 @@ async fn only_the_changes_that_lead_to_calls_have_to_be_followed() -> Result<(),
     let ByHand { server, maps, .. } = ByHand::new().await?;
     let is_labelled =
         |change: &Change| change.object.as_ref().is_some_and(|map| map.pointer("/metadata/labels/app").is_some());
-    let calls = Calls::following(&server, "configmaps", is_labelled);
+    let calls = ReconcileChecker::following(&server, "configmaps", is_labelled);
     calls.watch(|_: Arc<ConfigMap>, (): ()| async {})(Arc::new(maps.get("a").await?), ()).await;
     server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "2" } }))?;
-    assert_eq!(calls.check()?, Checked { calls: 1, writes: 0, changes: 0 });
+    assert_eq!(calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 0 });
     server.merge_patch("configmaps", "default", "a", json!({ "metadata": { "labels": { "app": "web" } } }))?;
     assert!(calls.check().is_err());
     Ok(())
@@ -181,7 +181,7 @@ async fn a_call_by_key_on_a_cache_from_before_its_own_write_is_told() -> Result<
 
 #[test]
 fn nothing_is_broken_whatever_lags_or_is_cut() -> Result<(), WorldError> {
-    let mut sum = Checked::default();
+    let mut sum = ReconcileStats::default();
     for seed in 0..20 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         let checked = runtime.block_on(async {
@@ -193,10 +193,10 @@ fn nothing_is_broken_whatever_lags_or_is_cut() -> Result<(), WorldError> {
             for parent in ["a", "b"] {
                 server.create(&config_map(parent, "1"))?;
             }
-            let (calls, context) = (Calls::of(&server, "configmaps"), context_of(&connection, &factory)?);
+            let (calls, context) = (ReconcileChecker::of(&server, "configmaps"), context_of(&connection, &factory)?);
             calls.reads("pods", &factory.informer::<Pod>(Scope::all())?);
             let controller = keeper_of(&factory).run(calls.watch(keep_children), back_off, context)?;
-            let mut upsets = Upsets::new(seed, &server, &network);
+            let mut upsets = FaultSchedule::new(seed, &server, &network);
             for step in 0..30 {
                 upsets.another().await;
                 let parent = ["a", "b"][upsets.random(2) as usize];
@@ -211,9 +211,9 @@ fn nothing_is_broken_whatever_lags_or_is_cut() -> Result<(), WorldError> {
             pass(10 * SECOND).await;
             calls.check().map_err(|error| WorldError::from(format!("seed {seed}: {error}")))
         })?;
-        sum.calls += checked.calls;
+        sum.reconciles += checked.reconciles;
         sum.writes += checked.writes;
     }
-    assert!(sum.calls > 200 && sum.writes > 100, "{sum:?}");
+    assert!(sum.reconciles > 200 && sum.writes > 100, "{sum:?}");
     Ok(())
 }

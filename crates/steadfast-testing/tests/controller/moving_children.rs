@@ -10,7 +10,7 @@ use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 use steadfast::{Informer, Scope};
 use steadfast_controller::{Action, Changes, Controller, Source, back_off};
-use steadfast_testing::{Upsets, WorldError, widget_definition};
+use steadfast_testing::{FaultSchedule, WorldError, widget_definition};
 
 use super::sources::{kind_of, tenant_definition};
 use super::{Failure, SECOND, World, pass};
@@ -61,7 +61,7 @@ async fn moves(seed: u64) -> Result<(), WorldError> {
         owner.map_or(Value::Null, reference)
     };
     let mut truth: BTreeMap<String, Option<&str>> = BTreeMap::new();
-    let mut upsets = Upsets::new(seed, &world.server, &world.network);
+    let mut upsets = FaultSchedule::new(seed, &world.server, &world.network);
     for step in 0..STEPS {
         upsets.another().await;
         let name = format!("child-{}", upsets.random(CHILDREN));

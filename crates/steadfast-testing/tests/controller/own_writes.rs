@@ -13,7 +13,7 @@ use steadfast::{Connection, Informer, InformerFactory, ObjectKey, ResourceVersio
 use steadfast_apiserver::{Answer, RequestRecord, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, RunningController, back_off};
 use steadfast_testing::proxy::Direction;
-use steadfast_testing::{Children, Upsets, WorldError, config_map, labelled_config_map};
+use steadfast_testing::{Children, FaultSchedule, WorldError, config_map, labelled_config_map};
 
 use super::{Failure, SECOND, Told, World, lagging, pass};
 
@@ -295,7 +295,7 @@ async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
     }
     let (told, context) = (Told::default(), context(&world)?);
     let controller = keeper(&world).on_diagnostic(told.notes()).run(keep_children, back_off, context.clone())?;
-    let mut upsets = Upsets::new(seed, &world.server, &world.network);
+    let mut upsets = FaultSchedule::new(seed, &world.server, &world.network);
     for step in 0..60 {
         upsets.another().await;
         let parent = PARENTS[upsets.random(2) as usize];

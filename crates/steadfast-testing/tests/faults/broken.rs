@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use steadfast::{BackoffSettings, Breach};
 use steadfast_apiserver::{Answer, RequestRule, Verb};
-use steadfast_testing::menu::{Ground, Trouble, scenarios};
+use steadfast_testing::Error;
+use steadfast_testing::scenarios::{Target, catalog};
 
 use crate::play;
 
@@ -16,7 +17,7 @@ const TOO_LONG: Duration = Duration::from_secs(900);
 struct Broken {
     bound: &'static str,
     scenario: &'static str,
-    how: fn(Ground) -> Ground,
+    how: fn(Target) -> Target,
     said: &'static str,
 }
 
@@ -24,8 +25,8 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R1: a connection without pings",
         scenario: "black-hole",
-        how: |ground| {
-            ground.adjusting(|plan| {
+        how: |target| {
+            target.adjusting(|plan| {
                 plan.transport.ping_after = TOO_LONG;
                 plan.transport.inquire_after = TOO_LONG;
             })
@@ -35,56 +36,56 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R2a: no probe on a silent connection",
         scenario: "frozen-server",
-        how: |ground| ground.adjusting(|plan| plan.transport.inquire_after = TOO_LONG),
+        how: |target| target.adjusting(|plan| plan.transport.inquire_after = TOO_LONG),
         said: "the first doubt",
     },
     Broken {
         bound: "R2: no proof is requested",
         scenario: "frozen-etcd",
-        how: |ground| ground.adjusting(|plan| plan.reflector.period = TOO_LONG),
+        how: |target| target.adjusting(|plan| plan.reflector.period = TOO_LONG),
         said: "the first doubt",
     },
     Broken {
         bound: "R2: always fresh",
         scenario: "frozen-etcd",
-        how: |ground| ground.breaching(Breach::AlwaysFresh),
+        how: |target| target.breaching(Breach::AlwaysFresh),
         said: "the first doubt did not happen",
     },
     Broken {
         bound: "R2: a stalled stream is not replaced",
         scenario: "stalled-stream",
-        how: |ground| ground.adjusting(|plan| plan.reflector.period = TOO_LONG),
+        how: |target| target.adjusting(|plan| plan.reflector.period = TOO_LONG),
         said: "the recovery",
     },
     Broken {
         bound: "R3: no timeout for a list that never ends",
         scenario: "streamed-list-broken",
-        how: |ground| ground.adjusting(|plan| plan.reflector.list_patience = TOO_LONG),
+        how: |target| target.adjusting(|plan| plan.reflector.list_patience = TOO_LONG),
         said: "the recovery did not happen",
     },
     Broken {
         bound: "R4: a list although a watch could resume",
         scenario: "events-repeated",
-        how: |ground| ground.breaching(Breach::ForgottenPlace),
+        how: |target| target.breaching(Breach::ForgottenPlace),
         said: "full transfers",
     },
     Broken {
         bound: "R5: deletions that a relist does not report",
         scenario: "version-expired",
-        how: |ground| ground.breaching(Breach::LostDeletes),
+        how: |target| target.breaching(Breach::LostDeletes),
         said: "C2",
     },
     Broken {
         bound: "R5, C4: an older list from a lagging replica",
         scenario: "time-travel",
-        how: |ground| ground.breaching(Breach::OlderList),
+        how: |target| target.breaching(Breach::OlderList),
         said: "C4",
     },
     Broken {
         bound: "R6: attempts without a backoff",
         scenario: "no-spin",
-        how: |ground| {
-            ground.adjusting(|plan| {
+        how: |target| {
+            target.adjusting(|plan| {
                 let wait = Duration::from_millis(5);
                 plan.reflector.backoff = BackoffSettings { first: wait, second: wait, ceiling: wait };
             })
@@ -94,8 +95,8 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R7: a server that delays one resource for another",
         scenario: "resource-refused",
-        how: |ground| {
-            ground.sabotaging(|server| {
+        how: |target| {
+            target.sabotaging(|server| {
                 let lists =
                     RequestRule::any().resource("configmaps").verb(Verb::StreamedList).verb(Verb::List).times(1);
                 server.faults().answer_with(lists, Answer::retry_after(503, Duration::from_secs(5)));
@@ -106,30 +107,30 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R8: records that are dropped because of an undecodable one",
         scenario: "frames-split",
-        how: |ground| ground.breaching(Breach::DroppedRecords),
+        how: |target| target.breaching(Breach::DroppedRecords),
         said: "C11",
     },
     Broken {
         bound: "R10: idle connections that are kept",
         scenario: "idle-after-shutdown",
-        how: |ground| ground.adjusting(|plan| plan.transport.idle = TOO_LONG),
+        how: |target| target.adjusting(|plan| plan.transport.idle = TOO_LONG),
         said: "the end of the idle connections",
     },
     Broken {
         bound: "R11: Retry-After is ignored",
         scenario: "server-busy",
-        how: |ground| ground.breaching(Breach::IgnoredPatience),
+        how: |target| target.breaching(Breach::IgnoredPatience),
         said: "with a Retry-After of",
     },
 ];
 
 #[test]
-fn each_broken_bound_fails_its_scenario() -> Result<(), Trouble> {
+fn each_broken_bound_fails_its_scenario() -> Result<(), Error> {
     let mut missed = Vec::new();
     for Broken { bound, scenario, how, said } in BROKEN {
-        let scenario = scenarios::named(scenario).ok_or_else(|| format!("unknown scenario {scenario:?}"))?;
+        let scenario = catalog::named(scenario).ok_or_else(|| format!("unknown scenario {scenario:?}"))?;
         // The tests of each fault show that the unmodified library passes with this seed.
-        let problems = match play(scenario, how(Ground::in_memory(7))) {
+        let problems = match play(scenario, how(Target::in_memory(7))) {
             Ok(findings) => findings.problems(),
             Err(error) => vec![error.to_string()],
         };

@@ -1,7 +1,8 @@
 //! One test per fault: all scenarios that cover it must pass, in all forms.
 
+use steadfast_testing::Error;
 use steadfast_testing::Form;
-use steadfast_testing::menu::{Fault, Ground, Scenario, Trouble, scenarios};
+use steadfast_testing::scenarios::{Fault, Scenario, Target, catalog};
 
 use crate::play;
 
@@ -9,25 +10,25 @@ use crate::play;
 const SEED: u64 = 7;
 
 /// Checks `scenario` in the form of `STEADFAST_FORM`, or in all forms if the variable is not set.
-fn is_passed(scenario: &Scenario) -> Result<(), Trouble> {
-    let said = Form::said()?;
+fn is_passed(scenario: &Scenario) -> Result<(), Error> {
+    let said = Form::from_env()?;
     for form in Form::ALL.into_iter().filter(|form| said.is_none_or(|said| said == *form)) {
-        let problems = play(scenario, Ground::in_memory(SEED).in_form(form))?.problems();
+        let problems = play(scenario, Target::in_memory(SEED).in_form(form))?.problems();
         assert!(problems.is_empty(), "{} in {form}: {problems:#?}", scenario.name);
     }
     Ok(())
 }
 
-fn passes(fault: Fault) -> Result<(), Trouble> {
-    assert!(scenarios::of(fault).next().is_some(), "no scenario covers {fault}");
-    scenarios::of(fault).try_for_each(is_passed)
+fn passes(fault: Fault) -> Result<(), Error> {
+    assert!(catalog::of(fault).next().is_some(), "no scenario covers {fault}");
+    catalog::of(fault).try_for_each(is_passed)
 }
 
 /// Scenarios with other times than the defaults, and those without a fault, so that each scenario has a test besides
 /// `steadfast lab`.
 #[test]
-fn scenarios_without_fault_pass() -> Result<(), Trouble> {
-    let others: Vec<_> = scenarios::all().filter(|scenario| scenario.faults.is_empty()).collect();
+fn scenarios_without_fault_pass() -> Result<(), Error> {
+    let others: Vec<_> = catalog::all().filter(|scenario| scenario.faults.is_empty()).collect();
     assert!(others.iter().any(|scenario| scenario.name == "stop-when-told"), "{others:?}");
     others.into_iter().try_for_each(is_passed)
 }
@@ -36,7 +37,7 @@ macro_rules! faults {
     ($($name:ident: $fault:ident,)*) => {
         $(
             #[test]
-            fn $name() -> Result<(), Trouble> {
+            fn $name() -> Result<(), Error> {
                 passes(Fault::$fault)
             }
         )*
@@ -45,7 +46,7 @@ macro_rules! faults {
         fn every_fault_has_test_or_reason() {
             let tested = [$(Fault::$fault),*];
             for fault in Fault::ALL {
-                assert_eq!(tested.contains(&fault), fault.cannot_be_made().is_none(), "{fault}");
+                assert_eq!(tested.contains(&fault), fault.unsupported_reason().is_none(), "{fault}");
             }
         }
     };

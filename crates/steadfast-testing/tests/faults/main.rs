@@ -6,10 +6,11 @@ mod broken;
 mod each;
 mod table;
 
-use steadfast_testing::menu::{Findings, Ground, Scenario, Trouble};
+use steadfast_testing::Error;
+use steadfast_testing::scenarios::{Findings, Scenario, Target};
 
 /// Runs `scenario` in its own virtual time.
-fn play(scenario: &Scenario, ground: Ground) -> Result<Findings, Trouble> {
+fn play(scenario: &Scenario, target: Target) -> Result<Findings, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    runtime.block_on(scenario.play(ground))
+    runtime.block_on(scenario.play(target))
 }

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use steadfast_testing::menu::{Fault, Findings, Ground, Scenario, Trouble, scenarios};
+use steadfast_testing::Error;
+use steadfast_testing::scenarios::{Fault, Findings, Scenario, Target, catalog};
 
 use crate::play;
 
@@ -70,16 +71,16 @@ fn dated(took: Option<Duration>, limit: Option<Duration>) -> String {
 }
 
 #[test]
-fn fault_document_matches_fresh_run() -> Result<(), Trouble> {
+fn fault_document_matches_fresh_run() -> Result<(), Error> {
     let mut document = HEAD.to_owned();
     let mut summaries = SCENARIOS.to_owned();
     let mut missing = String::new();
     for fault in Fault::ALL {
-        if let Some(why) = fault.cannot_be_made() {
+        if let Some(why) = fault.unsupported_reason() {
             let _ = writeln!(missing, "- **{fault}, {}**: {why}.", fault.title());
         }
-        for scenario in scenarios::of(fault) {
-            let findings = play(scenario, Ground::in_memory(0))?;
+        for scenario in catalog::of(fault) {
+            let findings = play(scenario, Target::in_memory(0))?;
             assert_eq!(findings.problems(), [""; 0], "{fault}, {}", scenario.name);
             document.push_str(&row(fault, scenario, &findings));
             if scenario.faults[0] == fault {

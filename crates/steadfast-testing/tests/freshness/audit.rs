@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use steadfast_contract::Terms;
-use steadfast_testing::{Held, Recorder, Recording, history};
+use steadfast_testing::{CachedConfigMap, Recorder, Recording, history};
 
 use super::*;
 
@@ -10,7 +10,7 @@ const AUDIT_PERIOD: Duration = Duration::from_secs(600);
 
 /// Runs a server that loses an update, a deletion and a creation for its watches. Returns the recording, and the number
 /// of diagnostics, one audit period later.
-async fn lossy(breach: Option<Breach>) -> Result<(World, Recorder, Recording<InForm>, usize), WorldError> {
+async fn lossy(breach: Option<Breach>) -> Result<(World, Recorder, Recording<ConfigMapInForm>, usize), WorldError> {
     let world = World::new().await?;
     for name in ["changed", "deleted", "same"] {
         world.server.create(&config_map(name, "1"))?;

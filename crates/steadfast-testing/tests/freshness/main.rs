@@ -16,7 +16,7 @@ use std::time::Duration;
 use steadfast::transport::Settings;
 use steadfast::{Breach, Diagnostic, Freshness, Informer, InformerBuilder, InformerFactory, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
-use steadfast_testing::{Form, InForm, InMemory, WorldError, build_in_form, config_map, until};
+use steadfast_testing::{ConfigMapInForm, Form, InMemory, WorldError, build_in_form, config_map, until};
 use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ struct Cost {
 
 impl World {
     async fn of(builder: ApiServerBuilder) -> Result<Self, WorldError> {
-        let server = Arc::new(builder.in_memory().protobuf(Form::of_this_run().protobuf).start().await?);
+        let server = Arc::new(builder.in_memory().protobuf(Form::current().protobuf).start().await?);
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         let memory = InMemory { seed: 11, settings, ..InMemory::default() };
         let factory = InformerFactory::new(&memory.connection(&server).await?);
@@ -59,11 +59,11 @@ impl World {
         Ok(world)
     }
 
-    fn build(&self) -> InformerBuilder<'_, InForm> {
+    fn build(&self) -> InformerBuilder<'_, ConfigMapInForm> {
         build_in_form(&self.factory, Scope::all())
     }
 
-    async fn synced(&self) -> Result<Informer<InForm>, WorldError> {
+    async fn synced(&self) -> Result<Informer<ConfigMapInForm>, WorldError> {
         started(self.build(), None).await
     }
 
@@ -104,7 +104,10 @@ impl World {
     }
 }
 
-async fn started(builder: InformerBuilder<'_, InForm>, breach: Option<Breach>) -> Result<Informer<InForm>, WorldError> {
+async fn started(
+    builder: InformerBuilder<'_, ConfigMapInForm>,
+    breach: Option<Breach>,
+) -> Result<Informer<ConfigMapInForm>, WorldError> {
     let informer = builder.breach(breach).start()?;
     informer.wait_for_sync(PERIOD).await?;
     until(SOON, || informer.freshness().is_fresh()).await?;
@@ -119,7 +122,7 @@ struct Told {
     fresh_for: Duration,
 }
 
-async fn told(informer: &Informer<InForm>, time: Duration) -> Told {
+async fn told(informer: &Informer<ConfigMapInForm>, time: Duration) -> Told {
     const STEP: Duration = Duration::from_millis(100);
     let begun = Instant::now();
     let none = Duration::ZERO;
@@ -144,7 +147,7 @@ async fn told(informer: &Informer<InForm>, time: Duration) -> Told {
 }
 
 /// Returns all diagnostics of `informer`.
-fn notes(informer: &Informer<InForm>) -> Arc<Mutex<Vec<Diagnostic>>> {
+fn notes(informer: &Informer<ConfigMapInForm>) -> Arc<Mutex<Vec<Diagnostic>>> {
     let notes = Arc::new(Mutex::new(Vec::new()));
     let own = notes.clone();
     informer.on_diagnostic(move |note| own.lock().unwrap_or_else(PoisonError::into_inner).push(note.clone()));
@@ -155,12 +158,12 @@ fn noted(notes: &Mutex<Vec<Diagnostic>>, wanted: impl Fn(&Diagnostic) -> bool) -
     notes.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|note| wanted(note)).count()
 }
 
-fn held(informer: &Informer<InForm>, name: &str) -> bool {
+fn held(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
     informer.snapshot().entry(Some("default"), name).is_some()
 }
 
 /// Creates a server with rising bookmarks every ten seconds, and an informer that has seen enough of them.
-async fn in_rhythm(breach: Option<Breach>) -> Result<(World, Informer<InForm>), WorldError> {
+async fn in_rhythm(breach: Option<Breach>) -> Result<(World, Informer<ConfigMapInForm>), WorldError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     world.server.create(&config_map("a", "1"))?;
     world.noise(SOON);

@@ -7,7 +7,10 @@ use steadfast_apiserver::RequestRecord;
 use super::*;
 
 /// Runs ten waits for writes outside of the selector, with and without other writes in between. Returns their requests.
-async fn ten_waits(world: &World, builder: InformerBuilder<'_, InForm>) -> Result<Vec<RequestRecord>, WorldError> {
+async fn ten_waits(
+    world: &World,
+    builder: InformerBuilder<'_, ConfigMapInForm>,
+) -> Result<Vec<RequestRecord>, WorldError> {
     let informer = started(builder, None).await?;
     let notes = notes(&informer);
     tokio::time::sleep(SOON).await;

@@ -9,7 +9,9 @@ use kube::ResourceExt;
 use serde_json::json;
 use steadfast::{Certainty, Event, Informer, Registration, Scope};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{Form, Held, InForm, Recorder, WorldError, build_in_form, history, labelled_config_map};
+use steadfast_testing::{
+    CachedConfigMap, ConfigMapInForm, Form, Recorder, WorldError, build_in_form, history, labelled_config_map,
+};
 
 use super::{SOON, Told, World, settled};
 
@@ -237,12 +239,12 @@ async fn a_filter_may_ask_its_informer_for_anything_and_is_let_go_with_its_handl
 /// To the checker a filter is a selector: it is held to what the server's history has of that.
 #[tokio::test(start_paused = true)]
 async fn the_contract_holds_within_a_filter() -> Result<(), WorldError> {
-    let world = World::of(ApiServer::builder().protobuf(Form::of_this_run().protobuf)).await?;
+    let world = World::of(ApiServer::builder().protobuf(Form::current().protobuf)).await?;
     let recorder = Recorder::of(&world.server);
     world.put("a", "web", "1")?;
     let informer = build_in_form(&world.factory, Scope::all()).start()?;
     informer.wait_for_sync(SOON).await?;
-    let is_web = |object: &InForm| object.config_map().is_some_and(|object| is_web(&object));
+    let is_web = |object: &ConfigMapInForm| object.config_map().is_some_and(|object| is_web(&object));
     let seen = recorder.record_filtered(&informer, "filtered", &Scope::all().labels("app=web"), is_web);
     settled().await;
     for (name, app, value) in [("b", "web", "1"), ("a", "db", "2"), ("a", "web", "3"), ("b", "db", "2")] {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use steadfast::environment::Socket;
 use steadfast_testing::WorldError;
-use steadfast_testing::proxy::{Direction, Ended, NetworkFaults, Switched};
+use steadfast_testing::proxy::{Direction, Ended, FaultTransition, NetworkFaults};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -274,7 +274,7 @@ async fn idle_flow_is_dropped_permanently() -> Result<(), WorldError> {
     world.faults.heal();
     assert!(said_within(&mut server, 3600 * second).await.is_none(), "the bytes must be lost");
     assert!(said_within(&mut client, 3600 * second).await.is_none(), "the client must not be notified");
-    let dropped = world.faults.switchings().into_iter().find(|switching| switching.fault == "idle flow dropped");
+    let dropped = world.faults.changes().into_iter().find(|change| change.fault == "idle flow dropped");
     let dropped = dropped.ok_or("the drop is not recorded")?;
     assert_eq!((dropped.at, dropped.connection), ((2390 + 240) * second, Some(0)));
 
@@ -372,9 +372,9 @@ async fn switchings_are_recorded_and_notified() -> Result<(), WorldError> {
     let world = World::new();
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
     let listener = told.clone();
-    world.faults.on_switching(move |switching| {
+    world.faults.on_change(move |change| {
         if let Ok(mut told) = listener.lock() {
-            told.push(switching.clone());
+            told.push(change.clone());
         }
     });
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -382,13 +382,13 @@ async fn switchings_are_recorded_and_notified() -> Result<(), WorldError> {
     tokio::time::sleep(Duration::from_secs(3)).await;
     world.faults.connection(4).reset_after(10, Direction::Both);
     world.faults.heal();
-    let all = world.faults.switchings();
+    let all = world.faults.changes();
     let words: Vec<_> =
-        all.iter().map(|one| (one.at.as_secs(), one.fault.as_str(), one.connection, one.switched)).collect();
+        all.iter().map(|one| (one.at.as_secs(), one.fault.as_str(), one.connection, one.transition)).collect();
     let expected = [
-        (2, "black_hole(ToServer)", None, Switched::On),
-        (5, "reset_after(10, Both)", Some(4), Switched::Once),
-        (5, "heal", None, Switched::Off),
+        (2, "black_hole(ToServer)", None, FaultTransition::On),
+        (5, "reset_after(10, Both)", Some(4), FaultTransition::Once),
+        (5, "heal", None, FaultTransition::Off),
     ];
     assert_eq!(words, expected);
     assert_eq!(*told.lock().map_err(|_| "poisoned")?, all);

@@ -5,7 +5,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::core::PartialObjectMeta;
 use serde_json::json;
 use steadfast::InformerFactory;
-use steadfast_testing::Held;
+use steadfast_testing::CachedConfigMap;
 use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, config_map_in};
 
@@ -24,7 +24,7 @@ super::scenarios! {
 }
 
 /// Such a write has no event, and a real server often sends no bookmark either (R2).
-async fn waits_outside_selector_cause_no_doubt<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn waits_outside_selector_cause_no_doubt<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (recorder, connection) = (cluster.recorder(), cluster.connection().await?);
     let factory = InformerFactory::new(&connection);
     let informer = build::<K>(&factory, cluster.scope().labels("app=web")).start()?;
@@ -41,7 +41,9 @@ async fn waits_outside_selector_cause_no_doubt<K: Held>(cluster: &mut Cluster) -
     Ok(())
 }
 
-async fn streamed_and_paged_informers_match_history<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn streamed_and_paged_informers_match_history<K: CachedConfigMap>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     let writer = cluster.writer();
     for name in ["a", "b", "c", "d", "e"] {
         writer.create(name, "1").await?;
@@ -99,7 +101,7 @@ async fn streamed_and_paged_informers_match_history<K: Held>(cluster: &mut Clust
     Ok(())
 }
 
-async fn paged_list_counts_once<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn paged_list_counts_once<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for number in 0..25 {
         writer.create(&format!("c-{number:02}"), "1").await?;
@@ -121,7 +123,7 @@ async fn paged_list_counts_once<K: Held>(cluster: &mut Cluster) -> Result<(), Wo
     Ok(())
 }
 
-async fn finalizer_delays_deletion<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn finalizer_delays_deletion<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let mut held = config_map_in(cluster.namespace(), "held", "1");
     held.metadata.finalizers = Some(vec!["steadfast.test/held".to_owned()]);
@@ -143,7 +145,7 @@ async fn finalizer_delays_deletion<K: Held>(cluster: &mut Cluster) -> Result<(),
     Ok(())
 }
 
-async fn delete_collection_reports_each_deletion<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn delete_collection_reports_each_deletion<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for number in 0..20 {
         let app = if number % 2 == 0 { "old" } else { "new" };
@@ -191,7 +193,7 @@ async fn metadata_informer_follows_changes(cluster: &mut Cluster) -> Result<(), 
     Ok(())
 }
 
-async fn unchanged_write_is_not_delivered<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn unchanged_write_is_not_delivered<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let created = writer.create("a", "1").await?;
     let Watched { informer, seen, .. } = &watch::<K>(cluster, &recorder).await?;
@@ -208,7 +210,7 @@ async fn unchanged_write_is_not_delivered<K: Held>(cluster: &mut Cluster) -> Res
     Ok(())
 }
 
-async fn name_and_label_scopes_are_exact<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn name_and_label_scopes_are_exact<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for (name, app) in [("one", "web"), ("two", "db"), ("three", "batch")] {
         writer.create_labelled(name, app).await?;
@@ -247,7 +249,9 @@ async fn name_and_label_scopes_are_exact<K: Held>(cluster: &mut Cluster) -> Resu
     Ok(())
 }
 
-async fn informers_on_one_connection_receive_own_events<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn informers_on_one_connection_receive_own_events<K: CachedConfigMap>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     const INFORMERS: usize = 50;
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let connection = cluster.connection().await?;

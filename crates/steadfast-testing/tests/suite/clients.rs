@@ -13,7 +13,7 @@ use steadfast::connection::ConnectError;
 use steadfast::transport::Settings;
 use steadfast::{Breach, Connection, Freshness, InformerFactory};
 use steadfast_contract::Clause;
-use steadfast_testing::Held;
+use steadfast_testing::CachedConfigMap;
 use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, config_map_in};
 use tokio::time::sleep;
@@ -30,7 +30,7 @@ super::scenarios! {
     premature_delivery_is_detected<K>: needs [], tells [];
 }
 
-async fn blocked_handler_delays_no_other<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     const CHANGES: usize = 200;
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "0").await?;
@@ -63,7 +63,7 @@ async fn blocked_handler_delays_no_other<K: Held>(cluster: &mut Cluster) -> Resu
     Ok(())
 }
 
-async fn panicking_handler_is_retried<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn panicking_handler_is_retried<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope().labels("app")).start()?;
@@ -86,7 +86,7 @@ async fn panicking_handler_is_retried<K: Held>(cluster: &mut Cluster) -> Result<
     Ok(())
 }
 
-async fn late_handler_receives_existing_objects<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn late_handler_receives_existing_objects<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     writer.create("gone", "1").await?;
@@ -107,7 +107,7 @@ async fn late_handler_receives_existing_objects<K: Held>(cluster: &mut Cluster) 
     Ok(())
 }
 
-async fn shutdown_while_cut_is_prompt<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn shutdown_while_cut_is_prompt<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
     let connection = cluster.connection().await?;
@@ -142,7 +142,7 @@ async fn shutdown_while_cut_is_prompt<K: Held>(cluster: &mut Cluster) -> Result<
     Ok(())
 }
 
-async fn write_while_cut_happens_at_most_once<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn write_while_cut_happens_at_most_once<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (recorder, network) = (cluster.recorder(), cluster.network());
     let deadline = Duration::from_secs(2);
     let connection = cluster.connection_with(Settings { headers: deadline, ..Settings::default() }).await?;
@@ -175,7 +175,9 @@ async fn write_while_cut_happens_at_most_once<K: Held>(cluster: &mut Cluster) ->
     Ok(())
 }
 
-async fn rejected_credentials_are_reported_until_replaced<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn rejected_credentials_are_reported_until_replaced<K: CachedConfigMap>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     let right = cluster.proxied()?;
@@ -207,7 +209,7 @@ async fn rejected_credentials_are_reported_until_replaced<K: Held>(cluster: &mut
 }
 
 /// A library with an injected fault: this history must show it.
-async fn premature_delivery_is_detected<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn premature_delivery_is_detected<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let writer = cluster.writer();
     let connection = cluster.connection().await?;
     let mut all = Vec::new();

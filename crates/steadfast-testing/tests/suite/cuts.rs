@@ -6,7 +6,7 @@ use std::time::Duration;
 use steadfast::transport::Settings;
 use steadfast::{Breach, InformerFactory};
 use steadfast_contract::Clause;
-use steadfast_testing::Held;
+use steadfast_testing::CachedConfigMap;
 use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Cluster;
 use steadfast_testing::proxy::Direction;
@@ -30,7 +30,7 @@ super::scenarios! {
 /// Bound of R1.
 const DEAD_PEER_TIMEOUT: Duration = Duration::from_secs(15);
 
-async fn events_during_cut_are_delivered_in_order<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn events_during_cut_are_delivered_in_order<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for name in ["recreated", "deleted", "changed", "kept"] {
         writer.create(name, "1").await?;
@@ -60,7 +60,7 @@ async fn events_during_cut_are_delivered_in_order<K: Held>(cluster: &mut Cluster
     Ok(())
 }
 
-async fn reentry_during_cut_is_two_stays<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn reentry_during_cut_is_two_stays<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create_labelled("a", "web").await?;
     let factory = InformerFactory::new(&cluster.connection().await?);
@@ -78,7 +78,7 @@ async fn reentry_during_cut_is_two_stays<K: Held>(cluster: &mut Cluster) -> Resu
     Ok(())
 }
 
-async fn resets_within_objects_cost_no_list<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn resets_within_objects_cost_no_list<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("large", "0").await?;
     let Watched { informer, said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
@@ -100,11 +100,13 @@ async fn resets_within_objects_cost_no_list<K: Held>(cluster: &mut Cluster) -> R
     Ok(())
 }
 
-async fn dropped_packets_are_noticed_within_15_seconds<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn dropped_packets_are_noticed_within_15_seconds<K: CachedConfigMap>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     vanish::<K>(cluster, Direction::Both, Settings::default()).await
 }
 
-async fn packets_dropped_one_way_are_noticed<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn packets_dropped_one_way_are_noticed<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     // The test runs in real time, so the timeouts are shorter than the defaults.
     let second = Duration::from_secs(1);
     vanish::<K>(
@@ -115,7 +117,11 @@ async fn packets_dropped_one_way_are_noticed<K: Held>(cluster: &mut Cluster) -> 
     .await
 }
 
-async fn vanish<K: Held>(cluster: &Cluster, direction: Direction, settings: Settings) -> Result<(), WorldError> {
+async fn vanish<K: CachedConfigMap>(
+    cluster: &Cluster,
+    direction: Direction,
+    settings: Settings,
+) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "0").await?;
     let factory = InformerFactory::new(&cluster.connection_with(settings).await?);
@@ -138,7 +144,9 @@ async fn vanish<K: Held>(cluster: &Cluster, direction: Direction, settings: Sett
     Ok(())
 }
 
-async fn absent_server_is_reported_until_it_appears<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn absent_server_is_reported_until_it_appears<K: CachedConfigMap>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().refuse(true);
@@ -161,7 +169,9 @@ async fn absent_server_is_reported_until_it_appears<K: Held>(cluster: &mut Clust
     Ok(())
 }
 
-async fn closed_connections_are_retried_with_backoff<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn closed_connections_are_retried_with_backoff<K: CachedConfigMap>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
     let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
@@ -183,7 +193,7 @@ async fn closed_connections_are_retried_with_backoff<K: Held>(cluster: &mut Clus
     Ok(())
 }
 
-async fn pings_keep_idle_flow_alive<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn pings_keep_idle_flow_alive<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
     // Much shorter than the defaults and than in real networks, because the test runs in real time.
@@ -195,7 +205,7 @@ async fn pings_keep_idle_flow_alive<K: Held>(cluster: &mut Cluster) -> Result<()
     sleep(Duration::from_secs(11)).await;
     writer.set("a", "2").await?;
     until_told(cluster, seen, "a", 2).await?;
-    let dropped = network.switchings().iter().filter(|switching| switching.fault == "idle flow dropped").count();
+    let dropped = network.changes().iter().filter(|change| change.fault == "idle flow dropped").count();
     assert_eq!(dropped, 0, "the connection was kept");
 
     judge(cluster, &recorder).await?;
@@ -204,7 +214,7 @@ async fn pings_keep_idle_flow_alive<K: Held>(cluster: &mut Cluster) -> Result<()
     Ok(())
 }
 
-async fn slow_list_completes<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn slow_list_completes<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     for number in 0..20 {
         writer.create(&format!("c-{number:02}"), &"x".repeat(1500)).await?;
@@ -224,7 +234,7 @@ async fn slow_list_completes<K: Held>(cluster: &mut Cluster) -> Result<(), World
 }
 
 /// A library with an injected fault: this history must show it.
-async fn false_freshness_while_cut_is_detected<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn false_freshness_while_cut_is_detected<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, of_broken) = (cluster.writer(), cluster.recorder(), cluster.recorder());
     writer.create("a", "1").await?;
     let honest = InformerFactory::new(&cluster.connection().await?);

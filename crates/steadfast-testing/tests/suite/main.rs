@@ -22,9 +22,9 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use steadfast::{Diagnostic, Informer, InformerBuilder, InformerFactory, Kept, Scope};
 use steadfast_contract::{Terms, Verdict};
-use steadfast_testing::cluster::{Cluster, Kind, Need};
-use steadfast_testing::menu::Fault;
-use steadfast_testing::{Form, Held, Recorder, Recording, WorldError};
+use steadfast_testing::cluster::{Cluster, ServerFault, ServerKind};
+use steadfast_testing::scenarios::Fault;
+use steadfast_testing::{CachedConfigMap, Form, Recorder, Recording, WorldError};
 
 /// Timeout for an expected event.
 const SOON: Duration = Duration::from_secs(30);
@@ -32,14 +32,14 @@ const SOON: Duration = Duration::from_secs(30);
 /// One scenario: the faults that it needs from the server, the faults of the catalog that it covers, and its function.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    pub(crate) needs: &'static [Need],
+    pub(crate) needs: &'static [ServerFault],
     pub(crate) faults: &'static [Fault],
     pub(crate) tell: for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, Result<(), WorldError>>,
 }
 
 /// Returns a builder for an informer of `factory` that requests objects in the form of this run.
-fn build<K: Held>(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, K> {
-    factory.build(scope).protobuf(Form::of_this_run().protobuf)
+fn build<K: CachedConfigMap>(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, K> {
+    factory.build(scope).protobuf(Form::current().protobuf)
 }
 
 /// Selects the function of a scenario for the requested form.
@@ -48,7 +48,7 @@ macro_rules! told {
         Box::pin($name($cluster))
     };
     ($cluster:ident, $name:ident, $kept:ident) => {
-        if steadfast_testing::Form::of_this_run().lazy {
+        if steadfast_testing::Form::current().lazy {
             Box::pin($name::<steadfast::Lazy<k8s_openapi::api::core::v1::ConfigMap>>($cluster))
         } else {
             Box::pin($name::<k8s_openapi::api::core::v1::ConfigMap>($cluster))
@@ -63,8 +63,8 @@ macro_rules! scenarios {
     ($($name:ident $(<$kept:ident>)?: needs [$($need:ident),*], tells [$($fault:ident),*];)*) => {
         pub(crate) const SCENARIOS: &[crate::Scenario] = &[$(crate::Scenario {
             name: stringify!($name),
-            needs: &[$(steadfast_testing::cluster::Need::$need),*],
-            faults: &[$(steadfast_testing::menu::Fault::$fault),*],
+            needs: &[$(steadfast_testing::cluster::ServerFault::$need),*],
+            faults: &[$(steadfast_testing::scenarios::Fault::$fault),*],
             tell: |cluster| crate::told!(cluster, $name $(, $kept)?),
         }),*];
 
@@ -86,7 +86,7 @@ fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let started = Instant::now();
-        let mut cluster = match Cluster::start(&Kind::asked(), scenario.needs).await? {
+        let mut cluster = match Cluster::start(&ServerKind::from_env(), scenario.needs).await? {
             Ok(cluster) => cluster,
             Err(not_here) => {
                 // Written to standard error directly, which is not captured for passing tests, so that a skipped
@@ -143,7 +143,7 @@ impl Said {
 
 /// Informer of all config maps of a scenario, with its diagnostics and the events of its handler. Dropping it drops the
 /// informer.
-struct Watched<K: Held> {
+struct Watched<K: CachedConfigMap> {
     factory: InformerFactory,
     informer: Informer<K>,
     said: Said,
@@ -151,12 +151,12 @@ struct Watched<K: Held> {
 }
 
 /// Watches and records the scenario's config maps through the faulty network, and waits for the sync.
-async fn watch<K: Held>(cluster: &Cluster, recorder: &Recorder) -> Result<Watched<K>, WorldError> {
+async fn watch<K: CachedConfigMap>(cluster: &Cluster, recorder: &Recorder) -> Result<Watched<K>, WorldError> {
     watch_by(InformerFactory::new(&cluster.connection().await?), cluster, recorder).await
 }
 
 /// Does the same as [`watch`] with this factory.
-async fn watch_by<K: Held>(
+async fn watch_by<K: CachedConfigMap>(
     factory: InformerFactory,
     cluster: &Cluster,
     recorder: &Recorder,
@@ -166,7 +166,11 @@ async fn watch_by<K: Held>(
 }
 
 /// Records the informer, and waits until it is synced.
-async fn watched<K: Held>(factory: InformerFactory, informer: Informer<K>, recorder: &Recorder) -> Watched<K> {
+async fn watched<K: CachedConfigMap>(
+    factory: InformerFactory,
+    informer: Informer<K>,
+    recorder: &Recorder,
+) -> Watched<K> {
     let said = Said::by(&informer);
     let seen = recorder.record(&informer);
     seen.until_synced().await;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use steadfast_testing::cluster::{Kind, Need};
-use steadfast_testing::menu::Fault;
+use steadfast_testing::cluster::{ServerFault, ServerKind};
+use steadfast_testing::scenarios::Fault;
 
 use crate::{Scenario, changes, clients, controllers, cuts, definitions, servers, streams};
 
@@ -55,20 +55,20 @@ fn all() -> impl Iterator<Item = &'static Scenario> {
 }
 
 /// Returns the names of the scenarios that cannot run on such a server.
-fn not_played_on(kind: &Kind) -> Vec<&'static str> {
-    let cannot = |need: &Need| need.cannot_be_had(kind).is_some();
+fn not_played_on(kind: &ServerKind) -> Vec<&'static str> {
+    let cannot = |need: &ServerFault| need.unsupported_reason(kind).is_some();
     all().filter(|scenario| scenario.needs.iter().any(cannot)).map(|scenario| scenario.name).collect()
 }
 
 #[test]
 fn every_scenario_runs_on_embedded_and_reference() {
-    assert_eq!(not_played_on(&Kind::Embedded), [""; 0]);
-    assert_eq!(not_played_on(&Kind::Reference), [""; 0]);
+    assert_eq!(not_played_on(&ServerKind::Embedded), [""; 0]);
+    assert_eq!(not_played_on(&ServerKind::Reference), [""; 0]);
 }
 
 #[test]
 fn skipped_scenarios_on_clusters_are_listed() {
-    assert_eq!(not_played_on(&Kind::Other("kubeconfig".into())), NOT_ON_OTHERS);
+    assert_eq!(not_played_on(&ServerKind::Other("kubeconfig".into())), NOT_ON_OTHERS);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
 use steadfast::{Breach, InformerFactory, ReflectorSettings, Scope};
 use steadfast_contract::{Clause, Terms};
-use steadfast_testing::Held;
+use steadfast_testing::CachedConfigMap;
 use steadfast_testing::WorldError;
 use steadfast_testing::cluster::Cluster;
 use tokio::time::sleep;
@@ -36,7 +36,7 @@ const PERIOD: Duration = Duration::from_secs(3);
 /// Additional time that a busy machine may need.
 const SLACK: Duration = Duration::from_secs(2);
 
-async fn killed_server_is_followed_after_restart<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn killed_server_is_followed_after_restart<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     cluster.writer().create("a", "1").await?;
     let recorder = cluster.recorder();
     let Watched { informer, said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
@@ -56,7 +56,9 @@ async fn killed_server_is_followed_after_restart<K: Held>(cluster: &mut Cluster)
     Ok(())
 }
 
-async fn changes_behind_killed_server_need_one_relist<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     let writer = cluster.writer().clone();
     for name in ["recreated", "deleted", "changed", "kept"] {
         writer.create(name, "1").await?;
@@ -120,7 +122,9 @@ async fn changes_behind_killed_server_need_one_relist<K: Held>(cluster: &mut Clu
     Ok(())
 }
 
-async fn informers_of_killed_server_list_once_each<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn informers_of_killed_server_list_once_each<K: CachedConfigMap>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     const INFORMERS: usize = 50;
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
@@ -166,7 +170,7 @@ async fn informers_of_killed_server_list_once_each<K: Held>(cluster: &mut Cluste
     Ok(())
 }
 
-async fn gracefully_stopped_server_is_followed<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn gracefully_stopped_server_is_followed<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
@@ -187,7 +191,7 @@ async fn gracefully_stopped_server_is_followed<K: Held>(cluster: &mut Cluster) -
     Ok(())
 }
 
-async fn second_server_resumes_without_list<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn second_server_resumes_without_list<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
@@ -214,7 +218,7 @@ async fn second_server_resumes_without_list<K: Held>(cluster: &mut Cluster) -> R
     Ok(())
 }
 
-async fn lagging_server_reverts_no_state<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("changed", "1").await?;
     writer.create("recreated", "1").await?;
@@ -256,16 +260,20 @@ async fn lagging_server_reverts_no_state<K: Held>(cluster: &mut Cluster) -> Resu
     Ok(())
 }
 
-async fn frozen_server_is_noticed_within_two_periods<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn frozen_server_is_noticed_within_two_periods<K: CachedConfigMap>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     stand_still::<K>(cluster, Cluster::freeze).await
 }
 
-async fn frozen_store_is_noticed_within_two_periods<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn frozen_store_is_noticed_within_two_periods<K: CachedConfigMap>(
+    cluster: &mut Cluster,
+) -> Result<(), WorldError> {
     stand_still::<K>(cluster, Cluster::freeze_store).await
 }
 
 /// Freezes the target behind the connection once.
-async fn stand_still<K: Held>(
+async fn stand_still<K: CachedConfigMap>(
     cluster: &mut Cluster,
     freeze: fn(&mut Cluster, bool) -> Result<(), steadfast_testing::Error>,
 ) -> Result<(), WorldError> {
@@ -292,7 +300,7 @@ async fn stand_still<K: Held>(
     Ok(())
 }
 
-async fn restored_store_starts_new_epoch<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("kept", "1").await?;
     writer.create("deleted", "1").await?;
@@ -338,7 +346,7 @@ async fn restored_store_starts_new_epoch<K: Held>(cluster: &mut Cluster) -> Resu
     Ok(())
 }
 
-async fn server_without_streamed_lists_is_paged<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn server_without_streamed_lists_is_paged<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for name in ["a", "b", "c"] {
         writer.create(name, "1").await?;
@@ -358,7 +366,7 @@ async fn server_without_streamed_lists_is_paged<K: Held>(cluster: &mut Cluster) 
     Ok(())
 }
 
-async fn expired_paged_list_is_restarted<K: Held>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn expired_paged_list_is_restarted<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     for number in 0..40 {
         writer.create(&format!("c-{number:02}"), "1").await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::Connection;
 use steadfast_controller::{Action, FinalizerError, Finalizing, LeaderElection, finalizer};
-use steadfast_testing::sweep::{Kind, Stage, Sweep};
+use steadfast_testing::sweep::{DisturbanceKind, Fixture, Sweep};
 use steadfast_testing::{Error, WorldError};
 
 use super::{Context, belonging, change_parent, comes_and_goes, is_gone, make_parent, operate, operate_with};
@@ -41,10 +41,10 @@ fn correct_controller_has_no_findings() -> Result<(), Error> {
     let report = Sweep::new(correct, comes_and_goes).run()?;
     println!("{report}");
     report.check()?;
-    for kind in Kind::ALL {
-        assert_eq!(report.plays_of(kind) > 0, kind != Kind::LeadershipLost, "{kind}: {report}");
+    for kind in DisturbanceKind::ALL {
+        assert_eq!(report.runs_of(kind) > 0, kind != DisturbanceKind::LeadershipLost, "{kind}: {report}");
     }
-    assert!(report.plays() > 40, "{report}");
+    assert!(report.runs() > 40, "{report}");
     // An existing object is not created again, so that no write can be hidden.
     let unreached: Vec<String> = report.unreached().iter().map(ToString::to_string).collect();
     assert_eq!(unreached, ["unobserved controller #2 create /api/v1/namespaces/default/configmaps"]);
@@ -63,19 +63,19 @@ async fn led(connection: Connection) -> Result<(), WorldError> {
 }
 
 /// Changes the value twice. The lease expires between the changes, because it is not renewed.
-pub(super) async fn changes_twice(stage: Stage) -> Result<(), WorldError> {
-    make_parent(&stage, "a").await?;
-    stage.settle().await?;
-    change_parent(&stage, "a", "2").await?;
+pub(super) async fn changes_twice(fixture: Fixture) -> Result<(), WorldError> {
+    make_parent(&fixture, "a").await?;
+    fixture.settle().await?;
+    change_parent(&fixture, "a", "2").await?;
     tokio::time::sleep(Duration::from_secs(18)).await;
-    change_parent(&stage, "a", "3").await?;
-    Ok(stage.settle().await?)
+    change_parent(&fixture, "a", "3").await?;
+    Ok(fixture.settle().await?)
 }
 
 #[test]
 fn correct_leader_has_no_findings() -> Result<(), Error> {
     let report = Sweep::new(led, changes_twice).processes(2).alike(2).quiet(Duration::from_secs(40)).run()?;
     println!("{report}");
-    assert!(report.plays_of(Kind::LeadershipLost) > 3, "{report}");
+    assert!(report.runs_of(DisturbanceKind::LeadershipLost) > 3, "{report}");
     report.check()
 }

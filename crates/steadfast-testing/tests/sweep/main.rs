@@ -14,7 +14,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_controller::{Action, Changes, Controller, Source, back_off};
-use steadfast_testing::sweep::Stage;
+use steadfast_testing::sweep::Fixture;
 use steadfast_testing::{WorldError, labelled_config_map};
 
 /// Selector of the parents: config maps with this label. The controllers depend on their data.
@@ -108,35 +108,35 @@ where
 }
 
 /// Creates a parent.
-async fn make_parent(stage: &Stage, name: &str) -> Result<(), WorldError> {
-    let maps = Api::<ConfigMap>::namespaced(stage.client(), "default");
+async fn make_parent(fixture: &Fixture, name: &str) -> Result<(), WorldError> {
+    let maps = Api::<ConfigMap>::namespaced(fixture.client(), "default");
     maps.create(&PostParams::default(), &labelled_config_map(name, "1", ("role", "parent"))).await?;
     Ok(())
 }
 
 /// Changes the value of a parent.
-async fn change_parent(stage: &Stage, name: &str, value: &str) -> Result<(), WorldError> {
-    let maps = Api::<ConfigMap>::namespaced(stage.client(), "default");
+async fn change_parent(fixture: &Fixture, name: &str, value: &str) -> Result<(), WorldError> {
+    let maps = Api::<ConfigMap>::namespaced(fixture.client(), "default");
     let patch = Patch::Merge(json!({ "data": { "value": value } }));
     maps.patch(name, &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
 /// Creates a parent.
-async fn comes(stage: Stage) -> Result<(), WorldError> {
-    make_parent(&stage, "a").await?;
-    Ok(stage.settle().await?)
+async fn comes(fixture: Fixture) -> Result<(), WorldError> {
+    make_parent(&fixture, "a").await?;
+    Ok(fixture.settle().await?)
 }
 
 /// Creates, changes and deletes a parent.
-async fn comes_and_goes(stage: Stage) -> Result<(), WorldError> {
-    make_parent(&stage, "a").await?;
-    stage.settle().await?;
-    change_parent(&stage, "a", "2").await?;
-    stage.settle().await?;
-    let maps = Api::<ConfigMap>::namespaced(stage.client(), "default");
+async fn comes_and_goes(fixture: Fixture) -> Result<(), WorldError> {
+    make_parent(&fixture, "a").await?;
+    fixture.settle().await?;
+    change_parent(&fixture, "a", "2").await?;
+    fixture.settle().await?;
+    let maps = Api::<ConfigMap>::namespaced(fixture.client(), "default");
     maps.delete("a", &DeleteParams::default()).await?;
-    Ok(stage.settle().await?)
+    Ok(fixture.settle().await?)
 }
 
 /// Returns the name of a parent's child.

@@ -10,7 +10,7 @@ use kube::api::{ListParams, PostParams};
 use serde_json::json;
 use steadfast::{Connection, InformerFactory, ObjectKey};
 use steadfast_controller::{Action, Controller, LeaderElection, back_off};
-use steadfast_testing::sweep::{Stage, Sweep};
+use steadfast_testing::sweep::{Fixture, Sweep};
 use steadfast_testing::{Error, WorldError};
 
 use super::honest::changes_twice;
@@ -22,7 +22,7 @@ use super::{
 fn smallest<C, S, CF, SF>(sweep: &Sweep<C, S>) -> Result<(String, String), Error>
 where
     C: Fn(Connection) -> CF + Sync,
-    S: Fn(Stage) -> SF + Sync,
+    S: Fn(Fixture) -> SF + Sync,
     CF: Future<Output = Result<(), WorldError>>,
     SF: Future<Output = Result<(), WorldError>>,
 {
@@ -272,13 +272,13 @@ fn dependency_on_each_state_is_found() -> Result<(), Error> {
         }
         Ok(Action::await_change())
     }
-    async fn says_three_times(stage: Stage) -> Result<(), WorldError> {
-        make_parent(&stage, "a").await?;
+    async fn says_three_times(fixture: Fixture) -> Result<(), WorldError> {
+        make_parent(&fixture, "a").await?;
         for said in ["2", "3"] {
-            stage.settle().await?;
-            change_parent(&stage, "a", said).await?;
+            fixture.settle().await?;
+            change_parent(&fixture, "a", said).await?;
         }
-        Ok(stage.settle().await?)
+        Ok(fixture.settle().await?)
     }
     let (disturbance, differences) =
         smallest(&Sweep::new(|connection| operate(connection, reconcile), says_three_times))?;

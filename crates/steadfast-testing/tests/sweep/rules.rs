@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kube::api::{Api, PostParams};
 use steadfast::Connection;
-use steadfast_testing::sweep::{Stage, Sweep};
+use steadfast_testing::sweep::{Fixture, Sweep};
 use steadfast_testing::{Error, WorldError, config_map};
 
 use super::{comes, named};
@@ -33,10 +33,10 @@ fn ended_controller_is_reported() {
 
 #[test]
 fn failed_scenario_is_reported() {
-    let fails = |_: Stage| async { Err::<(), _>("no such thing") };
+    let fails = |_: Fixture| async { Err::<(), _>("no such thing") };
     let text = message(Sweep::new(idle, fails).run());
     assert_eq!(text, "run without a fault: the scenario failed: no such thing");
-    let panics = |_: Stage| async { if true { panic!("no idea") } else { Ok::<(), String>(()) } };
+    let panics = |_: Fixture| async { if true { panic!("no idea") } else { Ok::<(), String>(()) } };
     let text = message(Sweep::new(idle, panics).run());
     assert_eq!(text, "run without a fault: the scenario panicked: no idea");
 }
@@ -44,10 +44,10 @@ fn failed_scenario_is_reported() {
 #[test]
 fn irreproducible_scenario_is_reported() {
     let counter = AtomicU64::new(0);
-    let other_each_time = |stage: Stage| {
+    let other_each_time = |fixture: Fixture| {
         let number = counter.fetch_add(1, Ordering::Relaxed).to_string();
         async move {
-            let maps = Api::namespaced(stage.client(), "default");
+            let maps = Api::namespaced(fixture.client(), "default");
             maps.create(&PostParams::default(), &config_map("a", &number)).await.map(drop)
         }
     };
@@ -57,10 +57,10 @@ fn irreproducible_scenario_is_reported() {
         "{text}"
     );
     let counter = AtomicU64::new(0);
-    let asks_more_each_time = |stage: Stage| {
+    let asks_more_each_time = |fixture: Fixture| {
         let count = counter.fetch_add(1, Ordering::Relaxed);
         async move {
-            let maps = Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(stage.client(), "default");
+            let maps = Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(fixture.client(), "default");
             for _ in 0..count {
                 maps.get_opt("a").await?;
             }
@@ -88,7 +88,7 @@ async fn sweep_within_runtime_is_rejected() {
 
 #[test]
 fn sweep_without_faults_returns_error() -> Result<(), Error> {
-    let nothing = |_: Stage| async { Ok::<(), String>(()) };
+    let nothing = |_: Fixture| async { Ok::<(), String>(()) };
     let report = Sweep::new(idle, nothing).run()?;
     assert!(report.check().is_err_and(|error| error.to_string().starts_with("no fault was injected")), "{report}");
     Ok(())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule};
-use steadfast_testing::cluster::Kind;
+use steadfast_testing::cluster::ServerKind;
 use tokio::runtime::Runtime;
 
 use super::real::Real;
@@ -19,8 +19,8 @@ pub(super) enum Cluster {
 impl Cluster {
     /// Starts the server that `STEADFAST_SERVER` asks for. `None`, with the reason on standard error, if it was not built.
     pub(super) fn start(runtime: &Runtime) -> Option<Self> {
-        match Kind::asked() {
-            Kind::Reference => Some(Self::Real(Box::new(Real::start(runtime)?))),
+        match ServerKind::from_env() {
+            ServerKind::Reference => Some(Self::Real(Box::new(Real::start(runtime)?))),
             _ => Some(Self::Embedded(runtime.block_on(ApiServer::start()).expect("it starts"))),
         }
     }

@@ -11,13 +11,14 @@ use steadfast::{Freshness, Informer, InformerFactory, Scope};
 use steadfast_apiserver::Verb;
 use tokio::time::{Instant, sleep};
 
-use crate::Held;
-use crate::menu::fault::Fault;
-use crate::menu::findings::Findings;
-use crate::menu::ground::Ground;
-use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
-use crate::menu::stage::{PROMPT, Stage, doubt, until};
+use crate::CachedConfigMap;
+use crate::Error;
+use crate::scenarios::fault::Fault;
+use crate::scenarios::findings::Findings;
+use crate::scenarios::plan::Plan;
+use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, doubt, until};
+use crate::scenarios::target::Target;
 
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -46,7 +47,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "idle-after-shutdown",
         faults: &[Fault::ShutdownWhileCut],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "The informers are shut down and the program continues to use the client, before and after its idle \
                 connections were closed (after 60 s). The watches end, the client closes its connections \
                 before the server does, and every request succeeds.",
@@ -81,7 +82,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "write-while-cut",
         faults: &[Fault::WriteWhileCut],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "An object is created while the server is unreachable, with the default deadlines. Both requests end \
                 within 30 s with an error that names server and cause, and no object is created twice.",
         clauses: "C12, R1, R10",
@@ -102,51 +103,51 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-async fn no_server_at_sync<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
+async fn no_server_at_sync<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let deadline = Duration::from_secs(1);
-    let mut stage = Stage::plain(&ground).await?;
-    stage.fault();
-    stage.faults().stop();
-    let config_maps = stage.watch::<K>(Scope::all())?;
+    let mut run = ScenarioRun::plain(&target).await?;
+    run.fault();
+    run.faults().stop();
+    let config_maps = run.watch::<K>(Scope::all())?;
 
     let requested = Instant::now();
-    let message = stage.factory.wait_for_sync(deadline).await.err().map(|error| error.to_string()).unwrap_or_default();
-    stage.checks.within("the bounded wait", Some(requested.elapsed()), deadline + Duration::from_millis(500));
-    stage.checks.says("the error of the wait", &message, &["configmaps", "refused", &stage.address()]);
-    ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
+    let message = run.factory.wait_for_sync(deadline).await.err().map(|error| error.to_string()).unwrap_or_default();
+    run.checks.within("the bounded wait", Some(requested.elapsed()), deadline + Duration::from_millis(500));
+    run.checks.says("the error of the wait", &message, &["configmaps", "refused", &run.address()]);
+    ["a", "b", "c"].into_iter().try_for_each(|name| run.create(name, "1"))?;
 
-    stage.faults().start();
-    let recover = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
+    run.faults().start();
+    let recover = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
     // The informer may have just started to wait for its next attempt.
-    stage.checks.within("the sync after the server's start", recover, Duration::from_secs(3));
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(None, recover))
+    run.checks.within("the sync after the server's start", recover, Duration::from_secs(3));
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(None, recover))
 }
 
-async fn request_after_shutdown<K: Held>(ground: Ground, idle: Duration) -> Result<Findings, Trouble> {
+async fn request_after_shutdown<K: CachedConfigMap>(target: Target, idle: Duration) -> Result<Findings, Error> {
     let transport = Settings { idle, ..Settings::default() };
-    let mut stage = Stage::set(&ground, Plan { transport, ..Plan::default() }).await?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
-    ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
-    stage.settle(&[&config_maps]).await;
+    let mut run = ScenarioRun::set(&target, Plan { transport, ..Plan::default() }).await?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
+    ["a", "b", "c"].into_iter().try_for_each(|name| run.create(name, "1"))?;
+    run.settle(&[&config_maps]).await;
 
-    stage.fault();
-    stage.factory.shutdown();
-    let namespaces: Api<Namespace> = Api::all(stage.connection.client());
+    run.fault();
+    run.factory.shutdown();
+    let namespaces: Api<Namespace> = Api::all(run.connection.client());
     let first = namespaces.create(&PostParams::default(), &namespace("after-shutdown")).await;
-    stage.checks.expect(first.is_ok(), format_args!("the first request after the shutdown: {first:?}"));
-    let ended = until(PROMPT, || stage.server.open_watches(0) == 0).await;
-    stage.checks.within("the end of the watches", ended, PROMPT);
+    run.checks.expect(first.is_ok(), format_args!("the first request after the shutdown: {first:?}"));
+    let ended = until(PROMPT, || run.server.open_watches(0) == 0).await;
+    run.checks.within("the end of the watches", ended, PROMPT);
 
-    let is_open = || stage.server.connections().iter().any(|connection| connection.ended.is_none());
+    let is_open = || run.server.connections().iter().any(|connection| connection.ended.is_none());
     let closed = until(idle + Duration::from_secs(5), || !is_open()).await;
-    stage.checks.within("the end of the idle connections", closed, idle + Duration::from_secs(4));
-    let before = stage.server.connections().len();
+    run.checks.within("the end of the idle connections", closed, idle + Duration::from_secs(4));
+    let before = run.server.connections().len();
     let second = namespaces.create(&PostParams::default(), &namespace("after-idling")).await;
-    stage.checks.expect(second.is_ok(), format_args!("the request after the idle connections: {second:?}"));
-    stage.checks.expect(stage.server.connections().len() > before, "no new connection was opened");
-    Ok(stage.judge_stopped())
+    run.checks.expect(second.is_ok(), format_args!("the request after the idle connections: {second:?}"));
+    run.checks.expect(run.server.connections().len() > before, "no new connection was opened");
+    Ok(run.judge_stopped())
 }
 
 fn namespace(name: &str) -> Namespace {
@@ -154,124 +155,129 @@ fn namespace(name: &str) -> Namespace {
     Namespace { metadata, ..Namespace::default() }
 }
 
-async fn shutdown_while_cut<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(&ground).await?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
-    ["a", "b", "c"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
-    stage.settle(&[&config_maps]).await;
+async fn shutdown_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(&target).await?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
+    ["a", "b", "c"].into_iter().try_for_each(|name| run.create(name, "1"))?;
+    run.settle(&[&config_maps]).await;
 
-    let swallowed = InformerFactory::new(&stage.connection);
-    let other = stage.build::<K>(&swallowed, Scope::namespace("default")).start()?;
+    let swallowed = InformerFactory::new(&run.connection);
+    let other = run.build::<K>(&swallowed, Scope::namespace("default")).start()?;
     other.wait_for_sync(PROMPT).await?;
-    stage.faults().black_hole(true);
-    shut_down::<K>(&mut stage, &swallowed, &other, "with dropped packets").await;
-    stage.faults().black_hole(false);
+    run.faults().black_hole(true);
+    shut_down::<K>(&mut run, &swallowed, &other, "with dropped packets").await;
+    run.faults().black_hole(false);
 
     // The setup settled at this same virtual instant, because a shutdown takes no time.
     sleep(Duration::from_millis(10)).await;
-    let fault = stage.fault();
-    stage.faults().cut();
+    let fault = run.fault();
+    run.faults().cut();
     let notice = doubt(&[&config_maps], fault, PROMPT).await;
-    stage.checks.within("the doubt", notice, PROMPT);
+    run.checks.within("the doubt", notice, PROMPT);
     // After some attempts, the informer waits for the next one.
     sleep(Duration::from_millis(700)).await;
-    let factory = stage.factory.clone();
-    shut_down::<K>(&mut stage, &factory, &config_maps.informer, "with rejected connections").await;
-    let attempts = steadfast::unstable::dialled(&stage.connection);
+    let factory = run.factory.clone();
+    shut_down::<K>(&mut run, &factory, &config_maps.informer, "with rejected connections").await;
+    let attempts = steadfast::unstable::dialled(&run.connection);
     sleep(Duration::from_secs(1)).await;
-    stage.checks.same(
+    run.checks.same(
         "attempts, including those after the shutdown",
-        &steadfast::unstable::dialled(&stage.connection),
+        &steadfast::unstable::dialled(&run.connection),
         &attempts,
     );
-    Ok(stage.judge(notice, None))
+    Ok(run.judge(notice, None))
 }
 
-async fn shut_down<K: Held>(stage: &mut Stage, factory: &InformerFactory, informer: &Informer<K>, how: &str) {
+async fn shut_down<K: CachedConfigMap>(
+    run: &mut ScenarioRun,
+    factory: &InformerFactory,
+    informer: &Informer<K>,
+    how: &str,
+) {
     let message = Instant::now();
     let undelivered = factory.shutdown();
     let stopped = until(PROMPT, || matches!(informer.freshness(), Freshness::Stopped(_))).await;
-    stage.checks.within(&format!("the shutdown {how}"), stopped.map(|_| message.elapsed()), Duration::from_millis(500));
-    stage.checks.same("undelivered events", &undelivered.events, &0);
+    run.checks.within(&format!("the shutdown {how}"), stopped.map(|_| message.elapsed()), Duration::from_millis(500));
+    run.checks.same("undelivered events", &undelivered.events, &0);
 }
 
-async fn create_while_cut<K: Held>(ground: Ground, deadline: Duration) -> Result<Findings, Trouble> {
+async fn create_while_cut<K: CachedConfigMap>(target: Target, deadline: Duration) -> Result<Findings, Error> {
     let transport = Settings { headers: deadline, ..Settings::default() };
-    let mut stage = Stage::set(&ground, Plan { transport, ..Plan::default() }).await?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
+    let mut run = ScenarioRun::set(&target, Plan { transport, ..Plan::default() }).await?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
     // If neither creation arrives, this object is the whole history.
-    stage.create("before", "1")?;
-    stage.settle(&[&config_maps]).await;
-    let address = stage.address();
+    run.create("before", "1")?;
+    run.settle(&[&config_maps]).await;
+    let address = run.address();
 
-    let fault = stage.fault();
-    stage.faults().cut();
+    let fault = run.fault();
+    run.faults().cut();
     let notice = doubt(&[&config_maps], fault, PROMPT).await;
-    stage.checks.within("the doubt", notice, PROMPT);
+    run.checks.within("the doubt", notice, PROMPT);
     // The port closes shortly after the connections are reset.
     sleep(Duration::from_millis(100)).await;
-    create_fails(&mut stage, "refused", deadline, &[&address, "refused"]).await;
-    stage.faults().heal();
-    let first = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
+    create_fails(&mut run, "refused", deadline, &[&address, "refused"]).await;
+    run.faults().heal();
+    let first = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(10)).await;
     // Opens a connection on which packets are dropped later.
-    Api::<Namespace>::all(stage.connection.client()).get("default").await?;
+    Api::<Namespace>::all(run.connection.client()).get("default").await?;
 
-    stage.faults().black_hole(true);
-    create_fails(&mut stage, "swallowed", deadline, &[&address, "no answer"]).await;
-    stage.faults().heal();
+    run.faults().black_hole(true);
+    create_fails(&mut run, "swallowed", deadline, &[&address, "no answer"]).await;
+    run.faults().heal();
     let healed = Instant::now();
     // A held packet arrives now. The network causes this, and it happens at most once.
     sleep(Duration::from_millis(300)).await;
-    let second = stage.recovery(&[&config_maps], healed, Duration::from_secs(15)).await;
-    let requests = stage.server.requests();
+    let second = run.recovery(&[&config_maps], healed, Duration::from_secs(15)).await;
+    let requests = run.server.requests();
     let sent = requests.iter().filter(|request| request.verb == Verb::Create).count();
-    stage.checks.at_most("requests to create that reached the server", sent, 1);
-    stage.settle(&[&config_maps]).await;
+    run.checks.at_most("requests to create that reached the server", sent, 1);
+    run.settle(&[&config_maps]).await;
     let recover = first.max(second);
-    stage.checks.within("the recovery", recover, Duration::from_secs(15));
-    Ok(stage.judge(notice, recover))
+    run.checks.within("the recovery", recover, Duration::from_secs(15));
+    Ok(run.judge(notice, recover))
 }
 
-async fn create_fails(stage: &mut Stage, name: &str, deadline: Duration, says: &[&str]) {
-    let api: Api<ConfigMap> = Api::default_namespaced(stage.connection.client());
+async fn create_fails(run: &mut ScenarioRun, name: &str, deadline: Duration, says: &[&str]) {
+    let api: Api<ConfigMap> = Api::default_namespaced(run.connection.client());
     let requested = Instant::now();
     let created = api.create(&PostParams::default(), &config_map(name, "1")).await;
     let took = requested.elapsed();
-    stage.checks.within(&format!("the failure to create {name:?}"), Some(took), deadline + Duration::from_millis(500));
+    run.checks.within(&format!("the failure to create {name:?}"), Some(took), deadline + Duration::from_millis(500));
     let message = created.err().map(|error| error.to_string()).unwrap_or_default();
-    stage.checks.says(&format!("the error about {name:?}"), &message, says);
+    run.checks.says(&format!("the error about {name:?}"), &message, says);
 }
 
-async fn recreate_while_cut<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(&ground).await?;
-    ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
-    let everywhere = stage.watch::<K>(Scope::all())?;
-    let here = stage.watch::<K>(Scope::namespace("default"))?;
-    stage.ready(&[&everywhere, &here]).await?;
+async fn recreate_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(&target).await?;
+    ["a", "b"].into_iter().try_for_each(|name| run.create(name, "1"))?;
+    let everywhere = run.watch::<K>(Scope::all())?;
+    let here = run.watch::<K>(Scope::namespace("default"))?;
+    run.ready(&[&everywhere, &here]).await?;
 
-    let fault = stage.fault();
-    stage.faults().cut();
-    stage.recreate("a", "2")?;
-    stage.delete("b")?;
-    stage.server.compact();
-    stage.faults().expire_events();
+    let fault = run.fault();
+    run.faults().cut();
+    run.recreate("a", "2")?;
+    run.delete("b")?;
+    run.server.compact();
+    run.faults().expire_events();
     let notice = doubt(&[&everywhere, &here], fault, PROMPT).await;
-    stage.checks.within("the doubt", notice, PROMPT);
-    stage.faults().heal();
-    let recover = stage.recovery(&[&everywhere, &here], Instant::now(), Duration::from_secs(10)).await;
-    stage.checks.within("the recovery", recover, Duration::from_secs(5));
-    stage.settle(&[&everywhere, &here]).await;
+    run.checks.within("the doubt", notice, PROMPT);
+    run.faults().heal();
+    let recover = run.recovery(&[&everywhere, &here], Instant::now(), Duration::from_secs(10)).await;
+    run.checks.within("the recovery", recover, Duration::from_secs(5));
+    run.settle(&[&everywhere, &here]).await;
 
     for (name, watched) in [("everywhere", &everywhere), ("here", &here)] {
         let recreated = watched.recording.in_words("default/a");
         let wanted = ["Added", "Deleted Inferred Replaced", "Added"].map(str::to_owned).to_vec();
-        stage.checks.same(&format!("events of the recreated object {name}"), &recreated, &wanted);
+        run.checks.same(&format!("events of the recreated object {name}"), &recreated, &wanted);
         let deleted = watched.recording.in_words("default/b");
         let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
-        stage.checks.same(&format!("events of the deleted object {name}"), &deleted, &wanted);
+        run.checks.same(&format!("events of the deleted object {name}"), &deleted, &wanted);
     }
-    stage.checks.at_most("full transfers", stage.lists(), 4);
-    Ok(stage.judge(notice, recover))
+    run.checks.at_most("full transfers", run.lists(), 4);
+    Ok(run.judge(notice, recover))
 }

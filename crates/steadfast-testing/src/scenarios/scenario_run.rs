@@ -13,12 +13,12 @@ use tokio::time::Instant;
 
 use super::checks::Checks;
 use super::findings::{Cost, Findings};
-use super::ground::Ground;
-use super::onlooker::Onlooker;
+use super::freshness_observer::FreshnessObserver;
 use super::plan::Plan;
-use super::scenario::Trouble;
+use super::target::Target;
+use crate::Error;
 use crate::proxy::{FaultProxy, NetworkFaults};
-use crate::{Held, InMemory, Recorder, Recording, config_map_in, history, kube_config};
+use crate::{CachedConfigMap, InMemory, Recorder, Recording, config_map_in, history, kube_config};
 
 /// Maximum time for an immediate reaction, on a busy machine.
 pub(super) const PROMPT: Duration = Duration::from_secs(2);
@@ -30,13 +30,13 @@ const SETTLE: Duration = Duration::from_secs(20);
 pub(super) const NAMESPACE: &str = "default";
 
 /// A server, a connection to it, informers on that connection, and a recorder.
-pub(super) struct Stage {
+pub(super) struct ScenarioRun {
     pub(super) server: ApiServer,
     pub(super) connection: Connection,
     pub(super) factory: InformerFactory,
     pub(super) recorder: Recorder,
     pub(super) checks: Checks,
-    ground: Ground,
+    target: Target,
     way: Way,
     terms: Terms,
     begun: Instant,
@@ -55,35 +55,35 @@ pub(super) enum Way {
 }
 
 /// Informer with a recorder and an observer.
-pub(super) struct Watched<K: Held> {
+pub(super) struct Watched<K: CachedConfigMap> {
     pub(super) informer: Informer<K>,
     pub(super) recording: Arc<Recording<K>>,
-    pub(super) onlooker: Onlooker,
+    pub(super) observer: FreshnessObserver,
 }
 
-impl Stage {
+impl ScenarioRun {
     /// Creates the setup without an informer.
-    pub(super) async fn set(ground: &Ground, plan: Plan) -> Result<Self, Trouble> {
+    pub(super) async fn set(target: &Target, plan: Plan) -> Result<Self, Error> {
         let begun = Instant::now();
-        let plan = ground.adjusted(plan);
-        let builder = plan.server.seed(ground.seed).protobuf(ground.form.protobuf);
-        let builder = if ground.in_memory { builder.in_memory() } else { builder.tls(true) };
+        let plan = target.adjusted(plan);
+        let builder = plan.server.seed(target.seed).protobuf(target.form.protobuf);
+        let builder = if target.in_memory { builder.in_memory() } else { builder.tls(true) };
         let server = builder.start().await?;
-        (ground.sabotage)(&server);
-        let way = Way::to(&server, ground, plan.proxied)?;
-        let settings = Settings { prior_knowledge: ground.in_memory, ..plan.transport };
-        let connection = way.connect(&server, ground.seed, settings).await?;
+        (target.sabotage)(&server);
+        let way = Way::to(&server, target, plan.proxied)?;
+        let settings = Settings { prior_knowledge: target.in_memory, ..plan.transport };
+        let connection = way.connect(&server, target.seed, settings).await?;
         let audit = plan.reflector.audit_every;
         let terms = Terms { period: plan.reflector.period, lag: plan.lag, audit, ..Terms::default() };
         let factory = InformerFactory::with_settings(&connection, plan.reflector);
         let recorder = Recorder::of(&server);
-        let (ground, checks) = (ground.clone(), Checks::default());
-        Ok(Self { server, connection, factory, recorder, checks, ground, way, terms, begun, before: None })
+        let (target, checks) = (target.clone(), Checks::default());
+        Ok(Self { server, connection, factory, recorder, checks, target, way, terms, begun, before: None })
     }
 
     /// Creates the setup with the default settings.
-    pub(super) async fn plain(ground: &Ground) -> Result<Self, Trouble> {
-        Self::set(ground, Plan::default()).await
+    pub(super) async fn plain(target: &Target) -> Result<Self, Error> {
+        Self::set(target, Plan::default()).await
     }
 
     /// Marks the start of a fault. Requests from the first fault on are its cost.
@@ -113,27 +113,31 @@ impl Stage {
     }
 
     /// Starts an informer that is recorded under its own name.
-    pub(super) fn watch<K: Held>(&self, scope: Scope) -> Result<Watched<K>, Trouble> {
+    pub(super) fn watch<K: CachedConfigMap>(&self, scope: Scope) -> Result<Watched<K>, Error> {
         Ok(self.record(self.build(&self.factory, scope).start()?))
     }
 
-    /// Returns a builder for an informer of `factory`, in the form and with the injected fault of the ground.
-    pub(super) fn build<'a, K: Held>(&self, factory: &'a InformerFactory, scope: Scope) -> InformerBuilder<'a, K> {
-        let builder = factory.build(scope).protobuf(self.ground.form.protobuf);
+    /// Returns a builder for an informer of `factory`, in the form and with the injected fault of the target.
+    pub(super) fn build<'a, K: CachedConfigMap>(
+        &self,
+        factory: &'a InformerFactory,
+        scope: Scope,
+    ) -> InformerBuilder<'a, K> {
+        let builder = factory.build(scope).protobuf(self.target.form.protobuf);
         #[cfg(feature = "breach")]
-        let builder = builder.breach(self.ground.breach);
+        let builder = builder.breach(self.target.breach);
         builder
     }
 
     /// Records and observes a running informer.
-    pub(super) fn record<K: Held>(&self, informer: Informer<K>) -> Watched<K> {
+    pub(super) fn record<K: CachedConfigMap>(&self, informer: Informer<K>) -> Watched<K> {
         let recording = Arc::new(self.recorder.record(&informer));
-        let onlooker = Onlooker::of(&informer);
-        Watched { informer, recording, onlooker }
+        let observer = FreshnessObserver::of(&informer);
+        Watched { informer, recording, observer }
     }
 
     /// Waits until `watched` are synced and fresh, and their handlers have seen the existing objects.
-    pub(super) async fn ready<K: Held>(&self, watched: &[&Watched<K>]) -> Result<(), Trouble> {
+    pub(super) async fn ready<K: CachedConfigMap>(&self, watched: &[&Watched<K>]) -> Result<(), Error> {
         for watched in watched {
             watched.informer.wait_for_sync(READY).await?;
             tokio::time::timeout(READY, watched.recording.until_synced()).await?;
@@ -152,10 +156,10 @@ impl Stage {
     }
 
     /// Expects that `watched` had no doubt since `begun`.
-    pub(super) fn expect_no_doubt<K: Held>(&mut self, watched: &Watched<K>, begun: Instant) {
+    pub(super) fn expect_no_doubt<K: CachedConfigMap>(&mut self, watched: &Watched<K>, begun: Instant) {
         // In real time, the observer may run late and see the end of a doubt late.
-        let late = if self.ground.is_real() { Duration::from_millis(100) } else { Duration::ZERO };
-        self.checks.within("the longest doubt", Some(watched.onlooker.longest_doubt(begun)), late);
+        let late = if self.target.is_real() { Duration::from_millis(100) } else { Duration::ZERO };
+        self.checks.within("the longest doubt", Some(watched.observer.longest_doubt(begun)), late);
     }
 
     // Writes bypass the API, so that network faults do not affect them.
@@ -208,7 +212,7 @@ impl Stage {
     // End of the scenario.
 
     /// Returns the time from `healed` until the last of `watched` was fresh with every object. `None` after `limit`.
-    pub(super) async fn recovery<K: Held>(
+    pub(super) async fn recovery<K: CachedConfigMap>(
         &self,
         watched: &[&Watched<K>],
         healed: Instant,
@@ -216,14 +220,14 @@ impl Stage {
     ) -> Option<Duration> {
         let recoveries = watched.iter().map(|watched| {
             let newest = self.newest(watched.informer.scope());
-            async move { watched.onlooker.recovery(healed, &newest, limit).await }
+            async move { watched.observer.recovery(healed, &newest, limit).await }
         });
         join_all(recoveries).await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
     /// Waits until `watched`, which must be all recorded informers, have reported everything, and records their final
     /// state. From here on, the server must be reachable and quiet.
-    pub(super) async fn settle<K: Held>(&self, watched: &[&Watched<K>]) {
+    pub(super) async fn settle<K: CachedConfigMap>(&self, watched: &[&Watched<K>]) {
         // The checker reports an informer that does not recover, so the result is ignored here.
         let _ = self.recovery(watched, Instant::now(), SETTLE).await;
         // The oldest of their newest versions: by now each informer has reached its own version, or never will.
@@ -253,12 +257,16 @@ impl Stage {
 
 /// Returns the latest of the first doubts of `watched` after `fault`, within `limit`. `None` if one of them had no
 /// doubt.
-pub(super) async fn doubt<K: Held>(watched: &[&Watched<K>], fault: Instant, limit: Duration) -> Option<Duration> {
-    let doubts = watched.iter().map(|watched| watched.onlooker.doubt(fault, limit));
+pub(super) async fn doubt<K: CachedConfigMap>(
+    watched: &[&Watched<K>],
+    fault: Instant,
+    limit: Duration,
+) -> Option<Duration> {
+    let doubts = watched.iter().map(|watched| watched.observer.doubt(fault, limit));
     join_all(doubts).await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-impl<K: Held> Watched<K> {
+impl<K: CachedConfigMap> Watched<K> {
     /// Returns `true` if a read of this object in the default namespace finds nothing.
     pub(super) fn knows_nothing_of(&self, name: &str) -> bool {
         let Ok(lister) = self.informer.lister() else { return false };
@@ -280,9 +288,9 @@ pub(super) async fn until(limit: Duration, mut held: impl FnMut() -> bool) -> Op
 
 impl Way {
     /// Returns the path to `server`.
-    pub(super) fn to(server: &ApiServer, ground: &Ground, proxied: bool) -> Result<Self, Trouble> {
-        Ok(if ground.in_memory {
-            Self::InMemory(NetworkFaults::default(), ground.helpers)
+    pub(super) fn to(server: &ApiServer, target: &Target, proxied: bool) -> Result<Self, Error> {
+        Ok(if target.in_memory {
+            Self::InMemory(NetworkFaults::default(), target.helpers)
         } else if proxied {
             Self::Proxied(FaultProxy::start((0..server.replicas()).map(|replica| server.address(replica)))?)
         } else {
@@ -291,12 +299,7 @@ impl Way {
     }
 
     /// Connects a client on this path.
-    pub(super) async fn connect(
-        &self,
-        server: &ApiServer,
-        seed: u64,
-        settings: Settings,
-    ) -> Result<Connection, Trouble> {
+    pub(super) async fn connect(&self, server: &ApiServer, seed: u64, settings: Settings) -> Result<Connection, Error> {
         if let Self::InMemory(network, helpers) = self {
             let memory = InMemory { seed, settings, network: network.clone(), helpers: *helpers };
             return memory.connection(server).await;

@@ -19,12 +19,12 @@ struct Look {
 }
 
 /// Observes one informer until it is dropped.
-pub(super) struct Onlooker {
+pub(super) struct FreshnessObserver {
     looks: Arc<Mutex<Vec<Look>>>,
     task: JoinHandle<()>,
 }
 
-impl Onlooker {
+impl FreshnessObserver {
     /// Starts to observe `informer`.
     pub(super) fn of<K: Kept>(informer: &Informer<K>) -> Self {
         let looks = Arc::new(Mutex::new(vec![look(informer)]));
@@ -99,7 +99,7 @@ impl Onlooker {
     }
 }
 
-impl Drop for Onlooker {
+impl Drop for FreshnessObserver {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -121,19 +121,19 @@ fn lock(looks: &Mutex<Vec<Look>>) -> MutexGuard<'_, Vec<Look>> {
 mod tests {
     use super::*;
 
-    fn onlooker(started: Instant, looks: &[(u64, Option<&str>)]) -> Onlooker {
+    fn observer(started: Instant, looks: &[(u64, Option<&str>)]) -> FreshnessObserver {
         let look = |&(ms, fresh): &(u64, Option<&str>)| Look {
             at: started + Duration::from_millis(ms),
             fresh: fresh.map(ResourceVersion::from),
         };
         let looks = Arc::new(Mutex::new(looks.iter().map(look).collect()));
-        Onlooker { looks, task: tokio::spawn(async {}) }
+        FreshnessObserver { looks, task: tokio::spawn(async {}) }
     }
 
     #[tokio::test(start_paused = true)]
     async fn doubt_and_recovery_are_measured_from_cause() {
         let started = Instant::now();
-        let seen = onlooker(started, &[(0, Some("5")), (300, None), (900, Some("5")), (1000, Some("9"))]);
+        let seen = observer(started, &[(0, Some("5")), (300, None), (900, Some("5")), (1000, Some("9"))]);
         let at = |ms| started + Duration::from_millis(ms);
         assert_eq!(seen.doubt_after(at(100)), Some(Duration::from_millis(200)));
         assert_eq!(seen.doubt_after(at(400)), Some(Duration::ZERO));

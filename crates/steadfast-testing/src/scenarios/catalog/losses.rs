@@ -5,13 +5,14 @@ use std::time::Duration;
 use steadfast::{ReflectorSettings, Scope};
 use tokio::time::{Instant, sleep};
 
-use crate::Held;
-use crate::menu::fault::Fault;
-use crate::menu::findings::Findings;
-use crate::menu::ground::Ground;
-use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
-use crate::menu::stage::{PROMPT, Stage, until};
+use crate::CachedConfigMap;
+use crate::Error;
+use crate::scenarios::fault::Fault;
+use crate::scenarios::findings::Findings;
+use crate::scenarios::plan::Plan;
+use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, until};
+use crate::scenarios::target::Target;
 
 /// Period of the audit, shorter than in a real program.
 const AUDIT_PERIOD: Duration = Duration::from_secs(60);
@@ -21,7 +22,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "no-bookmarks",
         faults: &[Fault::NoBookmarks],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "The server sends no bookmarks, as some aggregated servers do, and nothing changes for two and a \
                 half periods. Probes are proofs instead of bookmarks. No watch is reopened, and the first change \
                 arrives immediately.",
@@ -33,7 +34,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "events-lost",
         faults: &[Fault::EventsLost],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "The server sends a change, a deletion and a creation to no watch, and its bookmarks hide the loss. \
                 An audit, here every minute, detects and reports each lost event within one audit period.",
         clauses: "C2, C11, R12",
@@ -43,42 +44,42 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-async fn no_bookmarks<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(&ground).await?;
-    stage.faults().no_bookmarks(true);
-    stage.create("a", "1")?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
-    stage.watching(1).await;
-    let started = stage.fault();
-    let watches = stage.server.request_counts().watches;
+async fn no_bookmarks<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(&target).await?;
+    run.faults().no_bookmarks(true);
+    run.create("a", "1")?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
+    run.watching(1).await;
+    let started = run.fault();
+    let watches = run.server.request_counts().watches;
     sleep(Duration::from_secs(150)).await;
-    stage.expect_no_doubt(&config_maps, started);
-    stage.checks.same("watches", &stage.server.request_counts().watches, &watches);
-    stage.change("a", "2")?;
-    let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(None, seen))
+    run.expect_no_doubt(&config_maps, started);
+    run.checks.same("watches", &run.server.request_counts().watches, &watches);
+    run.change("a", "2")?;
+    let seen = run.recovery(&[&config_maps], Instant::now(), PROMPT).await;
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(None, seen))
 }
 
-async fn events_lost<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
+async fn events_lost<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let reflector = ReflectorSettings { audit_every: Some(AUDIT_PERIOD), ..ReflectorSettings::default() };
-    let mut stage = Stage::set(&ground, Plan { reflector, ..Plan::default() }).await?;
-    ["changed", "deleted", "same"].into_iter().try_for_each(|name| stage.create(name, "1"))?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
-    let fault = stage.fault();
-    stage.faults().drop_events(3, |change| change.resource.resource() == "configmaps");
-    stage.change("changed", "2")?;
-    stage.delete("deleted")?;
-    stage.create("created", "1")?;
+    let mut run = ScenarioRun::set(&target, Plan { reflector, ..Plan::default() }).await?;
+    ["changed", "deleted", "same"].into_iter().try_for_each(|name| run.create(name, "1"))?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
+    let fault = run.fault();
+    run.faults().drop_events(3, |change| change.resource.resource() == "configmaps");
+    run.change("changed", "2")?;
+    run.delete("deleted")?;
+    run.create("created", "1")?;
     let told = |name: &str, times: usize| config_maps.recording.in_words(&format!("default/{name}")).len() == times;
     let whole = || told("changed", 2) && told("deleted", 2) && told("created", 1);
     let recover = until(2 * AUDIT_PERIOD, whole).await.map(|_| fault.elapsed());
     let deleted = config_maps.recording.in_words("default/deleted");
     let wanted = ["Added", "Deleted Inferred Deleted"].map(str::to_owned).to_vec();
-    stage.checks.same("events of the object with a lost deletion", &deleted, &wanted);
-    stage.checks.same("events of the unchanged object", &told("same", 1), &true);
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(None, recover))
+    run.checks.same("events of the object with a lost deletion", &deleted, &wanted);
+    run.checks.same("events of the unchanged object", &told("same", 1), &true);
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(None, recover))
 }

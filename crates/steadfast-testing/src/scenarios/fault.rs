@@ -161,7 +161,7 @@ impl Fault {
     }
 
     /// Returns the reason why the fault cannot be injected in tests, or `None` if it can.
-    pub const fn cannot_be_made(self) -> Option<&'static str> {
+    pub const fn unsupported_reason(self) -> Option<&'static str> {
         match self {
             Self::ClockJumps => Some(
                 "the wall clock belongs to the whole machine, so a test must not set it. Instead, lints forbid wall \

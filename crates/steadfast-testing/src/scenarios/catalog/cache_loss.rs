@@ -13,13 +13,14 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::Held;
-use crate::menu::fault::Fault;
-use crate::menu::findings::Findings;
-use crate::menu::ground::Ground;
-use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
-use crate::menu::stage::{PROMPT, Stage, Watched, doubt};
+use crate::CachedConfigMap;
+use crate::Error;
+use crate::scenarios::fault::Fault;
+use crate::scenarios::findings::Findings;
+use crate::scenarios::plan::Plan;
+use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, Watched, doubt};
+use crate::scenarios::target::Target;
 
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -87,17 +88,17 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 const INFORMERS: usize = 50;
 
 /// Starts fifty informers, each of a namespace with one object.
-async fn fifty<K: Held>(stage: &Stage) -> Result<Vec<Watched<K>>, Trouble> {
+async fn fifty<K: CachedConfigMap>(run: &ScenarioRun) -> Result<Vec<Watched<K>>, Error> {
     let mut all = Vec::new();
     for number in 0..INFORMERS {
         let namespace = namespace(number);
-        stage.server.create(&serde_json::json!({
+        run.server.create(&serde_json::json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace},
         }))?;
-        stage.create_in(&namespace, "state", "before")?;
-        all.push(stage.watch::<K>(Scope::namespace(namespace))?);
+        run.create_in(&namespace, "state", "before")?;
+        all.push(run.watch::<K>(Scope::namespace(namespace))?);
     }
-    stage.ready(&all.iter().collect::<Vec<_>>()).await?;
+    run.ready(&all.iter().collect::<Vec<_>>()).await?;
     Ok(all)
 }
 
@@ -106,114 +107,114 @@ fn namespace(number: usize) -> String {
 }
 
 /// Changes the object of each namespace, and recreates it in every fifth.
-fn change_all(stage: &Stage) -> Result<(), Trouble> {
+fn change_all(run: &ScenarioRun) -> Result<(), Error> {
     for number in 0..INFORMERS {
         let namespace = namespace(number);
         if number % 5 == 0 {
-            stage.server.delete_named("configmaps", &namespace, "state")?;
-            stage.create_in(&namespace, "state", "another")?;
+            run.server.delete_named("configmaps", &namespace, "state")?;
+            run.create_in(&namespace, "state", "another")?;
         } else {
-            stage.change_in(&namespace, "state", "after")?;
+            run.change_in(&namespace, "state", "after")?;
         }
     }
     Ok(())
 }
 
-fn expect_one_http2_connection(stage: &mut Stage) {
-    let live = stage.connection.connections();
+fn expect_one_http2_connection(run: &mut ScenarioRun) {
+    let live = run.connection.connections();
     let watching: Vec<_> = live.iter().filter(|connection| connection.watches && connection.streams > 0).collect();
-    stage.checks.same("connections that carry watches", &watching.len(), &1);
+    run.checks.same("connections that carry watches", &watching.len(), &1);
     let http2 = watching.iter().all(|connection| connection.protocol == Some(Protocol::Http2));
-    stage.checks.expect(http2, "a watch is not on HTTP/2");
+    run.checks.expect(http2, "a watch is not on HTTP/2");
 }
 
-async fn apiserver_restart<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(&ground).await?;
-    let watched = fifty::<K>(&stage).await?;
+async fn apiserver_restart<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(&target).await?;
+    let watched = fifty::<K>(&run).await?;
     let all: Vec<&Watched<K>> = watched.iter().collect();
-    expect_one_http2_connection(&mut stage);
-    let before = stage.lists();
+    expect_one_http2_connection(&mut run);
+    let before = run.lists();
 
-    let fault = stage.fault();
-    stage.faults().stop();
-    change_all(&stage)?;
+    let fault = run.fault();
+    run.faults().stop();
+    change_all(&run)?;
     let notice = doubt(&all, fault, PROMPT).await;
-    stage.checks.within("the doubt of all", notice, PROMPT);
+    run.checks.within("the doubt of all", notice, PROMPT);
     sleep(Duration::from_secs(1)).await;
-    stage.faults().start();
-    let recover = stage.recovery(&all, Instant::now(), Duration::from_secs(15)).await;
-    stage.checks.within("the recovery of all", recover, Duration::from_secs(8));
-    stage.settle(&all).await;
+    run.faults().start();
+    let recover = run.recovery(&all, Instant::now(), Duration::from_secs(15)).await;
+    run.checks.within("the recovery of all", recover, Duration::from_secs(8));
+    run.settle(&all).await;
 
-    stage.checks.at_most("full transfers after the restart", stage.lists() - before, INFORMERS);
-    let at_once = stage.server.request_counts().most_concurrent_transfers;
-    stage.checks.at_most("full transfers at once", at_once, 4);
-    Ok(stage.judge(notice, recover))
+    run.checks.at_most("full transfers after the restart", run.lists() - before, INFORMERS);
+    let at_once = run.server.request_counts().most_concurrent_transfers;
+    run.checks.at_most("full transfers at once", at_once, 4);
+    Ok(run.judge(notice, recover))
 }
 
-async fn replica_change<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
+async fn replica_change<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let server = ApiServer::builder().replicas(2);
-    let mut stage = Stage::set(&ground, Plan { server, proxied: true, ..Plan::default() }).await?;
-    let watched = fifty::<K>(&stage).await?;
+    let mut run = ScenarioRun::set(&target, Plan { server, proxied: true, ..Plan::default() }).await?;
+    let watched = fifty::<K>(&run).await?;
     let all: Vec<&Watched<K>> = watched.iter().collect();
-    let before = stage.lists();
+    let before = run.lists();
 
-    stage.balance_to(1);
-    let fault = stage.fault();
-    stage.faults().replica(0).stop();
-    change_all(&stage)?;
+    run.balance_to(1);
+    let fault = run.fault();
+    run.faults().replica(0).stop();
+    change_all(&run)?;
     // The other replica already runs, so the fault ends immediately after its start.
-    let recover = stage.recovery(&all, fault, Duration::from_secs(15)).await;
-    stage.checks.within("the recovery of all", recover, Duration::from_secs(5));
-    stage.settle(&all).await;
-    stage.checks.same("full transfers after the change", &(stage.lists() - before), &0);
-    stage.checks.same("watches on the other replica", &stage.server.open_watches(1), &INFORMERS);
+    let recover = run.recovery(&all, fault, Duration::from_secs(15)).await;
+    run.checks.within("the recovery of all", recover, Duration::from_secs(5));
+    run.settle(&all).await;
+    run.checks.same("full transfers after the change", &(run.lists() - before), &0);
+    run.checks.same("watches on the other replica", &run.server.open_watches(1), &INFORMERS);
     let notice = doubt(&all, fault, Duration::ZERO).await;
-    Ok(stage.judge(notice, recover))
+    Ok(run.judge(notice, recover))
 }
 
-async fn dead_connection<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(&ground).await?;
-    stage.create("a", "1")?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
+async fn dead_connection<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(&target).await?;
+    run.create("a", "1")?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
 
-    stage.fault();
-    stage.faults().stop();
+    run.fault();
+    run.faults().stop();
     sleep(Duration::from_millis(200)).await;
-    stage.faults().start();
+    run.faults().start();
     let restart = Instant::now();
-    listening(&stage).await?;
-    send_requests(&mut stage, "after the restart").await;
-    stage.change("a", "2")?;
-    let restarted = stage.recovery(&[&config_maps], restart, Duration::from_secs(10)).await;
-    stage.checks.within("the recovery from the restart", restarted, Duration::from_secs(3));
+    listening(&run).await?;
+    send_requests(&mut run, "after the restart").await;
+    run.change("a", "2")?;
+    let restarted = run.recovery(&[&config_maps], restart, Duration::from_secs(10)).await;
+    run.checks.within("the recovery from the restart", restarted, Duration::from_secs(3));
 
-    let (fault, dark_from) = (Instant::now(), stage.server.elapsed());
-    stage.faults().black_hole(true);
-    stage.change("a", "3")?;
+    let (fault, dark_from) = (Instant::now(), run.server.elapsed());
+    run.faults().black_hole(true);
+    run.change("a", "3")?;
     let notice = doubt(&[&config_maps], fault, Duration::from_secs(20)).await;
-    stage.checks.within("the doubt about a connection whose packets vanish", notice, Duration::from_secs(15));
+    run.checks.within("the doubt about a connection whose packets vanish", notice, Duration::from_secs(15));
     // Bytes that were sent during the black hole arrive now, on connections that must no longer be used.
     let healed = Instant::now();
-    let light_from = stage.server.elapsed();
-    stage.faults().heal();
-    send_requests(&mut stage, "after the black hole").await;
-    let recover = stage.recovery(&[&config_maps], healed, Duration::from_secs(15)).await;
-    stage.checks.within("the recovery from the black hole", recover, Duration::from_secs(10));
-    stage.settle(&[&config_maps]).await;
+    let light_from = run.server.elapsed();
+    run.faults().heal();
+    send_requests(&mut run, "after the black hole").await;
+    let recover = run.recovery(&[&config_maps], healed, Duration::from_secs(15)).await;
+    run.checks.within("the recovery from the black hole", recover, Duration::from_secs(10));
+    run.settle(&[&config_maps]).await;
 
-    let connections = stage.server.connections();
+    let connections = run.server.connections();
     let dead = |id: u64| connections.iter().find(|connection| connection.id == id && connection.opened_at < dark_from);
-    let requests = stage.server.requests();
+    let requests = run.server.requests();
     let on_dead = requests.iter().filter(|request| request.at > light_from && dead(request.connection).is_some());
-    stage.checks.same("requests on connections that were seen to fail", &on_dead.count(), &0);
-    Ok(stage.judge(notice, recover.max(restarted)))
+    run.checks.same("requests on connections that were seen to fail", &on_dead.count(), &0);
+    Ok(run.judge(notice, recover.max(restarted)))
 }
 
 /// Waits until the server's port is open.
-async fn listening(stage: &Stage) -> Result<(), Trouble> {
-    let Some(address) = stage.server.address(0) else {
+async fn listening(run: &ScenarioRun) -> Result<(), Error> {
+    let Some(address) = run.server.address(0) else {
         // In memory, the server accepts connections from its start.
         return Ok(());
     };
@@ -227,37 +228,37 @@ async fn listening(stage: &Stage) -> Result<(), Trouble> {
 }
 
 /// Sends twenty requests, as a program that has not noticed the fault.
-async fn send_requests(stage: &mut Stage, when: &str) {
-    let namespaces: Api<Namespace> = Api::all(stage.connection.client());
+async fn send_requests(run: &mut ScenarioRun, when: &str) {
+    let namespaces: Api<Namespace> = Api::all(run.connection.client());
     for _ in 0..20 {
         let response = namespaces.get("default").await;
         let shown = response.as_ref().err().map(ToString::to_string).unwrap_or_default();
-        stage.checks.expect(response.is_ok(), format_args!("a request {when} failed: {shown}"));
+        run.checks.expect(response.is_ok(), format_args!("a request {when} failed: {shown}"));
     }
 }
 
-async fn time_travel<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
+async fn time_travel<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let server = ApiServer::builder().replicas(2).freshness_wait(Duration::from_millis(300));
-    let mut stage = Stage::set(&ground, Plan { server, proxied: true, ..Plan::default() }).await?;
-    ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "0"))?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
+    let mut run = ScenarioRun::set(&target, Plan { server, proxied: true, ..Plan::default() }).await?;
+    ["a", "b"].into_iter().try_for_each(|name| run.create(name, "0"))?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
     let cursor = Cursor::of(config_maps.informer.clone());
 
     // A resume on a lagging replica.
-    let fault = stage.fault();
-    let resumed = move_to_lagging::<K>(&mut stage, &config_maps, Moved::Resuming).await?;
+    let fault = run.fault();
+    let resumed = move_to_lagging::<K>(&mut run, &config_maps, Moved::Resuming).await?;
     let notice = doubt(&[&config_maps], fault, Duration::ZERO).await;
-    stage.checks.same("full transfers at the resume", &stage.lists(), &1);
+    run.checks.same("full transfers at the resume", &run.lists(), &1);
 
     // A relist on a lagging replica.
-    stage.faults().replica(0).start();
-    stage.faults().replica(0).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
-    let relisted = move_to_lagging::<K>(&mut stage, &config_maps, Moved::Relisting).await?;
-    stage.checks.expect(stage.lists() > 1, "no relist was sent");
-    stage.settle(&[&config_maps]).await;
-    stage.checks.expect(!cursor.went_back(), "a reader saw an older value after a newer one");
-    Ok(stage.judge(notice, resumed.max(relisted)))
+    run.faults().replica(0).start();
+    run.faults().replica(0).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    let relisted = move_to_lagging::<K>(&mut run, &config_maps, Moved::Relisting).await?;
+    run.checks.expect(run.lists() > 1, "no relist was sent");
+    run.settle(&[&config_maps]).await;
+    run.checks.expect(!cursor.went_back(), "a reader saw an older value after a newer one");
+    Ok(run.judge(notice, resumed.max(relisted)))
 }
 
 /// Move of a client to a lagging replica.
@@ -270,37 +271,37 @@ enum Moved {
 }
 
 /// Makes one replica lag, and stops the other. Returns the time until recovery after the lag ends.
-async fn move_to_lagging<K: Held>(
-    stage: &mut Stage,
+async fn move_to_lagging<K: CachedConfigMap>(
+    run: &mut ScenarioRun,
     config_maps: &Watched<K>,
     moved: Moved,
-) -> Result<Option<Duration>, Trouble> {
+) -> Result<Option<Duration>, Error> {
     let (from, to, values) = match moved {
         Moved::Resuming => (0, 1, 100..110),
         Moved::Relisting => (1, 0, 200..210),
     };
-    stage.faults().replica(to).lag(true);
+    run.faults().replica(to).lag(true);
     for value in values.clone() {
-        stage.change("a", &value.to_string())?;
+        run.change("a", &value.to_string())?;
         // The delay prevents the events from being merged.
         sleep(Duration::from_millis(10)).await;
     }
-    let seen = stage.recovery(&[config_maps], Instant::now(), PROMPT).await;
-    stage.checks.within("the changes before the cut", seen, PROMPT);
-    stage.balance_to(to);
-    stage.faults().replica(from).stop();
+    let seen = run.recovery(&[config_maps], Instant::now(), PROMPT).await;
+    run.checks.within("the changes before the cut", seen, PROMPT);
+    run.balance_to(to);
+    run.faults().replica(from).stop();
     sleep(Duration::from_secs(2)).await;
     if moved == Moved::Relisting {
         let freshness = config_maps.informer.freshness();
-        stage.checks.expect(
+        run.checks.expect(
             !freshness.is_fresh(),
             format_args!("the freshness while waiting for a lagging replica is {freshness}"),
         );
     }
-    stage.change("a", &values.end.to_string())?;
-    stage.faults().replica(to).lag(false);
-    let recover = stage.recovery(&[config_maps], Instant::now(), Duration::from_secs(15)).await;
-    stage.checks.within("the recovery once the replica has caught up", recover, Duration::from_secs(10));
+    run.change("a", &values.end.to_string())?;
+    run.faults().replica(to).lag(false);
+    let recover = run.recovery(&[config_maps], Instant::now(), Duration::from_secs(15)).await;
+    run.checks.within("the recovery once the replica has caught up", recover, Duration::from_secs(10));
     Ok(recover)
 }
 
@@ -311,7 +312,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    fn of<K: Held>(informer: Informer<K>) -> Self {
+    fn of<K: CachedConfigMap>(informer: Informer<K>) -> Self {
         let back = Arc::new(AtomicBool::new(false));
         let state = back.clone();
         let task = tokio::spawn(async move {
@@ -340,29 +341,29 @@ impl Drop for Cursor {
     }
 }
 
-async fn no_events_for_a_while<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
+async fn no_events_for_a_while<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let period = Duration::from_secs(1);
     let reflector = ReflectorSettings { period, probe_deadline: period, ..ReflectorSettings::default() };
     let server = ApiServer::builder().bookmark_period(period);
-    let mut stage = Stage::set(&ground, Plan { server, reflector, ..Plan::default() }).await?;
-    stage.create("a", "1")?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
+    let mut run = ScenarioRun::set(&target, Plan { server, reflector, ..Plan::default() }).await?;
+    run.create("a", "1")?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
     sleep(2 * period).await;
-    stage.change("a", "2")?;
-    let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
-    stage.checks.within("a change before the fault", seen, PROMPT);
+    run.change("a", "2")?;
+    let seen = run.recovery(&[&config_maps], Instant::now(), PROMPT).await;
+    run.checks.within("a change before the fault", seen, PROMPT);
 
-    let fault = stage.fault();
-    stage.faults().freeze(true);
-    stage.change("a", "3")?;
-    stage.create("b", "1")?;
+    let fault = run.fault();
+    run.faults().freeze(true);
+    run.change("a", "3")?;
+    run.create("b", "1")?;
     let notice = doubt(&[&config_maps], fault, Duration::from_secs(10)).await;
-    stage.checks.within("the doubt after the freeze", notice, 2 * period + Duration::from_millis(500));
+    run.checks.within("the doubt after the freeze", notice, 2 * period + Duration::from_millis(500));
     sleep(period).await;
-    stage.faults().freeze(false);
-    let recover = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(15)).await;
-    stage.checks.within("the recovery", recover, Duration::from_secs(10));
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(notice, recover))
+    run.faults().freeze(false);
+    let recover = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(15)).await;
+    run.checks.within("the recovery", recover, Duration::from_secs(10));
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(notice, recover))
 }

@@ -8,7 +8,7 @@ use steadfast::Connection;
 use steadfast_apiserver::ApiServer;
 use tokio::time::{Instant, sleep};
 
-use super::director::Director;
+use super::runner::SweepRunner;
 use crate::Error;
 
 /// Wait after which a gap in the caches' view ends.
@@ -22,15 +22,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Cluster on which a controller runs, for use by the scenario.
 #[derive(Clone)]
-pub struct Stage {
+pub struct Fixture {
     pub(super) server: Arc<ApiServer>,
-    pub(super) director: Arc<Director>,
+    pub(super) runner: Arc<SweepRunner>,
     pub(super) connection: Connection,
     pub(super) quiet: Duration,
     pub(super) ignored: Arc<[String]>,
 }
 
-impl Stage {
+impl Fixture {
     /// Returns a client of a replica without faults. Its writes are points too: the controller may see them late, or
     /// not before the object was written again.
     pub fn client(&self) -> Client {
@@ -56,7 +56,7 @@ impl Stage {
         loop {
             sleep(self.quiet).await;
             let now = self.written();
-            if now == written && !self.director.is_busy() {
+            if now == written && !self.runner.is_busy() {
                 return Ok(());
             }
             if started.elapsed() > WAIT_TIMEOUT {
@@ -75,7 +75,7 @@ impl Stage {
         let started = Instant::now();
         while !reached(&self.server) {
             if started.elapsed() > GAP_TIMEOUT {
-                self.director.end_gap();
+                self.runner.end_gap();
             }
             if started.elapsed() > WAIT_TIMEOUT {
                 return Err(format!("not reached within an hour of virtual time: {what}").into());

@@ -25,14 +25,14 @@ const MAX_HOLD_MILLIS: u64 = 300;
 /// ```
 /// # use steadfast_apiserver::ApiServer;
 /// # use steadfast_testing::proxy::NetworkFaults;
-/// # use steadfast_testing::{InMemory, Upsets, WorldError};
+/// # use steadfast_testing::{InMemory, FaultSchedule, WorldError};
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), WorldError> {
 /// let server = ApiServer::builder().in_memory().start().await?;
 /// let network = NetworkFaults::seeded(7);
 /// let connection = InMemory { network: network.clone(), ..InMemory::default() }.connection(&server).await?;
 /// // Here a controller is run on the connection.
-/// let mut upsets = Upsets::new(7, &server, &network);
+/// let mut upsets = FaultSchedule::new(7, &server, &network);
 /// for _ in 0..20 {
 ///     upsets.another().await;
 /// }
@@ -42,14 +42,14 @@ const MAX_HOLD_MILLIS: u64 = 300;
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Upsets<'a> {
+pub struct FaultSchedule<'a> {
     server: &'a ApiServer,
     network: &'a NetworkFaults,
     state: u64,
     lagging: Option<Instant>,
 }
 
-impl<'a> Upsets<'a> {
+impl<'a> FaultSchedule<'a> {
     /// Creates the faults that `seed` selects.
     pub fn new(seed: u64, server: &'a ApiServer, network: &'a NetworkFaults) -> Self {
         Self { server, network, state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, lagging: None }

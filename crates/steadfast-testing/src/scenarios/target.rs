@@ -16,7 +16,7 @@ type Sabotage = dyn Fn(&ApiServer) + Send + Sync;
 
 /// Environment of a scenario, and the faults that are injected into library and server. Defaults to no injected faults.
 #[derive(Clone)]
-pub struct Ground {
+pub struct Target {
     /// Seed of UIDs, jitter, times and positions.
     pub(super) seed: u64,
     pub(super) in_memory: bool,
@@ -28,7 +28,7 @@ pub struct Ground {
     pub(super) sabotage: Arc<Sabotage>,
 }
 
-impl Ground {
+impl Target {
     /// Uses pipes in memory. Everything runs on the current runtime and in its time. If that time is paused, each run
     /// is the same.
     pub fn in_memory(seed: u64) -> Self {
@@ -100,9 +100,9 @@ impl Ground {
     }
 }
 
-impl fmt::Debug for Ground {
+impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = if self.in_memory { "in_memory" } else { "over_tcp" };
-        write!(f, "Ground::{place}({})", self.seed)
+        write!(f, "Target::{place}({})", self.seed)
     }
 }

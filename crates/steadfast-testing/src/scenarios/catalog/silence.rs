@@ -6,14 +6,15 @@ use steadfast::{Freshness, Scope};
 use steadfast_apiserver::{ApiServer, Verb};
 use tokio::time::{Instant, sleep};
 
-use crate::Held;
-use crate::menu::fault::Fault;
-use crate::menu::findings::Findings;
-use crate::menu::ground::Ground;
-use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
-use crate::menu::stage::{PROMPT, Stage, doubt};
+use crate::CachedConfigMap;
+use crate::Error;
 use crate::proxy::Direction;
+use crate::scenarios::fault::Fault;
+use crate::scenarios::findings::Findings;
+use crate::scenarios::plan::Plan;
+use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, doubt};
+use crate::scenarios::target::Target;
 
 /// One period, its jitter of up to a tenth, and the 5 s timeout of a probe, in seconds (R2).
 const PROBED: u64 = 60 + 6 + 5;
@@ -23,7 +24,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "black-hole",
         faults: &[Fault::BlackHole],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "Packets vanish without an error: in both directions, then only to the server, then only to the \
                 client. Each time the informer is in doubt within 15 s. It resumes without a list when packets pass \
                 again.",
@@ -35,7 +36,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "idle-flow-dropped",
         faults: &[Fault::IdleFlowDropped],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "A middlebox forgets flows after 240 s without traffic and drops later packets. Nothing changes for \
                 five minutes, and the first change after that arrives immediately: no flow was idle for that long.",
         clauses: "C10, R1, R4",
@@ -46,7 +47,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "frozen-server",
         faults: &[Fault::FrozenServer],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "Connections are alive and pings are acknowledged, but the server behind them is frozen. A request \
                 without a response makes the cache suspect and then stale. No list follows when the server resumes.",
         clauses: "C10, R2, R2a, R4",
@@ -57,7 +58,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "frozen-etcd",
         faults: &[Fault::FrozenEtcd],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "The etcd behind a live server is frozen, and bookmarks with an equal version continue. They are not \
                 proofs. The cache is suspect and then stale, and no list follows when etcd resumes.",
         clauses: "C10, R2, R4",
@@ -68,7 +69,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "stalled-stream",
         faults: &[Fault::StalledStream],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "One of two watches on a healthy connection stalls permanently. A second watch, opened on another \
                 connection, delivers the missing events within two periods. The other watch is not affected.",
         clauses: "C10, C11, R2",
@@ -79,7 +80,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "quiet-and-healthy",
         faults: &[],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "Nothing changes for five minutes on a healthy server. The cache stays fresh, and no watch is \
                 reopened because of the silence.",
         clauses: "C10, R2",
@@ -89,120 +90,120 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-async fn black_hole<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::set(&ground, Plan { proxied: true, ..Plan::default() }).await?;
-    stage.create("a", "0")?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
+async fn black_hole<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::set(&target, Plan { proxied: true, ..Plan::default() }).await?;
+    run.create("a", "0")?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
     let (mut notice, mut recover) = (Some(Duration::ZERO), Some(Duration::ZERO));
     for direction in [Direction::Both, Direction::ToServer, Direction::ToClient] {
-        let network = stage.network().ok_or("the setup has no faulty network")?.clone();
-        let fault = stage.fault();
+        let network = run.network().ok_or("the setup has no faulty network")?.clone();
+        let fault = run.fault();
         network.black_hole(direction, true);
         if direction != Direction::ToServer {
-            stage.change("a", &format!("{direction:?}"))?;
+            run.change("a", &format!("{direction:?}"))?;
         }
         let noticed = doubt(&[&config_maps], fault, Duration::from_secs(60)).await;
-        stage.checks.within(&format!("the doubt about {direction:?}"), noticed, Duration::from_secs(15));
+        run.checks.within(&format!("the doubt about {direction:?}"), noticed, Duration::from_secs(15));
         sleep(Duration::from_secs(1)).await;
         network.heal();
         let healed = Instant::now();
-        stage.create(&format!("{direction:?}").to_lowercase(), "1")?;
-        let back = stage.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
+        run.create(&format!("{direction:?}").to_lowercase(), "1")?;
+        let back = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
         notice = notice.zip(noticed).map(|(one, two)| one.max(two));
         recover = recover.zip(back).map(|(one, two)| one.max(two));
     }
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(notice, recover))
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(notice, recover))
 }
 
-async fn idle_flow_dropped<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::set(&ground, Plan { proxied: true, ..Plan::default() }).await?;
-    stage.create("a", "1")?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
-    stage.watching(1).await;
-    let started = stage.fault();
-    let network = stage.network().ok_or("the setup has no faulty network")?;
+async fn idle_flow_dropped<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::set(&target, Plan { proxied: true, ..Plan::default() }).await?;
+    run.create("a", "1")?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
+    run.watching(1).await;
+    let started = run.fault();
+    let network = run.network().ok_or("the setup has no faulty network")?;
     network.drop_idle_after(Some(Duration::from_secs(240)));
     sleep(Duration::from_secs(290)).await;
-    stage.expect_no_doubt(&config_maps, started);
-    stage.change("a", "2")?;
-    let seen = stage.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(None, seen))
+    run.expect_no_doubt(&config_maps, started);
+    run.change("a", "2")?;
+    let seen = run.recovery(&[&config_maps], Instant::now(), Duration::from_secs(60)).await;
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(None, seen))
 }
 
 /// Freezes everything behind the connection for two periods.
-async fn frozen<K: Held>(ground: Ground, freeze: fn(&ApiServer, bool)) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(&ground).await?;
-    stage.create("a", "1")?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
-    stage.watching(1).await;
-    let fault = stage.fault();
-    freeze(&stage.server, true);
+async fn frozen<K: CachedConfigMap>(target: Target, freeze: fn(&ApiServer, bool)) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(&target).await?;
+    run.create("a", "1")?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
+    run.watching(1).await;
+    let fault = run.fault();
+    freeze(&run.server, true);
     let notice = doubt(&[&config_maps], fault, Duration::from_secs(180)).await;
     sleep(Duration::from_secs(125).saturating_sub(fault.elapsed())).await;
     let told = config_maps.informer.freshness();
     let is_told = matches!(told, Freshness::Stale(_));
-    stage.checks.expect(is_told, format_args!("after two periods the freshness is {told}"));
-    freeze(&stage.server, false);
+    run.checks.expect(is_told, format_args!("after two periods the freshness is {told}"));
+    freeze(&run.server, false);
     let healed = Instant::now();
-    stage.change("a", "2")?;
-    let recover = stage.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(notice, recover))
+    run.change("a", "2")?;
+    let recover = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(notice, recover))
 }
 
-async fn stalled_stream<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
+async fn stalled_stream<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     // No client can know about events on a stalled stream of a healthy connection within one period.
-    let mut stage = Stage::set(&ground, Plan { lag: Duration::from_secs(120), ..Plan::default() }).await?;
-    stage.create("a", "1")?;
-    let other = stage.watch::<K>(Scope::namespace("kube-system"))?;
-    stage.ready(&[&other]).await?;
-    stage.watching(1).await;
-    let known: Vec<u64> = stage.server.requests().iter().map(|request| request.id).collect();
-    let stalled = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&stalled]).await?;
-    stage.watching(2).await;
-    let connections = stage.server.connections().len();
-    let fault = stage.fault();
-    for request in stage.server.requests().iter().filter(|request| !known.contains(&request.id)) {
-        stage.faults().stall_stream(request.id, true);
+    let mut run = ScenarioRun::set(&target, Plan { lag: Duration::from_secs(120), ..Plan::default() }).await?;
+    run.create("a", "1")?;
+    let other = run.watch::<K>(Scope::namespace("kube-system"))?;
+    run.ready(&[&other]).await?;
+    run.watching(1).await;
+    let known: Vec<u64> = run.server.requests().iter().map(|request| request.id).collect();
+    let stalled = run.watch::<K>(Scope::all())?;
+    run.ready(&[&stalled]).await?;
+    run.watching(2).await;
+    let connections = run.server.connections().len();
+    let fault = run.fault();
+    for request in run.server.requests().iter().filter(|request| !known.contains(&request.id)) {
+        run.faults().stall_stream(request.id, true);
     }
-    stage.change("a", "2")?;
-    let recover = stage.recovery(&[&stalled], fault, Duration::from_secs(180)).await;
-    let more = stage.server.connections().len() > connections;
-    stage.checks.expect(more, "the second watch is not on another connection");
-    stage.create_in("kube-system", "b", "1")?;
-    let seen = stage.recovery(&[&other], Instant::now(), PROMPT).await;
-    stage.checks.within("a change on the other watch", seen, PROMPT);
-    stage.settle(&[&stalled, &other]).await;
+    run.change("a", "2")?;
+    let recover = run.recovery(&[&stalled], fault, Duration::from_secs(180)).await;
+    let more = run.server.connections().len() > connections;
+    run.checks.expect(more, "the second watch is not on another connection");
+    run.create_in("kube-system", "b", "1")?;
+    let seen = run.recovery(&[&other], Instant::now(), PROMPT).await;
+    run.checks.within("a change on the other watch", seen, PROMPT);
+    run.settle(&[&stalled, &other]).await;
     let notice = doubt(&[&stalled], fault, Duration::ZERO).await;
-    Ok(stage.judge(notice, recover))
+    Ok(run.judge(notice, recover))
 }
 
-async fn quiet_and_healthy<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(&ground).await?;
-    stage.create("a", "1")?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
-    stage.watching(1).await;
-    let started = stage.fault();
-    let before = stage.server.requests().len();
+async fn quiet_and_healthy<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(&target).await?;
+    run.create("a", "1")?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
+    run.watching(1).await;
+    let started = run.fault();
+    let before = run.server.requests().len();
     sleep(Duration::from_secs(290)).await;
-    stage.expect_no_doubt(&config_maps, started);
-    let requests = stage.server.requests();
+    run.expect_no_doubt(&config_maps, started);
+    let requests = run.server.requests();
     let since = requests.iter().skip(before);
     let long = since.filter(|request| request.verb == Verb::Watch && seconds(&request.query) > 10);
-    stage.checks.same("reopened watches", &long.count(), &0);
-    stage.checks.at_most("probes", stage.server.request_counts().probes, 5);
-    stage.change("a", "2")?;
-    let seen = stage.recovery(&[&config_maps], Instant::now(), PROMPT).await;
-    stage.checks.within("the change after the silence", seen, PROMPT);
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(None, None))
+    run.checks.same("reopened watches", &long.count(), &0);
+    run.checks.at_most("probes", run.server.request_counts().probes, 5);
+    run.change("a", "2")?;
+    let seen = run.recovery(&[&config_maps], Instant::now(), PROMPT).await;
+    run.checks.within("the change after the silence", seen, PROMPT);
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(None, None))
 }
 
 /// Returns the requested timeout of a watch, in seconds.

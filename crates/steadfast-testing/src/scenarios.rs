@@ -1,6 +1,6 @@
 //! The catalog of faults: failures of real clusters, run against the library, timed and checked.
 //!
-//! A [`Scenario`] covers one or more [`Fault`]s. It runs on a [`Ground`]: in memory and in virtual time, or over TCP and
+//! A [`Scenario`] covers one or more [`Fault`]s. It runs on a [`Target`]: in memory and in virtual time, or over TCP and
 //! TLS in real time. In virtual time, minutes of silence cost nothing, and each run is the same.
 //!
 //! The result is [`Findings`]. It contains the report of the contract checker and the unmet expectations beyond the
@@ -9,13 +9,13 @@
 //! fails.
 //!
 //! ```
-//! use steadfast_testing::menu::{Fault, Ground, scenarios};
+//! use steadfast_testing::scenarios::{Fault, Target, catalog};
 //!
-//! # fn main() -> Result<(), steadfast_testing::menu::Trouble> {
+//! # fn main() -> Result<(), steadfast_testing::Error> {
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! # runtime.block_on(async {
-//! for scenario in scenarios::of(Fault::WatchEnded) {
-//!     let findings = scenario.play(Ground::in_memory(7)).await?;
+//! for scenario in catalog::of(Fault::WatchEnded) {
+//!     let findings = scenario.play(Target::in_memory(7)).await?;
 //!     assert!(findings.problems().is_empty(), "{}: {:#?}", scenario.name, findings.problems());
 //!     assert_eq!(findings.cost.lists, 0);
 //! }
@@ -28,32 +28,32 @@
 //! |---|---|
 //! | `fault` | the faults by number |
 //! | `scenario` | a scenario: a name, a summary, its bounds, a function |
-//! | [`scenarios`] | all of them, by family |
-//! | `ground` | the environment of a run, and the faults that are injected into library and server |
+//! | [`catalog`] | all of them, by family |
+//! | `target` | the environment of a run, and the faults that are injected into library and server |
 //! | `plan` | the settings of the server, of connections and of informers |
-//! | `stage` | a run: a server, a connection, informers, a recorder |
-//! | `onlooker` | observes an informer's freshness, and records the times of its changes |
-//! | `strike`, `together` | faults as switches; several faults at once, selected by a seed |
+//! | `scenario_run` | a run: a server, a connection, informers, a recorder |
+//! | `freshness_observer` | observes an informer's freshness, and records the times of its changes |
+//! | `fault_injector`, `together` | faults as switches; several faults at once, selected by a seed |
 //! | `unread` | watches that no client reads, next to those of the informers |
 //! | `checks` | expectations of a scenario beyond the contract |
 //! | `findings` | the result of a run |
 
+pub mod catalog;
 mod checks;
 mod fault;
+mod fault_injector;
 mod findings;
-mod ground;
-mod onlooker;
+mod freshness_observer;
 mod plan;
 mod scenario;
-pub mod scenarios;
-mod stage;
-mod strike;
+mod scenario_run;
+mod target;
 mod together;
 mod unread;
 
 pub use fault::Fault;
 pub use findings::{Cost, Findings};
-pub use ground::Ground;
 pub use plan::Plan;
-pub use scenario::{Bounds, Scenario, Source, Trouble};
+pub use scenario::{Bounds, Scenario, Source};
+pub use target::Target;
 pub use together::{Together, together};

@@ -1,4 +1,4 @@
-//! The director of a run: it records each request, and injects the fault at the selected point.
+//! The runner of a run: it records each request, and injects the fault at the selected point.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,7 +8,7 @@ use steadfast_apiserver::{ApiServer, Change, Fate, Faults, Moment, RequestRecord
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use super::disturbance::{Disturbance, Kind, Point, Whose};
+use super::disturbance::{Disturbance, DisturbanceKind, Point, Sender};
 use crate::proxy::NetworkFaults;
 
 /// Lag of the caches.
@@ -32,7 +32,7 @@ pub(super) const LEASES: &str = "leases";
 type Written = (String, Option<String>, String);
 
 /// Observer of all requests of a run.
-pub(super) struct Director {
+pub(super) struct SweepRunner {
     server: Weak<ApiServer>,
     disturbance: Option<Disturbance>,
     /// Notified if one of the controller's processes is killed.
@@ -70,18 +70,18 @@ struct Gap {
     object: Option<Written>,
 }
 
-impl Director {
-    /// Creates the director of a run. Each of the `processes` uses the replica with its number, and the scenario uses
+impl SweepRunner {
+    /// Creates the runner of a run. Each of the `processes` uses the replica with its number, and the scenario uses
     /// the next one.
     pub(super) fn new(server: &Arc<ApiServer>, processes: usize, disturbance: Option<Disturbance>) -> Arc<Self> {
         let killed = (0..processes).map(|_| Notify::new()).collect();
         let (server_of, overrun) = (Arc::downgrade(server), Notify::new());
-        let director = Arc::new(Self { server: server_of, disturbance, killed, overrun, state: Mutex::default() });
-        let requested = Arc::downgrade(&director);
+        let runner = Arc::new(Self { server: server_of, disturbance, killed, overrun, state: Mutex::default() });
+        let requested = Arc::downgrade(&runner);
         server.faults().intercept(move |request, moment| {
-            requested.upgrade().map_or(Fate::Goes, |director| director.decide(request, moment))
+            requested.upgrade().map_or(Fate::Goes, |runner| runner.decide(request, moment))
         });
-        director
+        runner
     }
 
     /// Registers the network between a new process and its replica.
@@ -147,9 +147,9 @@ impl Director {
             // The killed process cannot have sent this request.
             return Fate::Lost;
         }
-        let whose = if is_process { Whose::Controller } else { Whose::Scenario };
+        let sender = if is_process { Sender::Controller } else { Sender::Scenario };
         let point = match moment {
-            Moment::Before => Some(self.count(Point::kind_of(whose, request), request, server.elapsed())),
+            Moment::Before => Some(self.count(Point::kind_of(sender, request), request, server.elapsed())),
             Moment::After => self.look(|state| state.under_way.remove(&request.id)),
         };
         let Some(point) = point else { return Fate::Goes };
@@ -184,29 +184,35 @@ impl Director {
         })
     }
 
-    fn disturb(&self, server: &Arc<ApiServer>, kind: Kind, request: &RequestRecord, moment: Moment) -> Fate {
+    fn disturb(&self, server: &Arc<ApiServer>, kind: DisturbanceKind, request: &RequestRecord, moment: Moment) -> Fate {
         // A fault after the request is injected when the server has processed the request, which does not happen if the
         // client cancels it before.
         let is_now = match kind {
-            Kind::Delayed | Kind::CrashBefore | Kind::LeadershipLost => moment == Moment::Before,
-            Kind::Unobserved | Kind::AnswerLost | Kind::CrashAfter | Kind::CrashIntoThePast => moment == Moment::After,
+            DisturbanceKind::Delayed | DisturbanceKind::CrashBefore | DisturbanceKind::LeadershipLost => {
+                moment == Moment::Before
+            }
+            DisturbanceKind::Unobserved
+            | DisturbanceKind::AnswerLost
+            | DisturbanceKind::CrashAfter
+            | DisturbanceKind::CrashIntoThePast => moment == Moment::After,
         };
         if is_now {
             self.look(|state| state.reached = true);
         }
         match (kind, moment) {
-            (Kind::Delayed, Moment::Before) => self.lag_for(server, CACHE_LAG),
-            (Kind::Unobserved, Moment::Before) => {
+            (DisturbanceKind::Delayed, Moment::Before) => self.lag_for(server, CACHE_LAG),
+            (DisturbanceKind::Unobserved, Moment::Before) => {
                 self.look(|state| state.gap = Some(Gap { request: request.id, object: None }));
                 each_replica(server, self.killed.len(), |faults| faults.lag(true));
             }
-            (Kind::Unobserved, Moment::After) => self.open_gap(server, request.id),
-            (Kind::CrashIntoThePast, Moment::Before) => self.lag_for(server, PAST_VIEW_DURATION),
-            (Kind::AnswerLost, Moment::After) => return Fate::Lost,
-            (Kind::CrashBefore, Moment::Before) | (Kind::CrashAfter | Kind::CrashIntoThePast, Moment::After) => {
+            (DisturbanceKind::Unobserved, Moment::After) => self.open_gap(server, request.id),
+            (DisturbanceKind::CrashIntoThePast, Moment::Before) => self.lag_for(server, PAST_VIEW_DURATION),
+            (DisturbanceKind::AnswerLost, Moment::After) => return Fate::Lost,
+            (DisturbanceKind::CrashBefore, Moment::Before)
+            | (DisturbanceKind::CrashAfter | DisturbanceKind::CrashIntoThePast, Moment::After) => {
                 return self.kill(request.replica);
             }
-            (Kind::LeadershipLost, Moment::Before) => {
+            (DisturbanceKind::LeadershipLost, Moment::Before) => {
                 let until = Instant::now() + PROCESS_STALL;
                 self.look(|state| {
                     state.leaseless = Some((request.replica, until));

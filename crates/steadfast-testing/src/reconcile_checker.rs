@@ -31,7 +31,7 @@ const MAX_REPORTED_VIOLATIONS: usize = 10;
 /// use steadfast::{InformerFactory, Scope};
 /// use steadfast_apiserver::ApiServer;
 /// use steadfast_controller::{Action, Controller, back_off};
-/// use steadfast_testing::{Calls, InMemory, WorldError, config_map};
+/// use steadfast_testing::{ReconcileChecker, InMemory, WorldError, config_map};
 ///
 /// async fn reconcile(map: Arc<ConfigMap>, _: Arc<()>) -> Result<Action, kube::Error> {
 ///     Ok(Action::await_change())
@@ -41,7 +41,7 @@ const MAX_REPORTED_VIOLATIONS: usize = 10;
 /// # async fn main() -> Result<(), WorldError> {
 /// let server = Arc::new(ApiServer::builder().in_memory().start().await?);
 /// let informers = InformerFactory::new(&InMemory::default().connection(&server).await?);
-/// let calls = Calls::of(&server, "configmaps");
+/// let calls = ReconcileChecker::of(&server, "configmaps");
 /// let controller =
 ///     Controller::<ConfigMap>::new(&informers, Scope::all()).run(calls.watch(reconcile), back_off, Arc::new(()))?;
 ///
@@ -49,7 +49,7 @@ const MAX_REPORTED_VIOLATIONS: usize = 10;
 /// tokio::time::sleep(Duration::from_secs(1)).await;
 /// controller.stop(Duration::from_secs(1)).await;
 /// calls.stopped();
-/// assert_eq!(calls.check()?.calls, 1);
+/// assert_eq!(calls.check()?.reconciles, 1);
 /// # Ok(())
 /// # }
 /// ```
@@ -59,7 +59,7 @@ const MAX_REPORTED_VIOLATIONS: usize = 10;
 /// are attributed to no reconcile. A server that was [restored](steadfast_apiserver::Faults::restore) issues the same
 /// version twice, and cannot be checked in this way.
 #[derive(Clone)]
-pub struct Calls {
+pub struct ReconcileChecker {
     inner: Arc<Inner>,
 }
 
@@ -104,9 +104,9 @@ type Key = (Option<String>, String);
 
 /// Counts of a check that found no violation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct ReconcileStats {
     /// Number of reconciles.
-    pub calls: usize,
+    pub reconciles: usize,
     /// Number of writes by a reconcile that a later reconcile of the same key saw.
     pub writes: usize,
     /// Number of objects with a last change that required a reconcile.
@@ -154,7 +154,7 @@ impl sealed::Subject for ObjectKey {
     }
 }
 
-impl Calls {
+impl ReconcileChecker {
     /// Observes a controller of the resource `plural` on `server`.
     pub fn of(server: &Arc<ApiServer>, plural: &str) -> Self {
         Self::following(server, plural, |_| true)
@@ -212,7 +212,7 @@ impl Calls {
     /// # Errors
     ///
     /// Returns an error that lists each violation, or an error if no reconcile ran, because then nothing was checked.
-    pub fn check(&self) -> Result<Checked, Error> {
+    pub fn check(&self) -> Result<ReconcileStats, Error> {
         let state = self.inner.lock();
         if state.calls.is_empty() {
             return Err("no reconcile ran, so nothing was checked".into());
@@ -223,7 +223,7 @@ impl Calls {
         let until = state.stopped.unwrap_or(history.revision);
         let changes = self.follow_changes(&state.calls, &history.changes, until, &mut breaches);
         if breaches.is_empty() {
-            return Ok(Checked { calls: state.calls.len(), writes, changes });
+            return Ok(ReconcileStats { reconciles: state.calls.len(), writes, changes });
         }
         let more = breaches.len().saturating_sub(MAX_REPORTED_VIOLATIONS);
         breaches.truncate(MAX_REPORTED_VIOLATIONS);
@@ -381,9 +381,9 @@ fn describe(change: &Change) -> String {
     format!("{} {} {what} in version {}", change.resource, show(&key_of(change)), change.revision)
 }
 
-impl fmt::Debug for Calls {
+impl fmt::Debug for ReconcileChecker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let calls = self.inner.lock().calls.len();
-        f.debug_struct("Calls").field("of", &self.inner.plural).field("calls", &calls).finish()
+        f.debug_struct("ReconcileChecker").field("of", &self.inner.plural).field("calls", &calls).finish()
     }
 }

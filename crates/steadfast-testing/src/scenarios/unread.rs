@@ -8,7 +8,7 @@ use kube::api::{Api, WatchEvent, WatchParams};
 use kube::core::ObjectMeta;
 use steadfast_apiserver::{ApiServer, Status};
 
-use super::stage::NAMESPACE;
+use super::scenario_run::NAMESPACE;
 
 /// Number of watches. With the data that may be sent on each, they exceed the former receive window of a connection: 64
 /// MiB.

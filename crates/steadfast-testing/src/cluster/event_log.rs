@@ -18,7 +18,7 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A list, and a watch from its version, directly at the server. The watch is independent of the reflectors, and never
 /// resumes. If it breaks, no history is available, and the scenario that needs it fails.
-pub(super) struct Chronicle {
+pub(super) struct EventLog {
     pub(super) resource: ApiResource,
     objects: Api<DynamicObject>,
     state: Arc<Mutex<WatchState>>,
@@ -31,7 +31,7 @@ struct WatchState {
     broken: Option<String>,
 }
 
-impl Chronicle {
+impl EventLog {
     /// Starts with the existing objects. Times count from `begun`.
     pub(super) async fn begin(
         client: kube::Client,
@@ -106,7 +106,7 @@ impl Chronicle {
     }
 }
 
-impl Drop for Chronicle {
+impl Drop for EventLog {
     fn drop(&mut self) {
         self.task.abort();
     }

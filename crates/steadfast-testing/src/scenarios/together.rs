@@ -17,13 +17,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::fault::Fault;
+use super::fault_injector::{NAMES, OBJECT_LIMIT, is_switch, name, strike};
 use super::findings::{Cost, Findings};
-use super::ground::Ground;
-use super::scenario::Trouble;
-use super::stage::{NAMESPACE, PROMPT, Way, until};
-use super::strike::{NAMES, OBJECT_LIMIT, is_switch, name, strike};
+use super::scenario_run::{NAMESPACE, PROMPT, Way, until};
+use super::target::Target;
 use super::unread::{self, Unread};
-use crate::{Held, Recorder, Recording, history, labelled_config_map};
+use crate::Error;
+use crate::{CachedConfigMap, Recorder, Recording, history, labelled_config_map};
 
 const REPLICAS: usize = 2;
 /// Number of steps: writes, faults, pauses.
@@ -72,7 +72,7 @@ struct World {
     log: String,
 }
 
-/// Runs `faults` together, as the seed of the ground selects. An empty list means all switches of the catalog. Four
+/// Runs `faults` together, as the seed of the target selects. An empty list means all switches of the catalog. Four
 /// informers of two clients observe the run. With every other seed, handlers with a filter, and with delivery of each
 /// event, observe two of them. The checker checks the records of each.
 ///
@@ -81,26 +81,26 @@ struct World {
 /// # Errors
 ///
 /// Returns an error if one of `faults` cannot be combined with others, or if the run could not continue.
-pub async fn together(ground: &Ground, faults: &[Fault]) -> Result<Together, Trouble> {
-    if ground.form.lazy {
-        play::<Lazy<ConfigMap>>(ground, faults).await
+pub async fn together(target: &Target, faults: &[Fault]) -> Result<Together, Error> {
+    if target.form.lazy {
+        play::<Lazy<ConfigMap>>(target, faults).await
     } else {
-        play::<ConfigMap>(ground, faults).await
+        play::<ConfigMap>(target, faults).await
     }
 }
 
-async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Trouble> {
+async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<Together, Error> {
     let started = Instant::now();
-    let mut world = World::set(ground, faults).await?;
+    let mut world = World::set(target, faults).await?;
     for _ in 0..world.pick(10) {
         world.write();
     }
     let mut held = Vec::new();
     let differences = Arc::new(AtomicUsize::new(0));
     // Derived without a draw, so that a seed has the same history with and without it.
-    let filtered = ground.seed.is_multiple_of(2);
+    let filtered = target.seed.is_multiple_of(2);
     // Also without a draw, and independent of the other choices by the seed's remainders: forms and faults.
-    let by_difference = Random::new(!ground.seed).share() < 0.75;
+    let by_difference = Random::new(!target.seed).share() < 0.75;
     // Unread responses are large and cost time, so they are rare.
     let unreads = world.unreads && world.chance(4);
     if unreads {
@@ -108,8 +108,8 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
     }
     for client in 0..2 {
         let http1 = !world.chance(2);
-        let settings = Settings { prior_knowledge: ground.in_memory && !http1, ..Settings::default() };
-        let seed = ground.seed.wrapping_mul(31).wrapping_add(client);
+        let settings = Settings { prior_knowledge: target.in_memory && !http1, ..Settings::default() };
+        let seed = target.seed.wrapping_mul(31).wrapping_add(client);
         let connection = world.way.connect(&world.server, seed, settings).await?;
         // The number of objects is small, and the effect of a fault soon expires.
         let reflector = ReflectorSettings {
@@ -128,7 +128,7 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
             let name = format!("client {client}, {scope}");
             let (streamed, page) = (world.chance(3), 2 + world.pick(4) as u32);
             let builder = factory.build::<K>(scope).streamed_lists(!streamed).page_size(Some(page));
-            let informer = builder.object_limit(OBJECT_LIMIT).protobuf(ground.form.protobuf).start()?;
+            let informer = builder.object_limit(OBJECT_LIMIT).protobuf(target.form.protobuf).start()?;
             let counted = differences.clone();
             informer.on_diagnostic(move |note| {
                 let differed = matches!(note, Diagnostic::Relisted { fetched: Some(1..), .. });
@@ -196,15 +196,15 @@ async fn play<K: Held>(ground: &Ground, faults: &[Fault]) -> Result<Together, Tr
 }
 
 impl World {
-    async fn set(ground: &Ground, faults: &[Fault]) -> Result<Self, Trouble> {
-        let mut random = Random::new(ground.seed);
+    async fn set(target: &Target, faults: &[Fault]) -> Result<Self, Error> {
+        let mut random = Random::new(target.seed);
         let builder = ApiServer::builder()
             .replicas(REPLICAS)
-            .seed(ground.seed)
-            .protobuf(ground.form.protobuf)
+            .seed(target.seed)
+            .protobuf(target.form.protobuf)
             .bookmark_period(Duration::from_secs(10 + random.draw() % 60))
             .watch_timeout(Duration::from_secs(120)..Duration::from_secs(240));
-        let server = if ground.in_memory { builder.in_memory() } else { builder.tls(true) }.start().await?;
+        let server = if target.in_memory { builder.in_memory() } else { builder.tls(true) }.start().await?;
         let alone = |fault: &&Fault| !is_switch(**fault) && !SEEDED.contains(fault);
         if let Some(fault) = faults.iter().find(alone) {
             return Err(format!("{fault} ({}) runs alone and cannot be combined with others", fault.title()).into());
@@ -214,8 +214,8 @@ impl World {
         let restores = chosen.contains(&Fault::HistoryRestored);
         let unreads = chosen.contains(&Fault::SlowReader);
         let recorder = Recorder::of(&server);
-        let way = Way::to(&server, ground, true)?;
-        let pause = if ground.in_memory { 40_000 } else { 10_000 };
+        let way = Way::to(&server, target, true)?;
+        let pause = if target.in_memory { 40_000 } else { 10_000 };
         let (clients, log) = (Vec::new(), String::new());
         Ok(Self {
             random,

@@ -7,13 +7,11 @@ use futures::future::BoxFuture;
 
 use super::fault::Fault;
 use super::findings::Findings;
-use super::ground::Ground;
-
-/// Error of a scenario that could not run to its end, and therefore failed.
-pub type Trouble = crate::Error;
+use super::target::Target;
+use crate::Error;
 
 /// Result of a scenario's function.
-pub(super) type Play = BoxFuture<'static, Result<Findings, Trouble>>;
+pub(super) type Play = BoxFuture<'static, Result<Findings, Error>>;
 
 /// A failure and the expected behaviour.
 pub struct Scenario {
@@ -31,7 +29,7 @@ pub struct Scenario {
     pub bounds: Bounds,
     /// Approximate duration in real time, in seconds.
     pub seconds: u64,
-    pub(super) play: fn(Ground) -> Play,
+    pub(super) play: fn(Target) -> Play,
 }
 
 /// Bounds of a scenario.
@@ -55,7 +53,7 @@ pub enum Source {
     /// Informers that failed permanently after a server restart.
     InformerCacheLoss,
     /// The catalog of faults, collected from public issues.
-    Menu,
+    FaultCatalog,
 }
 
 impl fmt::Display for Source {
@@ -64,7 +62,7 @@ impl fmt::Display for Source {
             Self::FailureScenarios(number) => write!(f, "client-go-failure-scenarios {number}"),
             Self::WatchPitfalls => f.write_str("client-go-watch-pitfalls"),
             Self::InformerCacheLoss => f.write_str("informer-cache-loss"),
-            Self::Menu => f.write_str("menu"),
+            Self::FaultCatalog => f.write_str("catalog"),
         }
     }
 }
@@ -108,26 +106,26 @@ impl Bounds {
 }
 
 impl Scenario {
-    /// Runs the scenario on `ground`, to its end.
+    /// Runs the scenario on `target`, to its end.
     ///
     /// # Errors
     ///
     /// Returns an error if the scenario could not continue. Violations are part of the findings.
-    pub async fn play(&self, ground: Ground) -> Result<Findings, Trouble> {
-        let mut findings = (self.play)(ground).await?;
+    pub async fn play(&self, target: Target) -> Result<Findings, Error> {
+        let mut findings = (self.play)(target).await?;
         findings.unmet.extend(self.bounds.unmet(&findings));
         Ok(findings)
     }
 }
 
-/// Selects the function of a scenario for the form that the ground sets.
+/// Selects the function of a scenario for the form that the target sets.
 macro_rules! in_form {
     ($play:ident $(, $argument:expr)*) => {
-        |ground| {
-            if ground.form.lazy {
-                Box::pin($play::<steadfast::Lazy<k8s_openapi::api::core::v1::ConfigMap>>(ground $(, $argument)*))
+        |target| {
+            if target.form.lazy {
+                Box::pin($play::<steadfast::Lazy<k8s_openapi::api::core::v1::ConfigMap>>(target $(, $argument)*))
             } else {
-                Box::pin($play::<k8s_openapi::api::core::v1::ConfigMap>(ground $(, $argument)*))
+                Box::pin($play::<k8s_openapi::api::core::v1::ConfigMap>(target $(, $argument)*))
             }
         }
     };

@@ -12,14 +12,15 @@ use steadfast_apiserver::ApiServer;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::Held;
-use crate::menu::fault::Fault;
-use crate::menu::findings::Findings;
-use crate::menu::ground::Ground;
-use crate::menu::plan::Plan;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
-use crate::menu::stage::{NAMESPACE, PROMPT, Stage, Watched, until};
-use crate::menu::unread::{self, Unread};
+use crate::CachedConfigMap;
+use crate::Error;
+use crate::scenarios::fault::Fault;
+use crate::scenarios::findings::Findings;
+use crate::scenarios::plan::Plan;
+use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::scenarios::scenario_run::{NAMESPACE, PROMPT, ScenarioRun, Watched, until};
+use crate::scenarios::target::Target;
+use crate::scenarios::unread::{self, Unread};
 
 /// Timeout that is longer than any recovery in these scenarios.
 const LONG: Duration = Duration::from_secs(60);
@@ -31,7 +32,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "goaway",
         faults: &[Fault::GoAway],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "130 watches run against a server that allows 100 streams per connection. All connections receive \
                 GOAWAY three times, while requests continue. No request waits behind a watch, all watches move, and \
                 there is no list.",
@@ -43,7 +44,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "frames-split",
         faults: &[Fault::UndecodableObject],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "All bodies arrive in pieces of seven bytes, and then of 4,999 bytes with one object of a megabyte, \
                 also split within characters. Every object arrives unchanged, without an additional list.",
         clauses: "C11, R8",
@@ -54,7 +55,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "slow-reader",
         faults: &[Fault::SlowReader],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "The server disconnects any client that leaves fifty events unread, and a handler is stuck while \
                 thousands of events arrive. The socket is still read, and the single watch stays open.",
         clauses: "C8, R4",
@@ -65,7 +66,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "unread-streams",
         faults: &[Fault::SlowReader],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "Twenty watches of kube run on the informers' connection, each with megabytes that the program does \
                 not read for minutes. No change of the informers is late, no other request waits, and no cache is in \
                 doubt.",
@@ -77,7 +78,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "bad-handlers",
         faults: &[Fault::BadHandler],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "One handler panics at every call, one never returns, one takes a second per call, and one is \
                 healthy. The healthy handler receives every event immediately. The number of pending events of the \
                 others is limited by the number of objects.",
@@ -89,7 +90,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "selector-churn",
         faults: &[Fault::SelectorChurn],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "Objects enter and leave a selector repeatedly, while watched and while disconnected. Each stay is \
                 delivered as one, and no exit is reported as a deletion.",
         clauses: "C1, C2",
@@ -99,136 +100,136 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-async fn goaway<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
+async fn goaway<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let server = ApiServer::builder().max_streams(100);
-    let mut stage = Stage::set(&ground, Plan { server, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::set(&target, Plan { server, ..Plan::default() }).await?;
     let mut watched = Vec::new();
     for number in 0..WATCHES {
         let namespace = format!("team-{number:03}");
-        stage.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
-        stage.create_in(&namespace, "state", "0")?;
-        watched.push(stage.watch::<K>(Scope::namespace(namespace))?);
+        run.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }))?;
+        run.create_in(&namespace, "state", "0")?;
+        watched.push(run.watch::<K>(Scope::namespace(namespace))?);
     }
     let all: Vec<&Watched<K>> = watched.iter().collect();
-    stage.ready(&all).await?;
-    stage.fault();
+    run.ready(&all).await?;
+    run.fault();
     let mut slowest = None;
     for round in 1..=3 {
-        stage.faults().goaway();
+        run.faults().goaway();
         let drained = Instant::now();
         for number in 0..WATCHES {
-            stage.change_in(&format!("team-{number:03}"), "state", &round.to_string())?;
+            run.change_in(&format!("team-{number:03}"), "state", &round.to_string())?;
         }
-        let namespaces: Api<Namespace> = Api::all(stage.connection.client());
+        let namespaces: Api<Namespace> = Api::all(run.connection.client());
         for _ in 0..20 {
             let requested = Instant::now();
             let response = namespaces.get("default").await;
-            stage.checks.expect(response.is_ok(), format_args!("a request failed: {response:?}"));
-            stage.checks.within("a request next to the watches", Some(requested.elapsed()), PROMPT);
+            run.checks.expect(response.is_ok(), format_args!("a request failed: {response:?}"));
+            run.checks.within("a request next to the watches", Some(requested.elapsed()), PROMPT);
         }
-        let back = stage.recovery(&all, drained, LONG).await;
-        stage.checks.within(&format!("the return of all watches after drain {round}"), back, LONG);
+        let back = run.recovery(&all, drained, LONG).await;
+        run.checks.within(&format!("the return of all watches after drain {round}"), back, LONG);
         slowest = slowest.max(back);
         sleep(Duration::from_secs(1)).await;
-        let moved = stage.server.request_counts().watches;
-        stage.checks.expect(moved >= round * WATCHES, format_args!("only {moved} watches after {round} drains"));
+        let moved = run.server.request_counts().watches;
+        run.checks.expect(moved >= round * WATCHES, format_args!("only {moved} watches after {round} drains"));
     }
-    stage.settle(&all).await;
-    Ok(stage.judge(None, slowest))
+    run.settle(&all).await;
+    Ok(run.judge(None, slowest))
 }
 
-async fn frames_split<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(&ground).await?;
-    stage.create("small", "Grüße, 世界 🦀")?;
-    let begun = stage.fault();
-    stage.faults().split_bodies(7);
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
+async fn frames_split<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(&target).await?;
+    run.create("small", "Grüße, 世界 🦀")?;
+    let begun = run.fault();
+    run.faults().split_bodies(7);
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
     for round in 0..20 {
-        stage.change("small", &format!("{round} Grüße, 世界 🦀"))?;
+        run.change("small", &format!("{round} Grüße, 世界 🦀"))?;
     }
-    let seen = stage.recovery(&[&config_maps], begun, LONG).await;
-    stage.checks.within("the delivery of the split bodies", seen, PROMPT);
-    stage.faults().split_bodies(4_999);
-    stage.faults().end_watches();
-    stage.create("huge", &"é🦀".repeat(1_000_000 / 6))?;
+    let seen = run.recovery(&[&config_maps], begun, LONG).await;
+    run.checks.within("the delivery of the split bodies", seen, PROMPT);
+    run.faults().split_bodies(4_999);
+    run.faults().end_watches();
+    run.create("huge", &"é🦀".repeat(1_000_000 / 6))?;
     let sent = Instant::now();
-    let recover = stage.recovery(&[&config_maps], sent, LONG).await;
+    let recover = run.recovery(&[&config_maps], sent, LONG).await;
     for name in ["small", "huge"] {
         let held = config_maps.informer.lister()?.get(NAMESPACE, name)?;
         let here = held.and_then(|held| serde_json::to_value(&held.config_map()?.data).ok());
-        let there = stage.server.get("configmaps", NAMESPACE, name)?.get("data").cloned();
-        stage.checks.expect(here == there, format_args!("{name} differs from the server's object"));
+        let there = run.server.get("configmaps", NAMESPACE, name)?.get("data").cloned();
+        run.checks.expect(here == there, format_args!("{name} differs from the server's object"));
     }
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(None, recover))
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(None, recover))
 }
 
-async fn slow_reader<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
+async fn slow_reader<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let server = ApiServer::builder().slow_watch(50, Duration::from_millis(200));
-    let mut stage = Stage::set(&ground, Plan { server, ..Plan::default() }).await?;
+    let mut run = ScenarioRun::set(&target, Plan { server, ..Plan::default() }).await?;
     for object in 0..10 {
-        stage.create(&format!("object-{object}"), "0")?;
+        run.create(&format!("object-{object}"), "0")?;
     }
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
     let stuck = config_maps.informer.on_event_async(|_: Event<K>| std::future::pending())?;
-    stage.fault();
-    let before = stage.server.request_counts().watches;
+    run.fault();
+    let before = run.server.request_counts().watches;
     for round in 1..=200 {
         for object in 0..10 {
-            stage.change(&format!("object-{object}"), &format!("{round} {}", "x".repeat(500)))?;
+            run.change(&format!("object-{object}"), &format!("{round} {}", "x".repeat(500)))?;
         }
         sleep(Duration::from_millis(5)).await;
     }
     let last = Instant::now();
-    let recover = stage.recovery(&[&config_maps], last, LONG).await;
-    stage.checks.same("reopened watches", &stage.server.request_counts().watches, &before);
-    stage.checks.at_most("pending events of the stuck handler", stuck.counts().entries, 10);
+    let recover = run.recovery(&[&config_maps], last, LONG).await;
+    run.checks.same("reopened watches", &run.server.request_counts().watches, &before);
+    run.checks.at_most("pending events of the stuck handler", stuck.counts().entries, 10);
     stuck.remove();
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(None, recover))
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(None, recover))
 }
 
-async fn unread_streams<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
+async fn unread_streams<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     // The server must not close the unread watches either.
     let server = ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(3600));
-    let mut stage = Stage::set(&ground, Plan { server, ..Plan::default() }).await?;
-    stage.create("a", "0")?;
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
-    let client = stage.connection.client();
-    let begun = stage.fault();
-    let held = Unread::open(&client, &stage.server.revision().to_string()).await?;
-    unread::fill(&stage.server)?;
+    let mut run = ScenarioRun::set(&target, Plan { server, ..Plan::default() }).await?;
+    run.create("a", "0")?;
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
+    let client = run.connection.client();
+    let begun = run.fault();
+    let held = Unread::open(&client, &run.server.revision().to_string()).await?;
+    unread::fill(&run.server)?;
     let namespaces: Api<Namespace> = Api::all(client);
     let mut slowest = None;
     // Two periods: a starved stream is in doubt, and is reopened on its connection.
     for round in 1..=26 {
         sleep(Duration::from_secs(5)).await;
-        stage.change("a", &round.to_string())?;
-        let seen = stage.recovery(&[&config_maps], Instant::now(), LONG).await;
-        stage.checks.within("a change next to unread responses", seen, PROMPT);
+        run.change("a", &round.to_string())?;
+        let seen = run.recovery(&[&config_maps], Instant::now(), LONG).await;
+        run.checks.within("a change next to unread responses", seen, PROMPT);
         slowest = slowest.max(seen);
         let requested = Instant::now();
         let response = timeout(LONG, namespaces.get("default")).await;
-        stage.checks.expect(matches!(response, Ok(Ok(_))), format_args!("a request failed: {response:?}"));
-        stage.checks.within("a request next to unread responses", Some(requested.elapsed()), PROMPT);
+        run.checks.expect(matches!(response, Ok(Ok(_))), format_args!("a request failed: {response:?}"));
+        run.checks.within("a request next to unread responses", Some(requested.elapsed()), PROMPT);
     }
-    stage.expect_no_doubt(&config_maps, begun);
+    run.expect_no_doubt(&config_maps, begun);
     drop(held);
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(None, slowest))
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(None, slowest))
 }
 
-async fn bad_handlers<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(&ground).await?;
+async fn bad_handlers<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(&target).await?;
     for object in 0..10 {
-        stage.create(&format!("object-{object}"), "0")?;
+        run.create(&format!("object-{object}"), "0")?;
     }
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.ready(&[&config_maps]).await?;
-    stage.fault();
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.ready(&[&config_maps]).await?;
+    run.fault();
     let (release, released) = watch::channel(false);
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
@@ -244,58 +245,58 @@ async fn bad_handlers<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
     let slow = informer.on_event_async(|_: Event<K>| sleep(Duration::from_secs(1)))?;
     for round in 1..=50 {
         for object in 0..10 {
-            stage.change(&format!("object-{object}"), &round.to_string())?;
+            run.change(&format!("object-{object}"), &round.to_string())?;
         }
         sleep(Duration::from_millis(20)).await;
     }
     let last = Instant::now();
-    let recover = stage.recovery(&[&config_maps], last, LONG).await;
+    let recover = run.recovery(&[&config_maps], last, LONG).await;
     for (which, registration) in [("panicking", &panicking), ("stuck", &stuck), ("slow", &slow)] {
         let entries = registration.counts().entries;
-        stage.checks.at_most(&format!("pending events of the {which} handler"), entries, 10);
+        run.checks.at_most(&format!("pending events of the {which} handler"), entries, 10);
     }
-    stage.checks.expect(calls.load(Ordering::Relaxed) > 10, "the panicking handler is no longer called");
+    run.checks.expect(calls.load(Ordering::Relaxed) > 10, "the panicking handler is no longer called");
     release.send_replace(true);
     for registration in [&panicking, &stuck, &slow] {
         registration.remove();
     }
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(None, recover))
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(None, recover))
 }
 
-async fn selector_churn<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(&ground).await?;
-    ["a", "b"].into_iter().try_for_each(|name| stage.create(name, "0"))?;
-    let web = stage.watch::<K>(Scope::all().labels("app=web"))?;
-    stage.ready(&[&web]).await?;
-    stage.fault();
+async fn selector_churn<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(&target).await?;
+    ["a", "b"].into_iter().try_for_each(|name| run.create(name, "0"))?;
+    let web = run.watch::<K>(Scope::all().labels("app=web"))?;
+    run.ready(&[&web]).await?;
+    run.fault();
     for round in 0..10 {
-        label(&stage, "a", if round % 2 == 0 { "web" } else { "db" }, round)?;
-        label(&stage, "b", if round % 3 == 0 { "web" } else { "db" }, round)?;
+        label(&run, "a", if round % 2 == 0 { "web" } else { "db" }, round)?;
+        label(&run, "b", if round % 3 == 0 { "web" } else { "db" }, round)?;
         // The events must be delivered one by one, because a handler may receive merged ones.
         until(PROMPT, || web.recording.of("default/a").len() > round as usize).await;
     }
     let stays = web.recording.in_words("default/a");
     let wanted: Vec<String> =
         ["Added", "Deleted Observed DeletedOrLeft"].repeat(5).into_iter().map(str::to_owned).collect();
-    stage.checks.same("events of an object that entered and left five times", &stays, &wanted);
+    run.checks.same("events of an object that entered and left five times", &stays, &wanted);
     let mut slowest = None;
     for round in 10..20 {
-        stage.faults().cut();
-        label(&stage, "a", "web", round)?;
-        label(&stage, "a", "db", round)?;
-        label(&stage, "a", "web", round)?;
-        label(&stage, "b", if round % 2 == 0 { "web" } else { "db" }, round)?;
-        stage.faults().heal();
-        let back = stage.recovery(&[&web], Instant::now(), LONG).await;
+        run.faults().cut();
+        label(&run, "a", "web", round)?;
+        label(&run, "a", "db", round)?;
+        label(&run, "a", "web", round)?;
+        label(&run, "b", if round % 2 == 0 { "web" } else { "db" }, round)?;
+        run.faults().heal();
+        let back = run.recovery(&[&web], Instant::now(), LONG).await;
         slowest = slowest.max(back);
     }
-    stage.settle(&[&web]).await;
-    Ok(stage.judge(None, slowest))
+    run.settle(&[&web]).await;
+    Ok(run.judge(None, slowest))
 }
 
-fn label(stage: &Stage, name: &str, app: &str, round: u32) -> Result<(), Trouble> {
+fn label(run: &ScenarioRun, name: &str, app: &str, round: u32) -> Result<(), Error> {
     let patch = json!({ "metadata": { "labels": { "app": app } }, "data": { "value": round.to_string() } });
-    stage.server.merge_patch("configmaps", NAMESPACE, name, patch)?;
+    run.server.merge_patch("configmaps", NAMESPACE, name, patch)?;
     Ok(())
 }

@@ -8,19 +8,20 @@ use steadfast::{Diagnostic, Scope};
 use steadfast_apiserver::ApiServer;
 use tokio::time::{Instant, sleep};
 
-use crate::Held;
-use crate::menu::fault::Fault;
-use crate::menu::findings::Findings;
-use crate::menu::ground::Ground;
-use crate::menu::scenario::{Bounds, Scenario, Source, Trouble, in_form};
-use crate::menu::stage::{PROMPT, Stage, Watched, until};
+use crate::CachedConfigMap;
+use crate::Error;
+use crate::scenarios::fault::Fault;
+use crate::scenarios::findings::Findings;
+use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, Watched, until};
+use crate::scenarios::target::Target;
 
 /// Scenarios of this family.
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "streamed-list-broken",
         faults: &[Fault::StreamedListBroken],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "On four servers the initial events never end, end without their annotation, are rejected, or are \
                 treated as a plain watch. Pages replace them within 30 s of the last progress. The next informer \
                 requests pages immediately.",
@@ -32,7 +33,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "continue-token-expired",
         faults: &[Fault::ContinueTokenExpired],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "The continue token of a paged list has expired when the second page is requested. The list \
                 completes, without a mix of old and new state.",
         clauses: "C2, C9, C11, R3, R5",
@@ -43,7 +44,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "huge-list",
         faults: &[Fault::HugeList],
-        source: Source::Menu,
+        source: Source::FaultCatalog,
         summary: "Thousands of objects are listed, and listed again after the version expired, with concurrent \
                 readers. Readers see all objects at any time, and the second list is one transfer.",
         clauses: "C2, C11, R5, R9",
@@ -53,7 +54,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-async fn streamed_list_broken<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
+async fn streamed_list_broken<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     type Fault = fn(&ApiServer);
     let faults: [(&str, Fault); 4] = [
         ("no end", |server| server.faults().no_initial_events_end(true)),
@@ -61,82 +62,81 @@ async fn streamed_list_broken<K: Held>(ground: Ground) -> Result<Findings, Troub
         ("rejected", |server| server.faults().refuse_streamed_lists(true)),
         ("unsupported", |server| server.faults().ignore_streamed_lists(true)),
     ];
-    let played = faults.map(|(name, fault)| without_streamed_lists::<K>(&ground, name, fault));
+    let played = faults.map(|(name, fault)| without_streamed_lists::<K>(&target, name, fault));
     let mut findings = futures::future::try_join_all(played).await?.into_iter();
     let first = findings.next().ok_or("four servers have findings")?;
     Ok(findings.fold(first, Findings::and))
 }
 
 /// Starts an informer that requests streamed lists in each form.
-fn streamed<K: Held>(stage: &Stage, scope: Scope) -> Result<Watched<K>, Trouble> {
-    Ok(stage.record(stage.build(&stage.factory, scope).streamed_lists(true).start()?))
+fn streamed<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope) -> Result<Watched<K>, Error> {
+    Ok(run.record(run.build(&run.factory, scope).streamed_lists(true).start()?))
 }
 
-async fn without_streamed_lists<K: Held>(
-    ground: &Ground,
+async fn without_streamed_lists<K: CachedConfigMap>(
+    target: &Target,
     name: &str,
     fault: fn(&ApiServer),
-) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(ground).await?;
-    stage.create("a", "1")?;
-    let begun = stage.fault();
-    fault(&stage.server);
-    let config_maps = streamed::<K>(&stage, Scope::all())?;
+) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(target).await?;
+    run.create("a", "1")?;
+    let begun = run.fault();
+    fault(&run.server);
+    let config_maps = streamed::<K>(&run, Scope::all())?;
     let fell_back = Arc::new(AtomicBool::new(false));
     let told = fell_back.clone();
     config_maps.informer.on_diagnostic(move |note| {
         told.fetch_or(matches!(note, Diagnostic::FellBackToPages { .. }), Ordering::Relaxed);
     });
-    let recover = stage.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
-    stage
-        .checks
+    let recover = run.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
+    run.checks
         .expect(fell_back.load(Ordering::Relaxed), format_args!("{name}: no diagnostic reports the use of pages"));
 
     let later = Instant::now();
-    let next = streamed::<K>(&stage, Scope::namespace("default"))?;
-    let second = stage.recovery(&[&next], later, Duration::from_secs(60)).await;
-    stage.checks.within(&format!("{name}: the next informer's sync"), second, PROMPT);
-    let counts = stage.server.request_counts();
-    stage.checks.same(&format!("{name}: streamed lists and lists"), &(counts.streamed_lists, counts.lists), &(1, 2));
-    stage.settle(&[&config_maps, &next]).await;
-    Ok(stage.judge(None, recover))
+    let next = streamed::<K>(&run, Scope::namespace("default"))?;
+    let second = run.recovery(&[&next], later, Duration::from_secs(60)).await;
+    run.checks.within(&format!("{name}: the next informer's sync"), second, PROMPT);
+    let counts = run.server.request_counts();
+    run.checks.same(&format!("{name}: streamed lists and lists"), &(counts.streamed_lists, counts.lists), &(1, 2));
+    run.settle(&[&config_maps, &next]).await;
+    Ok(run.judge(None, recover))
 }
 
-async fn continue_token_expired<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let mut stage = Stage::plain(&ground).await?;
+async fn continue_token_expired<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(&target).await?;
     for object in 0..1200 {
-        stage.create(&format!("object-{object:04}"), "1")?;
+        run.create(&format!("object-{object:04}"), "1")?;
     }
-    let begun = stage.fault();
-    stage.faults().refuse_streamed_lists(true);
-    stage.faults().expire_continue_tokens(3);
-    let config_maps = stage.watch::<K>(Scope::all())?;
-    stage.delete("object-0000")?;
-    let recover = stage.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
-    stage.checks.same("objects", &config_maps.informer.snapshot().iter().count(), &1199);
-    let rejected = stage.server.requests().iter().filter(|request| request.code == Some(410)).count();
-    stage.checks.expect((1..=3).contains(&rejected), format_args!("{rejected} continue tokens were rejected"));
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(None, recover))
+    let begun = run.fault();
+    run.faults().refuse_streamed_lists(true);
+    run.faults().expire_continue_tokens(3);
+    let config_maps = run.watch::<K>(Scope::all())?;
+    run.delete("object-0000")?;
+    let recover = run.recovery(&[&config_maps], begun, Duration::from_secs(60)).await;
+    run.checks.same("objects", &config_maps.informer.snapshot().iter().count(), &1199);
+    let rejected = run.server.requests().iter().filter(|request| request.code == Some(410)).count();
+    run.checks.expect((1..=3).contains(&rejected), format_args!("{rejected} continue tokens were rejected"));
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(None, recover))
 }
 
-async fn huge_list<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
-    let (objects, bytes) = if ground.is_real() { (20_000, 2_000) } else { (3_000, 500) };
-    let mut stage = Stage::plain(&ground).await?;
+async fn huge_list<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let (objects, bytes) = if target.is_real() { (20_000, 2_000) } else { (3_000, 500) };
+    let mut run = ScenarioRun::plain(&target).await?;
     for object in 0..objects {
-        stage.create(&format!("object-{object:06}"), &format!("1 {}", "x".repeat(bytes)))?;
+        run.create(&format!("object-{object:06}"), &format!("1 {}", "x".repeat(bytes)))?;
     }
-    let config_maps = stage.watch::<K>(Scope::all())?;
+    let config_maps = run.watch::<K>(Scope::all())?;
     config_maps.informer.wait_for_sync(Duration::from_secs(60)).await?;
     until(PROMPT, || config_maps.informer.freshness().is_fresh()).await;
-    stage.fault();
-    stage.faults().cut();
+    run.fault();
+    run.faults().cut();
     for object in 0..10 {
-        stage.change(&format!("object-{object:06}"), "2")?;
+        run.change(&format!("object-{object:06}"), "2")?;
     }
-    stage.delete("object-000100")?;
-    stage.server.compact();
-    stage.faults().expire_events();
+    run.delete("object-000100")?;
+    run.server.compact();
+    run.faults().expire_events();
     let reading = Arc::new(AtomicBool::new(true));
     let (informer, on) = (config_maps.informer.clone(), reading.clone());
     let reader = tokio::spawn(async move {
@@ -148,11 +148,11 @@ async fn huge_list<K: Held>(ground: Ground) -> Result<Findings, Trouble> {
         fewest
     });
     let healed = Instant::now();
-    stage.faults().heal();
-    let recover = stage.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
+    run.faults().heal();
+    let recover = run.recovery(&[&config_maps], healed, Duration::from_secs(60)).await;
     reading.store(false, Ordering::Relaxed);
     let fewest = reader.await?;
-    stage.checks.expect(fewest >= objects - 1, format_args!("a reader saw only {fewest} objects"));
-    stage.settle(&[&config_maps]).await;
-    Ok(stage.judge(None, recover))
+    run.checks.expect(fewest >= objects - 1, format_args!("a reader saw only {fewest} objects"));
+    run.settle(&[&config_maps]).await;
+    Ok(run.judge(None, recover))
 }

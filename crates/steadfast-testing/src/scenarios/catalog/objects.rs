@@ -1,0 +1,88 @@
+//! Undecodable objects, and their effect on other objects.
+
+use std::time::Duration;
+
+use steadfast::Scope;
+use steadfast_apiserver::Spoiling;
+use tokio::time::Instant;
+
+use crate::CachedConfigMap;
+use crate::Error;
+use crate::scenarios::fault::Fault;
+use crate::scenarios::findings::Findings;
+use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
+use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, Watched, until};
+use crate::scenarios::target::Target;
+
+/// Scenarios of this family.
+pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
+    name: "deep-and-huge",
+    faults: &[Fault::UndecodableObject],
+    source: Source::FaultCatalog,
+    summary: "Of five objects, one is nested 200 levels deep and one is above the limit, in a watch, in initial \
+            events and in pages. Both are changed, deleted and recreated. Only these two are unknown and named, their \
+            deletions are delivered, and they cause no list.",
+    clauses: "C2, C11, R8",
+    bounds: Bounds::NONE.recover(2).lists(2),
+    seconds: 2,
+    play: in_form!(deep_and_huge),
+}];
+
+/// Maximum size of a readable object, in bytes.
+const MAX_OBJECT_BYTES: usize = 64 * 1024;
+
+fn watch<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope, streamed: bool) -> Result<Watched<K>, Error> {
+    let builder = run.build::<K>(&run.factory, scope).object_limit(MAX_OBJECT_BYTES).streamed_lists(streamed);
+    Ok(run.record(builder.start()?))
+}
+
+async fn deep_and_huge<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
+    let mut run = ScenarioRun::plain(&target).await?;
+    ["a", "b", "c", "deep", "huge"].into_iter().try_for_each(|name| run.create(name, "1"))?;
+    let live = watch::<K>(&run, Scope::all(), true)?;
+    run.ready(&[&live]).await?;
+    run.fault();
+    run.faults().spoil("default", "deep", Some(Spoiling::Deep(200)));
+    run.faults().spoil("default", "huge", Some(Spoiling::Huge(2 * MAX_OBJECT_BYTES)));
+    ["a", "deep", "huge", "c"].into_iter().try_for_each(|name| run.change(name, "2"))?;
+    // Two more informers receive the objects in their lists.
+    let streamed = watch::<K>(&run, Scope::namespace("default"), true)?;
+    let paged = watch::<K>(&run, Scope::namespace("default").labels("none!=such"), false)?;
+    let all = [("a watch", &live), ("initial events", &streamed), ("pages", &paged)];
+    run.ready(&[&live, &streamed, &paged]).await?;
+    for (how, watched) in all {
+        for name in ["deep", "huge"] {
+            let unknown = until(PROMPT, || watched.knows_nothing_of(name)).await;
+            run.checks.within(&format!("the unknown state of {name} by {how}"), unknown, PROMPT);
+        }
+        let named =
+            until(PROMPT, || watched.informer.freshness().to_string().contains("default/deep and 1 more")).await;
+        run.checks.within(&format!("the freshness that names both, by {how}"), named, PROMPT);
+    }
+    ["deep", "huge"].into_iter().try_for_each(|name| run.delete(name))?;
+    run.change("b", "3")?;
+    let going_on = run.recovery(&[&live, &streamed, &paged], Instant::now(), PROMPT).await;
+    run.checks.within("the events after their deletions", going_on, PROMPT);
+    for (how, watched) in all {
+        let gone = ["deep", "huge"]
+            .iter()
+            .all(|name| watched.informer.lister().is_ok_and(|lister| lister.get("default", name).is_ok()));
+        run.checks.expect(gone, format_args!("their deletions were not delivered by {how}"));
+    }
+
+    ["deep", "huge"].into_iter().try_for_each(|name| run.create(name, "4"))?;
+    run.recovery(&[&live, &streamed, &paged], Instant::now(), PROMPT).await;
+    for name in ["deep", "huge"] {
+        run.faults().spoil("default", name, None);
+    }
+    let healed = Instant::now();
+    ["deep", "huge"].into_iter().try_for_each(|name| run.change(name, "5"))?;
+    let recover = run.recovery(&[&live, &streamed, &paged], healed, PROMPT).await;
+    for (how, watched) in all {
+        let known = until(Duration::ZERO, || watched.informer.snapshot().tainted().is_empty()).await.is_some();
+        run.checks.expect(known, format_args!("they did not become known again by {how}"));
+    }
+    run.checks.same("full transfers", &run.lists(), &3);
+    run.settle(&[&live, &streamed, &paged]).await;
+    Ok(run.judge(None, recover))
+}
