@@ -57,7 +57,7 @@ fn polled(informer: &Informer<ConfigMapInForm>) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_refuses_a_streamed_list_it_comes_in_pages() -> Result<(), WorldError> {
+async fn rejected_streamed_list_falls_back_to_pages() -> Result<(), WorldError> {
     for code in [400, 403, 404, 405, 406, 415, 422, 500, 501] {
         let world = World::new().await?;
         world.refuse(&[Verb::StreamedList], Answer::code(code));
@@ -70,7 +70,7 @@ async fn whatever_refuses_a_streamed_list_it_comes_in_pages() -> Result<(), Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_events_that_are_always_cut_are_given_up_for_pages() -> Result<(), WorldError> {
+async fn repeatedly_cut_streamed_list_becomes_paged() -> Result<(), WorldError> {
     let world = World::new().await?;
     let streams = RequestRule::any().verb(Verb::StreamedList);
     world.server.faults().corrupt(streams, Corruption::Truncated);
@@ -81,8 +81,7 @@ async fn initial_events_that_are_always_cut_are_given_up_for_pages() -> Result<(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_a_streamed_list_for_a_watch_and_goes_on_sending_is_asked_for_pages()
--> Result<(), WorldError> {
+async fn streamed_list_without_end_becomes_paged() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().ignore_streamed_lists(true);
     world.server.faults().no_bookmarks(true);
@@ -101,7 +100,7 @@ async fn a_server_that_takes_a_streamed_list_for_a_watch_and_goes_on_sending_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_selector_that_the_server_does_not_take_says_nothing_of_streams() -> Result<(), WorldError> {
+async fn rejected_selector_keeps_streamed_lists() -> Result<(), WorldError> {
     let world = World::new().await?;
     let bad = world.informer(Scope::all().labels("a in (b"))?;
     tokio::time::sleep(SOON).await;
@@ -114,7 +113,7 @@ async fn a_selector_that_the_server_does_not_take_says_nothing_of_streams() -> R
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_streams_do_not_work_is_remembered_for_a_while_and_not_for_ever() -> Result<(), WorldError> {
+async fn stream_failure_is_remembered_temporarily() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().refuse_streamed_lists(true);
     let first = world.informer(Scope::all())?;
@@ -129,7 +128,7 @@ async fn that_streams_do_not_work_is_remembered_for_a_while_and_not_for_ever() -
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_only_lists_are_allowed_a_cache_is_listed_every_minute_and_says_so() -> Result<(), WorldError> {
+async fn list_only_cache_polls_every_minute() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.refuse(&[Verb::StreamedList, Verb::Watch], Answer::Forbidden);
     let informer = world.informer(Scope::all())?;
@@ -161,7 +160,7 @@ async fn where_only_lists_are_allowed_a_cache_is_listed_every_minute_and_says_so
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permission_to_watch_that_is_taken_away_leaves_lists() -> Result<(), WorldError> {
+async fn revoked_watch_permission_falls_back_to_lists() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.informer(Scope::all())?;
     informer.wait_for_sync(SOON).await?;
@@ -174,7 +173,7 @@ async fn a_permission_to_watch_that_is_taken_away_leaves_lists() -> Result<(), W
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_write_where_lists_are_polled_has_not_to_wait_a_minute() -> Result<(), WorldError> {
+async fn write_wait_triggers_early_poll() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.refuse(&[Verb::StreamedList, Verb::Watch], Answer::code(405));
     let informer = world.informer(Scope::all())?;
@@ -188,7 +187,7 @@ async fn who_waits_for_a_write_where_lists_are_polled_has_not_to_wait_a_minute()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_always_fails_leads_to_lists_and_to_no_storm() -> Result<(), WorldError> {
+async fn permanently_failing_watch_is_polled_gently() -> Result<(), WorldError> {
     let store = Status::of_code(500).with_reason("StoreReadError");
     for answer in
         [Answer::code(500), Answer::InStream(store), Answer::InStream(Status::of_code(599)), Answer::code(503)]
@@ -243,7 +242,7 @@ fn taken(told: &Told) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_without_uids_and_versions_are_known_by_their_names_and_polled() -> Result<(), WorldError> {
+async fn objects_without_uids_are_polled_by_name() -> Result<(), WorldError> {
     let world = metrics().await?;
     world.server.create(&config_map("b", "1"))?;
     let informer = world.informer(Scope::all())?;
@@ -287,7 +286,7 @@ async fn objects_without_uids_and_versions_are_known_by_their_names_and_polled()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_no_versions_is_waited_for_by_a_list() -> Result<(), WorldError> {
+async fn unversioned_write_is_awaited_by_list() -> Result<(), WorldError> {
     let world = metrics().await?;
     let informer = world.informer(Scope::all())?;
     informer.wait_for_sync(SOON).await?;
@@ -315,7 +314,7 @@ async fn what_has_no_versions_is_waited_for_by_a_list() -> Result<(), WorldError
 
 /// As where one API puts several stores together: each namespace's versions come from a counter of its own (C12).
 #[tokio::test(start_paused = true)]
-async fn versions_of_several_counters_are_found_out_and_reported_once_and_nothing_is_lost() -> Result<(), WorldError> {
+async fn unordered_versions_are_reported_once() -> Result<(), WorldError> {
     const NAMESPACES: [&str; 4] = ["kube-public", "default", "kube-system", "kube-node-lease"];
     for streamed in [true, false] {
         let world = World::new().await?;
@@ -367,7 +366,7 @@ async fn versions_of_several_counters_are_found_out_and_reported_once_and_nothin
 
 /// A list from before a removed CRD once counted as proof that lists work: changes were up to 53 s late afterwards.
 #[tokio::test(start_paused = true)]
-async fn resource_refused_for_ten_seconds_is_watched_promptly_afterwards() -> Result<(), WorldError> {
+async fn temporarily_rejected_resource_is_watched_promptly() -> Result<(), WorldError> {
     for (code, listed_before) in [(404, 1), (404, 30), (403, 10), (405, 10), (404, 59)] {
         let world = World::new().await?;
         let informer = world.informer(Scope::all())?;

@@ -63,6 +63,6 @@ pub(crate) async fn requests_beside_a_thousand_watches(breach: Option<Breach>) -
 }
 
 #[tokio::test(start_paused = true)]
-async fn ordinary_requests_never_wait_behind_a_thousand_watches() -> Result<(), WorldError> {
+async fn requests_do_not_wait_behind_thousand_watches() -> Result<(), WorldError> {
     requests_beside_a_thousand_watches(None).await
 }

@@ -34,7 +34,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_that_hang_hold_up_no_first_list() -> Result<(), WorldError> {
+async fn hanging_lists_do_not_delay_first_list() -> Result<(), WorldError> {
     for (crowd, limit) in [(4, 50), (8, 600), (20, 2000), (60, 4000)] {
         let world = World::new(None).await?;
         world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
@@ -48,7 +48,7 @@ async fn lists_that_hang_hold_up_no_first_list() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_that_hangs_again_and_again_does_not_eat_the_places_in_turn() -> Result<(), WorldError> {
+async fn repeatedly_hanging_lists_leave_slots_free() -> Result<(), WorldError> {
     let world = World::new(None).await?;
     world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
     let _hanging = world.hanging(60)?;
@@ -85,7 +85,7 @@ async fn lists_that_hang_hold_up_no_relist() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_stands_still_halfway_holds_up_nobody() -> Result<(), WorldError> {
+async fn stalled_list_delays_no_other_list() -> Result<(), WorldError> {
     let world = World::new(None).await?;
     for index in 0..4 {
         let namespace = format!("hanging-{index}");
@@ -125,7 +125,7 @@ async fn what_is_answered_late_is_taken_in() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proof_by_list_is_not_refused_because_others_hang() -> Result<(), WorldError> {
+async fn probe_succeeds_while_other_lists_hang() -> Result<(), WorldError> {
     // There a short watch without a bookmark is no proof, where none was ever seen.
     let world = World::over_http1().await?;
     world.server.faults().no_bookmarks(true);

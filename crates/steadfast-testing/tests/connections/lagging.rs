@@ -30,7 +30,7 @@ fn value(informer: &Informer<ConfigMapInForm>) -> String {
 
 /// Waiting for a replica that never catches up once cost 71 s and 17 lists.
 #[tokio::test(start_paused = true)]
-async fn replica_that_never_catches_up_costs_one_retry_and_one_consistent_list() -> Result<(), WorldError> {
+async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), WorldError> {
     let (world, informer) = ahead_of_the_second_replica().await?;
     let before = world.lists();
     // The resumed watch has expired, so that a list is needed.
@@ -49,7 +49,7 @@ async fn replica_that_never_catches_up_costs_one_retry_and_one_consistent_list()
 
 /// A resumed watch on a lagging replica once cost a probe and a short list with every retry: ten requests in 30 s.
 #[tokio::test(start_paused = true)]
-async fn resumed_watch_waits_for_a_lagging_replica_without_lists() -> Result<(), WorldError> {
+async fn resumed_watch_waits_for_lagging_replica() -> Result<(), WorldError> {
     for (lag, most_probes, most_requests) in [(5, 1, 4), (30, 1, 8), (100, 3, 16)] {
         let (world, informer) = ahead_of_the_second_replica().await?;
         let before = world.server.requests().len();

@@ -42,12 +42,12 @@ pub(crate) async fn a_drained_connection_is_left_without_a_gap(breach: Option<Br
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_goodbye_is_left_without_a_gap_or_a_word() -> Result<(), WorldError> {
+async fn goaway_moves_watches_without_gap() -> Result<(), WorldError> {
     a_drained_connection_is_left_without_a_gap(None).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_rotation_every_connection_is_another_and_nothing_is_in_doubt() -> Result<(), WorldError> {
+async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError> {
     for world in [World::new(None).await?, World::over_http1().await?] {
         let log = Log::above_debug();
         let seen = world.fleet(20).await?;
@@ -73,7 +73,7 @@ async fn after_a_rotation_every_connection_is_another_and_nothing_is_in_doubt() 
 
 /// One of two ways to the servers is a black hole; R1 would allow 15 s until anybody notices.
 #[tokio::test(start_paused = true)]
-async fn a_suspect_connection_is_left_as_soon_as_there_is_another() -> Result<(), WorldError> {
+async fn suspect_connection_is_replaced_promptly() -> Result<(), WorldError> {
     let log = Log::above_debug();
     let world = World::of(ApiServer::builder().replicas(2), None).await?;
     let seen = world.fleet(30).await?;
@@ -105,7 +105,7 @@ async fn a_suspect_connection_is_left_as_soon_as_there_is_another() -> Result<()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ping_that_comes_back_late_moves_nobody() -> Result<(), WorldError> {
+async fn late_pong_moves_no_watch() -> Result<(), WorldError> {
     let world = World::new(None).await?;
     let seen = world.fleet(30).await?;
     let (watches, dialled) = (world.watches(), steadfast::unstable::dialled(&world.connection));
@@ -130,7 +130,7 @@ async fn a_ping_that_comes_back_late_moves_nobody() -> Result<(), WorldError> {
 
 /// Only the time since the last proof is counted: no watch is opened and no connection dialled for silence.
 #[tokio::test(start_paused = true)]
-async fn probes_of_a_silent_hour_ride_the_connection_that_is_there() -> Result<(), WorldError> {
+async fn probes_reuse_connection_during_silent_hour() -> Result<(), WorldError> {
     let world = World::new(None).await?;
     let seen = world.fleet(3).await?;
     world.server.faults().no_bookmarks(true);

@@ -10,7 +10,7 @@ use crate::world::World;
 const INFORMERS: usize = 500;
 
 #[tokio::test(start_paused = true)]
-async fn each_of_five_hundred_lists_once_at_most_and_four_at_once() -> Result<(), WorldError> {
+async fn restart_lists_once_each_four_concurrently() -> Result<(), WorldError> {
     let world = World::new(None).await?;
     let _seen = world.fleet(INFORMERS).await?;
     let before = world.lists();
@@ -28,7 +28,7 @@ async fn each_of_five_hundred_lists_once_at_most_and_four_at_once() -> Result<()
 }
 
 #[tokio::test(start_paused = true)]
-async fn none_of_five_hundred_lists_where_a_replica_has_what_they_need() -> Result<(), WorldError> {
+async fn current_replica_avoids_all_lists() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().replicas(2), None).await?;
     let _seen = world.fleet(INFORMERS).await?;
     let before = world.lists();

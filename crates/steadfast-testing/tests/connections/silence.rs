@@ -58,7 +58,7 @@ async fn doubt(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_server_whose_proxy_answers_pings_is_told_within_15_seconds() -> Result<(), WorldError> {
+async fn frozen_server_behind_proxy_is_detected() -> Result<(), WorldError> {
     for tenths in [0, 30, 99, 101, 105, 160, 299] {
         let after = Duration::from_millis(tenths * 100);
         let (http2, http1) = (World::new(None).await?, World::over_http1().await?);
@@ -72,7 +72,7 @@ async fn a_frozen_server_whose_proxy_answers_pings_is_told_within_15_seconds() -
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_thaws_is_trusted_again_without_a_list() -> Result<(), WorldError> {
+async fn thawed_server_is_fresh_without_list() -> Result<(), WorldError> {
     // Over HTTP/1.1, before the first bookmark, the proof may be a list of versions (R2).
     for (world, of_versions) in [(World::new(None).await?, 0), (World::over_http1().await?, 2)] {
         let informers = [world.informer(0)?, world.informer(1)?];
@@ -91,7 +91,7 @@ async fn a_server_that_thaws_is_trusted_again_without_a_list() -> Result<(), Wor
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_connection_is_asked_once_in_ten_seconds_however_many_watches_it_has() -> Result<(), WorldError> {
+async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), WorldError> {
     for (world, connections) in [(World::new(None).await?, 1), (World::over_http1().await?, 1)] {
         let _seen = world.fleet(40).await?;
         sleep(Duration::from_secs(30)).await;
@@ -104,7 +104,7 @@ async fn a_silent_connection_is_asked_once_in_ten_seconds_however_many_watches_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_question_rides_the_connection_of_the_watches() -> Result<(), WorldError> {
+async fn probe_uses_connection_of_watches() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().max_streams(10), None).await?;
     let _seen = world.fleet(18).await?;
     sleep(Duration::from_secs(50)).await;
@@ -115,7 +115,7 @@ async fn the_question_rides_the_connection_of_the_watches() -> Result<(), WorldE
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_answer_will_do_and_who_hears_of_events_asks_nothing() -> Result<(), WorldError> {
+async fn any_response_suffices_and_events_replace_probes() -> Result<(), WorldError> {
     let world = World::new(None).await?;
     let informer = world.informer(0)?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
@@ -146,7 +146,7 @@ async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), Wor
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_froze_before_the_head_of_the_watch_was_told_after_thirty_seconds() -> Result<(), WorldError> {
+async fn freeze_before_watch_head_is_detected() -> Result<(), WorldError> {
     for world in [World::new(None).await?, World::over_http1().await?] {
         world.freeze_at_a_watch();
         let informer = world.paging()?;
@@ -166,7 +166,7 @@ async fn a_server_that_froze_before_the_head_of_the_watch_was_told_after_thirty_
 }
 
 #[tokio::test(start_paused = true)]
-async fn so_was_one_that_froze_before_the_head_of_a_watch_that_was_resumed() -> Result<(), WorldError> {
+async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), WorldError> {
     // After five seconds the connection of the list is still there, on HTTP/1.1 for the watch too.
     for after in [5, 70] {
         for world in [World::new(None).await?, World::over_http1().await?] {
@@ -185,7 +185,7 @@ async fn so_was_one_that_froze_before_the_head_of_a_watch_that_was_resumed() -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn so_was_one_that_froze_as_a_watch_moved_there() -> Result<(), WorldError> {
+async fn freeze_while_watch_moves_is_detected() -> Result<(), WorldError> {
     let world = World::new(None).await?;
     let informer = world.paging()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
@@ -200,7 +200,7 @@ async fn so_was_one_that_froze_as_a_watch_moved_there() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_was_asked_for_a_watch_that_took_over_the_http1_connection_of_its_list() -> Result<(), WorldError> {
+async fn http1_watch_on_list_connection_is_probed() -> Result<(), WorldError> {
     let world = World::over_http1().await?;
     let informer = world.paging()?;
     informer.wait_for_sync(Duration::from_secs(10)).await?;
@@ -211,7 +211,7 @@ async fn nobody_was_asked_for_a_watch_that_took_over_the_http1_connection_of_its
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_whose_head_a_frozen_replica_keeps_goes_on_at_another() -> Result<(), WorldError> {
+async fn watch_without_head_moves_to_another_replica() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().replicas(2), None).await?;
     world.freeze_at_a_watch();
     let informer = world.paging()?;
@@ -224,7 +224,7 @@ async fn a_watch_whose_head_a_frozen_replica_keeps_goes_on_at_another() -> Resul
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_takes_long_at_a_server_that_answers_is_no_doubt() -> Result<(), WorldError> {
+async fn slow_head_of_live_server_is_fresh() -> Result<(), WorldError> {
     for world in [World::new(None).await?, World::over_http1().await?] {
         world.server.faults().answer_late(RequestRule::any().verb(Verb::Watch), Duration::from_secs(25));
         let informer = world.paging()?;
@@ -241,7 +241,7 @@ async fn a_head_that_takes_long_at_a_server_that_answers_is_no_doubt() -> Result
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_on_a_connection_that_nobody_used_has_ten_seconds_too() -> Result<(), WorldError> {
+async fn watch_on_unused_connection_has_ten_seconds() -> Result<(), WorldError> {
     let world = World::new(None).await?;
     let first = world.paging()?;
     first.wait_for_sync(Duration::from_secs(10)).await?;

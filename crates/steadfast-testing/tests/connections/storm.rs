@@ -14,7 +14,7 @@ const WATCHES: usize = 20;
 const WITHOUT_WATCHES: usize = 2;
 
 #[tokio::test(start_paused = true)]
-async fn ten_goodbyes_a_second_lose_nothing_and_are_not_worth_a_word() -> Result<(), WorldError> {
+async fn ten_goaways_per_second_lose_no_event() -> Result<(), WorldError> {
     let log = Log::above_debug();
     let world = World::new(None).await?;
     let seen = world.fleet(WATCHES).await?;

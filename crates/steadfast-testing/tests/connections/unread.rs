@@ -77,7 +77,7 @@ async fn watches_that_nobody_reads_delay_no_informer() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_nobody_reads_hold_up_no_other_request() -> Result<(), WorldError> {
+async fn unread_responses_delay_no_other_request() -> Result<(), WorldError> {
     let world = World::of(patient(), None).await?;
     fill(&world)?;
     let client = world.connection.client();

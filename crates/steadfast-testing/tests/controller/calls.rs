@@ -59,7 +59,7 @@ async fn the_good_one_is_called(world: &World, told: &Told) -> Result<(), WorldE
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_fails_for_ever_is_made_again_after_longer_and_longer_waits() -> Result<(), WorldError> {
+async fn failing_reconcile_is_retried_with_backoff() -> Result<(), WorldError> {
     let told = Told::default();
     let (world, controller) =
         world_with(&told, || async { Err(Failure("no way".into())) }, |controller| controller.concurrency(1)).await?;
@@ -83,7 +83,7 @@ async fn a_call_that_fails_for_ever_is_made_again_after_longer_and_longer_waits(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_panics_has_failed_and_ends_nobody() -> Result<(), WorldError> {
+async fn panicking_reconcile_counts_as_failed() -> Result<(), WorldError> {
     let told = Told::default();
     let (world, controller) =
         world_with(&told, || async { panic!("by design") }, |controller| controller.concurrency(1)).await?;
@@ -106,7 +106,7 @@ impl Drop for Bomb {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_whose_drop_or_panic_panics_ends_nobody_either() -> Result<(), WorldError> {
+async fn panicking_drop_ends_no_worker() -> Result<(), WorldError> {
     for from_the_call in [true, false] {
         let told = Told::default();
         let bad = move || async move {
@@ -128,7 +128,7 @@ async fn a_call_whose_drop_or_panic_panics_ends_nobody_either() -> Result<(), Wo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_never_returns_is_cancelled_and_has_failed() -> Result<(), WorldError> {
+async fn hanging_reconcile_is_cancelled_and_fails() -> Result<(), WorldError> {
     let told = Told::default();
     let choose = |controller: Controller<ConfigMap>| controller.concurrency(2).timeout(10 * SECOND);
     let (world, controller) = world_with(&told, std::future::pending, choose).await?;
@@ -147,7 +147,7 @@ async fn a_call_that_never_returns_is_cancelled_and_has_failed() -> Result<(), W
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_call_a_key_at_a_time_and_so_many_at_once() -> Result<(), WorldError> {
+async fn reconciles_are_bounded_and_exclusive_per_key() -> Result<(), WorldError> {
     let world = World::new().await?;
     for number in 0..20 {
         world.server.create(&config_map(&format!("m{number}"), "1"))?;
@@ -178,7 +178,7 @@ async fn one_call_a_key_at_a_time_and_so_many_at_once() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_wants_to_be_called_at_once_again_and_again_is_slowed_down() -> Result<(), WorldError> {
+async fn immediate_requeues_are_slowed_down() -> Result<(), WorldError> {
     let told = Told::default();
     let again = || async { Ok(Action::requeue(Duration::ZERO)) };
     let (world, controller) = world_with(&told, again, |controller| controller.concurrency(1)).await?;
@@ -192,7 +192,7 @@ async fn who_wants_to_be_called_at_once_again_and_again_is_slowed_down() -> Resu
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_is_followed_as_the_policy_says() -> Result<(), WorldError> {
+async fn error_policy_determines_requeue() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let told = Told::default();
@@ -219,7 +219,7 @@ async fn an_error_is_followed_as_the_policy_says() -> Result<(), WorldError> {
 
 /// On real threads: virtual time stands still while a thread is blocked.
 #[test]
-fn a_call_that_blocks_its_thread_is_told_and_another_takes_its_place() -> Result<(), WorldError> {
+fn blocking_reconcile_is_reported_and_replaced() -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build()?;
     runtime.block_on(async {
         let server = ApiServer::start().await?;

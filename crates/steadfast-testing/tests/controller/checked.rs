@@ -66,7 +66,7 @@ async fn no_call_is_no_check() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_calls_of_one_key_at_once_are_told() -> Result<(), WorldError> {
+async fn concurrent_reconciles_of_key_are_detected() -> Result<(), WorldError> {
     let world = ByHand::new().await?;
     let (first, second) = (world.call(world.a().await?), world.call(world.a().await?));
     tokio::join!(first, second);
@@ -86,7 +86,7 @@ async fn a_call_after_the_stop_is_told() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_without_a_call_is_told_and_one_past_a_call_is_not_its_own() -> Result<(), WorldError> {
+async fn unreconciled_change_is_detected() -> Result<(), WorldError> {
     let world = ByHand::new().await?;
     let before = world.a().await?;
     world.call(before.clone()).await;
@@ -114,7 +114,7 @@ async fn a_change_without_a_call_is_told_and_one_past_a_call_is_not_its_own() ->
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_on_an_object_from_before_its_own_write_is_told() -> Result<(), WorldError> {
+async fn reconcile_before_own_write_is_detected() -> Result<(), WorldError> {
     let world = ByHand::new().await?;
     let before = world.a().await?;
     world.writing_call(before.clone()).await?;
@@ -130,7 +130,7 @@ async fn a_call_on_an_object_from_before_its_own_write_is_told() -> Result<(), W
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_on_what_it_has_deleted_itself_is_told() -> Result<(), WorldError> {
+async fn reconcile_of_own_deletion_is_detected() -> Result<(), WorldError> {
     let world = ByHand::new().await?;
     let (before, maps) = (world.a().await?, world.maps.clone());
     let delete = move |map: Arc<ConfigMap>, (): ()| {
@@ -149,7 +149,7 @@ async fn a_call_on_what_it_has_deleted_itself_is_told() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_changes_that_lead_to_calls_have_to_be_followed() -> Result<(), WorldError> {
+async fn only_triggering_changes_need_reconciles() -> Result<(), WorldError> {
     let ByHand { server, maps, .. } = ByHand::new().await?;
     let is_labelled =
         |change: &Change| change.object.as_ref().is_some_and(|map| map.pointer("/metadata/labels/app").is_some());
@@ -163,7 +163,7 @@ async fn only_the_changes_that_lead_to_calls_have_to_be_followed() -> Result<(),
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_by_key_on_a_cache_from_before_its_own_write_is_told() -> Result<(), WorldError> {
+async fn keyed_reconcile_before_own_write_is_detected() -> Result<(), WorldError> {
     let world = ByHand::new().await?;
     let informers = InformerFactory::new(&InMemory::default().connection(&world.server).await?);
     let maps = informers.informer::<ConfigMap>(Scope::all())?;
@@ -180,7 +180,7 @@ async fn a_call_by_key_on_a_cache_from_before_its_own_write_is_told() -> Result<
 }
 
 #[test]
-fn nothing_is_broken_whatever_lags_or_is_cut() -> Result<(), WorldError> {
+fn random_faults_violate_no_guarantee() -> Result<(), WorldError> {
     let mut sum = ReconcileStats::default();
     for seed in 0..20 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;

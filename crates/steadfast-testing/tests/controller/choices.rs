@@ -17,7 +17,7 @@ fn start(controller: Controller<ConfigMap>) -> Result<RunningController, RunErro
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_makes_no_sense_is_refused_with_what_to_do() -> Result<(), WorldError> {
+async fn invalid_settings_are_rejected_with_advice() -> Result<(), WorldError> {
     let world = World::new().await?;
     let controller = || Controller::<ConfigMap>::new(&world.factory, Scope::all());
     let refused = |controller| start(controller).map(drop).map_err(|error| error.to_string());

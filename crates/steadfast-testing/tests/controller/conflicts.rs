@@ -47,7 +47,7 @@ async fn update_is_repeated_after_conflicts_only() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn update_that_always_conflicts_is_tried_five_times() -> Result<(), WorldError> {
+async fn permanently_conflicting_update_is_tried_five_times() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "0"))?;
     world.server.faults().answer_with(RequestRule::any().verb(Verb::Update), Answer::code(409));

@@ -55,7 +55,7 @@ fn finalizers(world: &World, name: &str) -> Result<Value, WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_finalizer_is_there_before_anything_is_done_and_until_all_is_taken_away() -> Result<(), WorldError> {
+async fn finalizer_exists_from_apply_until_cleanup() -> Result<(), WorldError> {
     let world = World::new().await?;
     let told = Told::default();
     let _controller = finalizing(&world, &told)?;
@@ -71,7 +71,7 @@ async fn the_finalizer_is_there_before_anything_is_done_and_until_all_is_taken_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_taken_away_keeps_the_object() -> Result<(), WorldError> {
+async fn failed_cleanup_keeps_object() -> Result<(), WorldError> {
     let world = World::new().await?;
     let told = Told::default();
     let _controller = finalizing(&world, &told)?;
@@ -88,7 +88,7 @@ async fn what_cannot_be_taken_away_keeps_the_object() -> Result<(), WorldError> 
 
 /// As if the program had ended there, and another one gone on.
 #[tokio::test(start_paused = true)]
-async fn a_clean_up_is_done_again_where_its_end_was_not_written() -> Result<(), WorldError> {
+async fn unrecorded_cleanup_is_repeated() -> Result<(), WorldError> {
     let world = World::new().await?;
     let told = Told::default();
     let _controller = finalizing(&world, &told)?;
@@ -106,7 +106,7 @@ async fn a_clean_up_is_done_again_where_its_end_was_not_written() -> Result<(), 
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_done_before_the_finalizer_is_written() -> Result<(), WorldError> {
+async fn apply_waits_for_finalizer_write() -> Result<(), WorldError> {
     let world = World::new().await?;
     let told = Told::default();
     let _controller = finalizing(&world, &told)?;
@@ -122,7 +122,7 @@ async fn nothing_is_done_before_the_finalizer_is_written() -> Result<(), WorldEr
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_finalizers_of_others_stay_and_another_object_of_the_name_is_left_alone() -> Result<(), WorldError> {
+async fn foreign_finalizers_and_objects_are_preserved() -> Result<(), WorldError> {
     let world = World::new().await?;
     let told = Told::default();
     let others = json!({ "metadata": { "finalizers": ["example.com/first", "example.com/second"] } });
@@ -168,7 +168,7 @@ async fn a_change_in_between_is_no_failure() -> Result<(), WorldError> {
 
 /// A finalizer is no part of a generation: that it was added leads to no call by itself.
 #[tokio::test(start_paused = true)]
-async fn what_has_its_finalizer_is_applied_whichever_changes_count() -> Result<(), WorldError> {
+async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), WorldError> {
     let world = World::new().await?;
     let told = Told::default();
     let calls = told.clone();

@@ -35,7 +35,7 @@ async fn called_while(
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_called_once_a_cache_is_in_doubt_for_longer_than_the_bound() -> Result<(), WorldError> {
+async fn stale_cache_stops_reconciles_after_bound() -> Result<(), WorldError> {
     let choose = |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::wait(20 * SECOND));
     let (world, controller, told) = called_while(choose).await?;
     world.network.cut();
@@ -69,7 +69,7 @@ async fn nothing_is_called_once_a_cache_is_in_doubt_for_longer_than_the_bound() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_wants_to_act_all_the_same_does() -> Result<(), WorldError> {
+async fn staleness_gate_can_be_disabled() -> Result<(), WorldError> {
     let choose = |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::act());
     let (world, controller, told) = called_while(choose).await?;
     world.network.cut();
@@ -82,7 +82,7 @@ async fn who_wants_to_act_all_the_same_does() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_is_safe_is_called_and_the_rest_is_put_off() -> Result<(), WorldError> {
+async fn only_safe_keys_are_reconciled_during_doubt() -> Result<(), WorldError> {
     let safe = |key: &steadfast::ObjectKey| key.name() == "a";
     let choose =
         |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::only(20 * SECOND, safe));
@@ -106,8 +106,7 @@ async fn only_what_is_safe_is_called_and_the_rest_is_put_off() -> Result<(), Wor
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_owned_and_what_is_said_to_be_read_count_and_what_only_leads_to_calls_does_not()
--> Result<(), WorldError> {
+async fn gate_covers_owned_and_read_caches() -> Result<(), WorldError> {
     for (source, counts) in [("owned", true), ("read", true), ("watched", false)] {
         let choose = |world: &World, controller: Controller<ConfigMap>| match source {
             "owned" => controller.owns::<Secret>(Scope::all()),

@@ -58,7 +58,7 @@ async fn world_of(names: &[&str]) -> Result<World, WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_lets_what_is_under_way_end_and_begins_nothing() -> Result<(), WorldError> {
+async fn stop_drains_running_reconciles() -> Result<(), WorldError> {
     let world = world_of(&["a", "b", "c"]).await?;
     let (told, running) = (Told::default(), Arc::default());
     let controller = slow(&world, &told, &running, |controller| controller)?;
@@ -76,7 +76,7 @@ async fn a_stop_lets_what_is_under_way_end_and_begins_nothing() -> Result<(), Wo
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_at_the_deadline_is_cancelled() -> Result<(), WorldError> {
+async fn deadline_cancels_running_reconciles() -> Result<(), WorldError> {
     let world = world_of(&["a", "b", "c"]).await?;
     let (told, running) = (Told::default(), Arc::default());
     let controller = slow(&world, &told, &running, |controller| controller)?;
@@ -91,7 +91,7 @@ async fn what_is_under_way_at_the_deadline_is_cancelled() -> Result<(), WorldErr
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_is_dropped_ends_at_once() -> Result<(), WorldError> {
+async fn dropped_controller_ends_immediately() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
     let (told, running) = (Told::default(), Arc::default());
     let controller = slow(&world, &told, &running, |controller| controller)?;
@@ -109,7 +109,7 @@ async fn a_controller_that_is_dropped_ends_at_once() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_write_ends_with_the_controller() -> Result<(), WorldError> {
+async fn pending_write_wait_ends_with_controller() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
     let maps = world.config_maps();
     let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
@@ -136,7 +136,7 @@ async fn what_waits_for_a_write_ends_with_the_controller() -> Result<(), WorldEr
 }
 
 #[tokio::test(start_paused = true)]
-async fn caches_are_warm_before_the_first_call_may_be_made() -> Result<(), WorldError> {
+async fn caches_sync_before_first_reconcile() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
     let (told, running) = (Told::default(), Arc::default());
     let (lead, leads) = oneshot::channel::<()>();
@@ -157,7 +157,7 @@ async fn caches_are_warm_before_the_first_call_may_be_made() -> Result<(), World
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_call_is_made_before_it_is_known_what_was_written_before() -> Result<(), WorldError> {
+async fn first_reconcile_waits_for_previous_writes() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
     let (told, running) = (Told::default(), Arc::default());
     let (lead, leads) = oneshot::channel::<()>();
@@ -199,7 +199,7 @@ async fn calls_begin_when_all_caches_are_there() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_is_read_is_waited_for_however_long_it_takes_and_that_is_told() -> Result<(), WorldError> {
+async fn slow_read_cache_is_awaited_and_reported() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
     let late = RequestRule::any().resource("secrets");
     world.server.faults().answer_late(late, 100 * SECOND);
@@ -289,7 +289,7 @@ async fn act_waits_for_the_objects_themselves() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_safe_keys_are_called_while_an_owned_cache_fails() -> Result<(), WorldError> {
+async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), WorldError> {
     let world = world_of(&["safe", "unsafe"]).await?;
     world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(500));
     let (told, running) = (Told::default(), Arc::default());
@@ -310,7 +310,7 @@ async fn only_safe_keys_are_called_while_an_owned_cache_fails() -> Result<(), Wo
 /// Issue 32, line 17: the version of a quiet resource is behind that of the server, for leases are written all the time.
 /// That nothing is missing was proven by a watch that lasted four seconds, for one cache after the other.
 #[tokio::test(start_paused = true)]
-async fn quiet_caches_delay_a_new_leader_by_a_second() -> Result<(), WorldError> {
+async fn quiet_caches_delay_new_leader_one_second() -> Result<(), WorldError> {
     for (http2, has_bookmarks) in [(true, true), (true, false), (false, true), (false, false)] {
         let builder = ApiServer::builder().seed(0).in_memory().http2(http2);
         let world = World::of(0, builder.start().await?).await?;

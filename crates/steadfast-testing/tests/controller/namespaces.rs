@@ -123,7 +123,7 @@ async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn source_without_scopes_and_owners_elsewhere_are_errors() -> Result<(), WorldError> {
+async fn sources_without_scopes_are_errors() -> Result<(), WorldError> {
     let world = world().await?;
     let told = Told::default();
     let error = |controller| telling(controller, &told).map(drop).map_err(|error| error.to_string());

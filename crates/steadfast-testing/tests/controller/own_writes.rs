@@ -83,7 +83,7 @@ fn telling(world: &World, told: &Told, context: &Arc<Context>) -> Result<Running
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_naive_controller_makes_no_child_too_many_while_the_watch_lags() -> Result<(), WorldError> {
+async fn lagging_watch_causes_no_duplicate_child() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let context = context(&world)?;
@@ -163,7 +163,7 @@ async fn who_wrote_waits_and_nobody_else() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_answer_was_lost_is_waited_for_too() -> Result<(), WorldError> {
+async fn write_without_response_is_awaited() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let told = Told::default();
@@ -208,7 +208,7 @@ async fn a_write_whose_answer_was_lost_is_waited_for_too() -> Result<(), WorldEr
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_deleted_is_not_there_in_the_next_call() -> Result<(), WorldError> {
+async fn deleted_object_is_absent_in_next_reconcile() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let told = Told::default();
@@ -238,7 +238,7 @@ async fn what_was_deleted_is_not_there_in_the_next_call() -> Result<(), WorldErr
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_lasts_is_told_and_goes_on() -> Result<(), WorldError> {
+async fn long_write_wait_is_reported_and_continues() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let (told, context) = (Told::default(), context(&world)?);
@@ -256,7 +256,7 @@ async fn a_wait_that_lasts_is_told_and_goes_on() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_restored_server_has_lost_is_not_waited_for() -> Result<(), WorldError> {
+async fn write_lost_by_restore_is_not_awaited() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let backup = world.server.revision();
@@ -325,7 +325,7 @@ async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
 /// Of a child that came and went while the cache that leads to calls was behind, nothing was told; a call had seen it in the
 /// other cache, and counted it.
 #[test]
-fn what_came_and_went_unseen_by_one_cache_may_have_been_seen_by_a_call_seed_301() -> Result<(), WorldError> {
+fn transient_object_unseen_by_cache_seed_301() -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     let (most, _) = runtime.block_on(upset(301))?;
     assert_eq!(most, CHILDREN);
@@ -334,7 +334,7 @@ fn what_came_and_went_unseen_by_one_cache_may_have_been_seen_by_a_call_seed_301(
 
 /// `STEADFAST_SEEDS=1000` tries so many, from `STEADFAST_FIRST_SEED` on.
 #[test]
-fn never_a_child_too_many_whatever_lags_or_is_cut() -> Result<(), WorldError> {
+fn random_faults_cause_no_duplicate_child() -> Result<(), WorldError> {
     let number = |variable: &str, otherwise: u64| {
         std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
     };
@@ -356,7 +356,7 @@ fn never_a_child_too_many_whatever_lags_or_is_cut() -> Result<(), WorldError> {
 
 /// An object that leaves a selector is gone for one cache, and rightly there for another one.
 #[tokio::test(start_paused = true)]
-async fn what_leaves_a_selector_is_not_waited_for_where_it_stays() -> Result<(), WorldError> {
+async fn object_leaving_selector_is_not_awaited() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&labelled_config_map("a", "1", ("app", "web")))?;
     let _all = world.factory.informer::<ConfigMap>(Scope::all())?;
@@ -383,7 +383,7 @@ async fn what_leaves_a_selector_is_not_waited_for_where_it_stays() -> Result<(),
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_cache_that_was_cut_off_for_good_is_not_waited_for() -> Result<(), WorldError> {
+async fn permanently_cut_cache_is_not_awaited() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     // Of the same objects, and read by somebody else; from some moment on it is refused.
@@ -406,7 +406,7 @@ async fn another_cache_that_was_cut_off_for_good_is_not_waited_for() -> Result<(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_to_which_something_happens_all_the_time_is_called_all_the_same() -> Result<(), WorldError> {
+async fn constantly_changing_key_is_reconciled() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let (told, context) = (Told::default(), context(&world)?);
@@ -428,7 +428,7 @@ async fn a_key_to_which_something_happens_all_the_time_is_called_all_the_same() 
 /// What led to a call and what the call before has written are waited for both: that the first has come, while more of such has
 /// come since, is no leave to go on without the other.
 #[tokio::test(start_paused = true)]
-async fn a_change_seen_during_a_call_is_no_leave_to_go_on_without_what_the_call_wrote() -> Result<(), WorldError> {
+async fn concurrent_change_does_not_skip_write_wait() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let context = context(&world)?;

@@ -38,7 +38,7 @@ fn pod_of(name: &str, owners: &[(&str, &str, &str)]) -> serde_json::Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_is_called_for_when_it_is_there_and_when_it_changes() -> Result<(), WorldError> {
+async fn added_and_updated_objects_are_reconciled() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
@@ -57,7 +57,7 @@ async fn an_object_is_called_for_when_it_is_there_and_when_it_changes() -> Resul
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_key_it_is_called_for_what_is_gone_too() -> Result<(), WorldError> {
+async fn keyed_controller_reconciles_deleted_objects() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let told = Told::default();
@@ -76,7 +76,7 @@ async fn by_key_it_is_called_for_what_is_gone_too() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_owned_leads_to_its_owners_of_this_kind_whatever_their_version() -> Result<(), WorldError> {
+async fn owned_objects_enqueue_owners_of_any_version() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
@@ -103,7 +103,7 @@ async fn what_is_owned_leads_to_its_owners_of_this_kind_whatever_their_version()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_watched_leads_where_the_user_says_before_and_after() -> Result<(), WorldError> {
+async fn watched_objects_enqueue_old_and_new_keys() -> Result<(), WorldError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -152,7 +152,7 @@ async fn keys_may_come_from_anywhere() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_changes_that_were_chosen_lead_to_calls_and_deletions_always() -> Result<(), WorldError> {
+async fn predicates_filter_changes_but_not_deletions() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let told = Told::default();
@@ -176,7 +176,7 @@ async fn only_the_changes_that_were_chosen_lead_to_calls_and_deletions_always() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resync_calls_for_each_object_after_what_has_changed() -> Result<(), WorldError> {
+async fn resync_enqueues_objects_after_changes() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let told = Told::default();
@@ -189,8 +189,7 @@ async fn a_resync_calls_for_each_object_after_what_has_changed() -> Result<(), W
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_relist_all_are_called_for_it_may_have_skipped_what_a_call_has_seen_elsewhere() -> Result<(), WorldError>
-{
+async fn relist_enqueues_all_objects() -> Result<(), WorldError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -236,7 +235,7 @@ async fn a_mapping_that_panics_loses_no_key() -> Result<(), WorldError> {
 
 /// What is behind stackabletech/trino-operator#936: one watch that fails had all of an operator's watches wait.
 #[tokio::test(start_paused = true)]
-async fn a_source_that_is_refused_for_ever_delays_no_other() -> Result<(), WorldError> {
+async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(403));
     world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::code(404));
@@ -283,7 +282,7 @@ async fn a_source_that_is_refused_for_ever_delays_no_other() -> Result<(), World
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_controllers_share_a_factory_and_its_informers() -> Result<(), WorldError> {
+async fn controllers_share_factory_and_informers() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let (one, other) = (Told::default(), Told::default());
@@ -355,7 +354,7 @@ async fn owner_change_passes_any_filter_of_changes() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mapped_key_change_passes_any_filter_of_changes() -> Result<(), WorldError> {
+async fn mapped_key_change_passes_any_predicate() -> Result<(), WorldError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -444,7 +443,7 @@ async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn dynamic_owner_by_key_has_both_keys_until_one_is_seen() -> Result<(), WorldError> {
+async fn unseen_dynamic_owner_has_both_keys() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&tenant_definition())?;
     let kind = kind_of("Tenant");

@@ -30,7 +30,7 @@ async fn leads(election: &LeaderElection) -> Result<(), WorldError> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_oldest_version_leads_and_is_followed_by_the_next() -> Result<(), WorldError> {
+async fn oldest_version_leads_then_next() -> Result<(), WorldError> {
     let Some(reference) = Reference::start_with(&FLAGS).await? else { return Ok(()) };
     let mut connections = Vec::new();
     for _ in 0..3 {
@@ -54,7 +54,7 @@ async fn the_oldest_version_leads_and_is_followed_by_the_next() -> Result<(), Wo
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_coordinate_is_told_before_anybody_waits() -> Result<(), WorldError> {
+async fn server_without_coordination_is_reported_early() -> Result<(), WorldError> {
     let server = ApiServer::builder().start().await?;
     let file = Kubeconfig::from_yaml(&server.kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;

@@ -78,12 +78,12 @@ fn one(way: Way) -> Result<(), WorldError> {
 }
 
 #[test]
-fn of_two_holders_none_writes_after_the_other_has_begun() -> Result<(), WorldError> {
+fn old_holder_never_writes_after_new() -> Result<(), WorldError> {
     nothing_is_found(Way::First).map(drop)
 }
 
 #[test]
-fn of_two_holders_that_a_coordinator_names_none_writes_after_the_other_has_begun() -> Result<(), WorldError> {
+fn coordinated_holders_never_write_concurrently() -> Result<(), WorldError> {
     let Tally { seeds, given_while_acting, .. } = nothing_is_found(COORDINATED)?;
     assert!(given_while_acting as u64 > seeds, "{given_while_acting} leases were given away while their holders acted");
     Ok(())
@@ -98,17 +98,17 @@ fn what_is_missing_is_found() -> Result<(), WorldError> {
 }
 
 #[test]
-fn a_lease_that_is_led_by_at_once_whoever_acts_still_is_found() -> Result<(), WorldError> {
+fn immediate_lease_takeover_is_detected() -> Result<(), WorldError> {
     is_found(Way::Named(Some(ElectionBreach::AtOnce)), None)
 }
 
 #[test]
-fn a_renewal_between_two_looks_that_is_not_asked_for_is_found() -> Result<(), WorldError> {
+fn missed_renewal_between_reads_is_detected() -> Result<(), WorldError> {
     is_found(Way::Named(Some(ElectionBreach::Overlooked)), None)
 }
 
 #[test]
-fn a_lease_that_is_given_up_while_the_one_before_acts_is_found() -> Result<(), WorldError> {
+fn early_lease_release_is_detected() -> Result<(), WorldError> {
     is_found(Way::Named(Some(ElectionBreach::EmptyName)), None)
 }
 

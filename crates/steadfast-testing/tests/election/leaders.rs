@@ -69,7 +69,7 @@ fn changes(server: &ApiServer) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_of_three_leads_and_goes_on_leading_without_reading_its_lease() -> Result<(), WorldError> {
+async fn leader_renews_without_reading_lease() -> Result<(), WorldError> {
     let server = server().await?;
     let mut elections = Vec::new();
     for seed in 0..3 {
@@ -93,7 +93,7 @@ async fn one_of_three_leads_and_goes_on_leading_without_reading_its_lease() -> R
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_is_cut_off_ends_in_time_and_its_client_sends_nothing_more() -> Result<(), WorldError> {
+async fn cut_off_leader_ends_and_stops_sending() -> Result<(), WorldError> {
     let server = server().await?;
     let (process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -117,7 +117,7 @@ async fn a_leader_that_is_cut_off_ends_in_time_and_its_client_sends_nothing_more
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_under_way_when_the_lease_may_lapse_ends_then() -> Result<(), WorldError> {
+async fn lease_deadline_ends_running_requests() -> Result<(), WorldError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -136,7 +136,7 @@ async fn what_is_under_way_when_the_lease_may_lapse_ends_then() -> Result<(), Wo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_was_frozen_is_no_leader_when_it_goes_on() -> Result<(), WorldError> {
+async fn thawed_process_no_longer_leads() -> Result<(), WorldError> {
     let server = server().await?;
     let (process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -177,7 +177,7 @@ async fn who_stops_hands_over_at_once() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_with_a_write_under_way_hands_over_when_the_server_has_had_its_time() -> Result<(), WorldError> {
+async fn stop_with_pending_write_delays_release() -> Result<(), WorldError> {
     let server = server().await?;
     let (process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -193,7 +193,7 @@ async fn who_stops_with_a_write_under_way_hands_over_when_the_server_has_had_its
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_dropped_with_all_that_came_of_it_releases_the_lease() -> Result<(), WorldError> {
+async fn dropped_election_releases_lease() -> Result<(), WorldError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -208,12 +208,12 @@ async fn who_is_dropped_with_all_that_came_of_it_releases_the_lease() -> Result<
 }
 
 #[test]
-fn an_election_whose_runtime_is_gone_has_stopped() -> Result<(), WorldError> {
+fn election_stops_with_its_runtime() -> Result<(), WorldError> {
     has_stopped_where_its_runtime_is_gone(Way::First)
 }
 
 #[test]
-fn a_coordinated_election_whose_runtime_is_gone_has_stopped() -> Result<(), WorldError> {
+fn coordinated_election_stops_with_its_runtime() -> Result<(), WorldError> {
     has_stopped_where_its_runtime_is_gone(Way::Named(None))
 }
 
@@ -251,7 +251,7 @@ fn has_stopped_where_its_runtime_is_gone(way: Way) -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_overwrites_nobody_who_has_the_lease_by_then() -> Result<(), WorldError> {
+async fn stop_preserves_lease_of_new_holder() -> Result<(), WorldError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -265,7 +265,7 @@ async fn a_stop_overwrites_nobody_who_has_the_lease_by_then() -> Result<(), Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_was_lost_costs_no_leadership() -> Result<(), WorldError> {
+async fn lost_renewal_response_keeps_leadership() -> Result<(), WorldError> {
     let server = server().await?;
     let (process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
@@ -282,7 +282,7 @@ async fn an_answer_that_was_lost_costs_no_leadership() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_that_may_not_read_the_lease_goes_on_trying() -> Result<(), WorldError> {
+async fn forbidden_candidate_keeps_retrying() -> Result<(), WorldError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     server.faults().answer_with(RequestRule::any().resource("leases"), Answer::Forbidden);
@@ -297,7 +297,7 @@ async fn a_candidate_that_may_not_read_the_lease_goes_on_trying() -> Result<(), 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scrape_tells_who_leads_under_client_gos_names() -> Result<(), WorldError> {
+async fn leader_metric_uses_client_go_names() -> Result<(), WorldError> {
     let server = server().await?;
     let ((process, one), (_b, other)) = (process(&server, 1).await?, self::process(&server, 2).await?);
     let first = candidate(&one, "a")?;
@@ -326,7 +326,7 @@ async fn a_scrape_tells_who_leads_under_client_gos_names() -> Result<(), WorldEr
 
 /// How long it takes from a leader's end until another one's first write, in the usual settings.
 #[test]
-fn a_leader_that_is_killed_is_followed_within_the_lease_and_a_retry_period() -> Result<(), WorldError> {
+fn killed_leader_is_replaced_in_time() -> Result<(), WorldError> {
     let runs = number("STEADFAST_SEEDS", 20);
     let (mut killed, mut stopped) = (Vec::new(), Vec::new());
     for seed in 0..runs {
@@ -485,7 +485,7 @@ async fn holder_change_wakes_those_that_wait() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn terms_are_recorded_as_events_about_the_lease() -> Result<(), WorldError> {
+async fn leadership_changes_emit_lease_events() -> Result<(), WorldError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
     let recorder = EventRecorder::new(&connection, "example.com/test")?;

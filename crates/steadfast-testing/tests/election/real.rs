@@ -25,7 +25,7 @@ use crate::program::OBJECT;
 /// Says to a copy of this program that it is a candidate, and where the server is.
 const CANDIDATE: &str = "STEADFAST_ELECTION_CANDIDATE";
 /// The name of the test, for that copy.
-const NAME: &str = "real::of_three_processes_that_are_killed_and_stopped_only_one_writes";
+const NAME: &str = "real::only_one_of_three_processes_writes";
 
 /// Short, for many of them: the margin is 2 s, and each failure costs no more than a few seconds.
 const LEASE: Duration = Duration::from_secs(6);
@@ -36,7 +36,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const COMES: Duration = Duration::from_secs(60);
 
 #[test]
-fn of_three_processes_that_are_killed_and_stopped_only_one_writes() -> Result<(), WorldError> {
+fn only_one_of_three_processes_writes() -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match std::env::var_os(CANDIDATE) {
         Some(kubeconfig) => runtime.block_on(be_a_candidate(Path::new(&kubeconfig))),

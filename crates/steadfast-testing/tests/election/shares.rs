@@ -306,7 +306,7 @@ fn run(seed: u64, missing: Missing) -> Result<Told, WorldError> {
 }
 
 #[test]
-fn no_key_is_written_by_a_replica_after_another_has_begun() -> Result<(), WorldError> {
+fn sharded_keys_have_one_writer() -> Result<(), WorldError> {
     let (mut broken, mut moves, mut writes) = (Vec::new(), 0, 0);
     let (first, seeds) = (number("STEADFAST_FIRST_SEED", 0), number("STEADFAST_SEEDS", 12));
     for seed in first..first + seeds {
@@ -341,33 +341,33 @@ fn found_mutant(mutant: Mutant) -> Result<(), WorldError> {
 }
 
 #[test]
-fn who_holds_a_key_and_writes_by_an_ordinary_client_is_found() -> Result<(), WorldError> {
+fn write_by_ordinary_client_is_detected() -> Result<(), WorldError> {
     found_mutant(Mutant::OrdinaryClient)
 }
 
 #[test]
-fn who_judges_by_the_wall_clock_whether_a_lease_has_lapsed_is_found() -> Result<(), WorldError> {
+fn lease_expiry_by_wall_clock_is_detected() -> Result<(), WorldError> {
     found_mutant(Mutant::WallClock)
 }
 
 #[test]
-fn who_reads_what_others_claim_before_it_publishes_its_own_claim_is_found() -> Result<(), WorldError> {
+fn read_before_publishing_claim_is_detected() -> Result<(), WorldError> {
     found_breach(ShardingBreach::ReadFirst)
 }
 
 #[test]
-fn who_acts_on_what_it_claims_whatever_others_claim_is_found() -> Result<(), WorldError> {
+fn acting_on_contested_claim_is_detected() -> Result<(), WorldError> {
     found_breach(ShardingBreach::UnheardClaims)
 }
 
 #[test]
-fn who_gives_up_keys_before_its_last_writes_have_ended_is_found() -> Result<(), WorldError> {
+fn early_key_release_is_detected() -> Result<(), WorldError> {
     found_breach(ShardingBreach::EarlyRelease)
 }
 
 /// Nobody waits for a member that does not run any more.
 #[test]
-fn a_replica_whose_runtime_is_gone_has_stopped() -> Result<(), WorldError> {
+fn replica_stops_with_its_runtime() -> Result<(), WorldError> {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let first = runtime()?;
     let key = ObjectKey::namespaced("default", "key-0");
@@ -412,7 +412,7 @@ fn one_history_of_shares() -> Result<(), WorldError> {
 }
 
 #[test]
-fn the_judge_finds_who_writes_again_after_another() {
+fn judge_detects_write_after_handover() {
     let judged = |writes: &[(&str, u64)]| {
         let written =
             |(member, hold): &(&str, u64)| Written { at: Duration::ZERO, member: (*member).to_owned(), hold: *hold };
@@ -451,7 +451,7 @@ fn signed(server: &ApiServer) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn controllers_that_share_are_called_for_what_comes_to_be_theirs() -> Result<(), WorldError> {
+async fn sharded_controllers_reconcile_gained_keys() -> Result<(), WorldError> {
     let server = ApiServer::builder().in_memory().start().await?;
     for key in 0..OBJECTS {
         server.create(&config_map(&format!("key-{key}"), "1"))?;

@@ -352,7 +352,7 @@ fn found(way: Way) -> Result<(), WorldError> {
 }
 
 #[test]
-fn who_gains_a_key_makes_no_child_too_many() -> Result<(), WorldError> {
+fn key_takeover_causes_no_duplicate_child() -> Result<(), WorldError> {
     none_too_many(Way::Sharding)
 }
 
@@ -362,12 +362,12 @@ fn nor_does_who_comes_to_lead() -> Result<(), WorldError> {
 }
 
 #[test]
-fn who_gains_a_key_and_does_not_wait_for_caches_is_found() -> Result<(), WorldError> {
+fn key_takeover_without_sync_is_detected() -> Result<(), WorldError> {
     found(Way::SharesUnaware)
 }
 
 #[test]
-fn who_comes_to_lead_and_does_not_wait_for_caches_is_found() -> Result<(), WorldError> {
+fn leadership_without_sync_is_detected() -> Result<(), WorldError> {
     found(Way::LeaderUnaware)
 }
 

@@ -41,7 +41,7 @@ async fn a_transform_is_part_of_the_ask() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn joining_a_running_informer_drops_no_wish_and_says_what_differs() -> Result<(), WorldError> {
+async fn joined_informer_reports_differing_settings() -> Result<(), WorldError> {
     let world = World::new().await?;
     let ask = || world.factory.build::<ConfigMap>(Scope::all());
     let running = ask().period(Duration::from_secs(20)).start()?;
@@ -74,7 +74,7 @@ async fn joining_a_running_informer_drops_no_wish_and_says_what_differs() -> Res
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_for_a_cluster_scoped_kind_is_an_error_at_once() -> Result<(), WorldError> {
+async fn cluster_scoped_kind_rejects_namespace() -> Result<(), WorldError> {
     let world = World::new().await?;
     let connection = world.factory.connection();
     let refused = [
@@ -112,7 +112,7 @@ async fn a_panicking_transform_taints_its_object_alone() -> Result<(), WorldErro
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_is_filled_when_it_is_handed_out_and_kept_up() -> Result<(), WorldError> {
+async fn index_is_filled_and_maintained() -> Result<(), WorldError> {
     let world = World::new().await?;
     for (name, node) in [("a", "n-1"), ("b", "n-2"), ("c", "n-1")] {
         world.server.create(&pod(name, node))?;
@@ -135,7 +135,7 @@ async fn an_index_is_filled_when_it_is_handed_out_and_kept_up() -> Result<(), Wo
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_function_that_panics_leaves_out_its_object_alone() -> Result<(), WorldError> {
+async fn panicking_index_function_omits_one_object() -> Result<(), WorldError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -160,7 +160,7 @@ async fn an_index_function_that_panics_leaves_out_its_object_alone() -> Result<(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lister_reads_by_name_namespace_and_selector() -> Result<(), WorldError> {
+async fn lister_reads_by_name_and_selector() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&labelled_config_map("web", "1", ("app", "web")))?;
     world.server.create(&labelled_config_map("db", "1", ("app", "db")))?;
@@ -190,7 +190,7 @@ struct Slim {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_is_the_type_that_was_asked_for() -> Result<(), WorldError> {
+async fn cache_keeps_requested_type() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let metadata = world.factory.informer::<PartialObjectMeta<ConfigMap>>(Scope::all())?;
@@ -231,7 +231,7 @@ async fn a_custom_resource_is_a_resource() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_ask_is_the_same_watch_and_clusters_stand_side_by_side() -> Result<(), WorldError> {
+async fn equal_requests_share_watch_per_cluster() -> Result<(), WorldError> {
     let (first, second) = (World::new().await?, World::new().await?);
     first.server.create(&config_map("a", "1"))?;
     second.server.create(&config_map("b", "1"))?;
@@ -247,7 +247,7 @@ async fn the_same_ask_is_the_same_watch_and_clusters_stand_side_by_side() -> Res
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sync_error_names_the_resource_and_the_cause() -> Result<(), WorldError> {
+async fn sync_error_names_resource_and_cause() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().cut();
     let informer = world.factory.informer::<ConfigMap>(Scope::namespace("shop").labels("app=web"))?;
@@ -277,7 +277,7 @@ impl Drop for Brittle {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_that_breaks_on_the_drop_of_an_object_says_so() -> Result<(), WorldError> {
+async fn panicking_object_drop_is_reported() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.factory.informer::<Brittle>(Scope::all())?;
@@ -303,8 +303,7 @@ struct Strict {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_is_told_once_for_each_of_its_versions_and_not_with_every_list() -> Result<(), WorldError>
-{
+async fn undecodable_version_is_reported_once() -> Result<(), WorldError> {
     let world = World::new().await?;
     for number in 0..500 {
         world.server.create(&config_map(&format!("c-{number}"), "1"))?;

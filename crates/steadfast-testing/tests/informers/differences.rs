@@ -100,7 +100,7 @@ fn names(of: impl Fn(usize) -> bool) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_changes_among_two_thousand_objects_transfer_three_objects() -> Result<(), WorldError> {
+async fn relist_transfers_only_three_changed_objects() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder()).await?;
     let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
     let (informer, relist) = relisted(&world, builder, |_| {}).await?;
@@ -119,7 +119,7 @@ async fn three_changes_among_two_thousand_objects_transfer_three_objects() -> Re
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_event_has_ever_reached_is_listed_again_when_one_in_a_hundred_has_changed() -> Result<(), WorldError> {
+async fn frequent_changes_cause_full_list() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder()).await?;
     let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
     let (informer, relist) = relisted(&world, builder, |server| {
@@ -135,7 +135,7 @@ async fn what_no_event_has_ever_reached_is_listed_again_when_one_in_a_hundred_ha
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_protobuf_all_is_listed_unless_differences_are_asked_for() -> Result<(), WorldError> {
+async fn protobuf_lists_fully_by_default() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder().protobuf(true)).await?;
     let (_, relist) = relisted(&world, world.factory.build::<ConfigMap>(Scope::all()), |_| {}).await?;
     assert_eq!((relist.count(Verb::StreamedList), relist.count(Verb::List)), (1, 0));
@@ -149,7 +149,7 @@ async fn in_protobuf_all_is_listed_unless_differences_are_asked_for() -> Result<
 }
 
 #[tokio::test(start_paused = true)]
-async fn selectors_stay_beside_the_names_of_what_differs() -> Result<(), WorldError> {
+async fn difference_requests_keep_selectors() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder()).await?;
     let scope = Scope::namespace("default").labels("app=web").fields("metadata.namespace=default");
     let builder = world.factory.build::<ConfigMap>(scope).protobuf(false);
@@ -165,7 +165,7 @@ async fn selectors_stay_beside_the_names_of_what_differs() -> Result<(), WorldEr
 }
 
 #[tokio::test(start_paused = true)]
-async fn dynamic_objects_are_listed_by_difference_and_metadata_are_not() -> Result<(), WorldError> {
+async fn dynamic_objects_use_difference_lists() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder()).await?;
     let kind = ApiResource::erase::<ConfigMap>(&());
     let builder = world.factory.build_with::<DynamicObject>(&kind, Scope::all());
@@ -180,7 +180,7 @@ async fn dynamic_objects_are_listed_by_difference_and_metadata_are_not() -> Resu
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_with_a_difference_all_is_listed() -> Result<(), WorldError> {
+async fn failed_difference_falls_back_to_list() -> Result<(), WorldError> {
     type Fault = fn(&ApiServer);
     let faults: [(&str, Fault); 7] = [
         ("410 between metadata and what differs", |server| {
@@ -227,7 +227,7 @@ async fn whatever_goes_wrong_with_a_difference_all_is_listed() -> Result<(), Wor
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_server_puts_off_is_requested_again_and_all_is_not_listed() -> Result<(), WorldError> {
+async fn deferred_difference_is_retried_without_list() -> Result<(), WorldError> {
     let busy = |verb: Verb, code: u16| {
         let rule = RequestRule::any().verb(verb).times(2);
         move |server: &ApiServer| server.faults().answer_with(rule, Answer::retry_after(code, Duration::from_secs(3)))
@@ -249,7 +249,7 @@ async fn what_a_server_puts_off_is_requested_again_and_all_is_not_listed() -> Re
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_that_cannot_be_decoded_do_not_differ_while_they_do_not_change() -> Result<(), WorldError> {
+async fn unchanged_undecodable_objects_do_not_differ() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder()).await?;
     // More than may differ, of 2,000.
     for number in 100..200 {

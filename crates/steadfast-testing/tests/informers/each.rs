@@ -44,7 +44,7 @@ async fn each(world: &World, bound: usize, takes: Duration) -> Result<Each, Worl
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_event_is_delivered_in_the_order_of_the_server_though_the_handler_is_slow() -> Result<(), WorldError> {
+async fn slow_handler_receives_events_in_order() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "0"))?;
     let slow = each(&world, 100, Duration::from_secs(1)).await?;
@@ -69,7 +69,7 @@ async fn each_event_is_delivered_in_the_order_of_the_server_though_the_handler_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_beyond_the_bound_is_merged_and_counted_and_the_handler_told() -> Result<(), WorldError> {
+async fn overflowing_events_are_merged_and_reported() -> Result<(), WorldError> {
     let logged = Logged::here();
     let world = World::new().await?;
     world.server.create(&config_map("a", "0"))?;
@@ -104,7 +104,7 @@ async fn what_comes_beyond_the_bound_is_merged_and_counted_and_the_handler_told(
 
 /// A handler that never returns: what waits for it stays within its bound and the objects, whatever happens.
 #[tokio::test(start_paused = true)]
-async fn what_waits_one_by_one_is_bounded_and_delays_nobody() -> Result<(), WorldError> {
+async fn bounded_queue_delays_no_other_handler() -> Result<(), WorldError> {
     const BOUND: usize = 10;
     let world = World::new().await?;
     for name in ["a", "b", "c"] {

@@ -58,8 +58,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_enters_a_filter_is_added_and_what_leaves_it_deleted_with_the_last_state_that_passed()
--> Result<(), WorldError> {
+async fn filter_entry_adds_and_exit_deletes() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.put("a", "web", "1")?;
     world.put("b", "db", "1")?;
@@ -91,7 +90,7 @@ async fn what_enters_a_filter_is_added_and_what_leaves_it_deleted_with_the_last_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_relist_shows_to_have_left_a_filter_is_inferred() -> Result<(), WorldError> {
+async fn relist_infers_exit_from_filter() -> Result<(), WorldError> {
     let world = World::new().await?;
     for (name, app) in [("a", "web"), ("b", "web"), ("c", "db"), ("d", "web")] {
         world.put(name, app, "1")?;
@@ -123,7 +122,7 @@ async fn what_a_relist_shows_to_have_left_a_filter_is_inferred() -> Result<(), W
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_handler_is_delivered_stays_in_its_filter_and_never_two_as_one() -> Result<(), WorldError> {
+async fn slow_filtered_handler_receives_separate_stays() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.put("a", "web", "1")?;
     let informer = world.synced().await?;
@@ -146,7 +145,7 @@ async fn a_slow_handler_is_delivered_stays_in_its_filter_and_never_two_as_one() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resync_of_a_filtered_handler_shows_what_passes_and_nothing_else() -> Result<(), WorldError> {
+async fn filtered_resync_delivers_matching_objects() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.put("a", "web", "1")?;
     world.put("b", "db", "1")?;
@@ -163,7 +162,7 @@ async fn a_resync_of_a_filtered_handler_shows_what_passes_and_nothing_else() -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_filters_an_object_has_to_pass_all_and_where_one_panics_it_passes_none() -> Result<(), WorldError> {
+async fn objects_must_pass_all_filters() -> Result<(), WorldError> {
     let world = World::new().await?;
     for name in ["a", "b", "c"] {
         world.put(name, "web", "1")?;
@@ -187,7 +186,7 @@ async fn of_several_filters_an_object_has_to_pass_all_and_where_one_panics_it_pa
 
 /// Whoever changes its mind without a change of the object is asked again with the next one.
 #[tokio::test(start_paused = true)]
-async fn a_filter_that_changes_its_mind_ends_stays_in_good_order() -> Result<(), WorldError> {
+async fn inconsistent_filter_ends_stays_in_order() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.put("a", "web", "1")?;
     let informer = world.synced().await?;
@@ -209,7 +208,7 @@ async fn a_filter_that_changes_its_mind_ends_stays_in_good_order() -> Result<(),
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_filter_may_ask_its_informer_for_anything_and_is_let_go_with_its_handler() -> Result<(), WorldError> {
+async fn filter_may_call_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.put("a", "web", "1")?;
     let informer = world.synced().await?;

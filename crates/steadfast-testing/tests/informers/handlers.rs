@@ -13,7 +13,7 @@ use steadfast_testing::{WorldError, config_map};
 use super::{SOON, Told, World, follow, settled};
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_comes_late_sees_what_there_is_as_initial() -> Result<(), WorldError> {
+async fn late_handler_receives_initial_objects() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -29,7 +29,7 @@ async fn a_handler_that_comes_late_sees_what_there_is_as_initial() -> Result<(),
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_of_nothing_is_synced_when_the_informer_is() -> Result<(), WorldError> {
+async fn empty_handler_syncs_with_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
     let (_, early) = follow(&informer);
@@ -41,7 +41,7 @@ async fn a_handler_of_nothing_is_synced_when_the_informer_is() -> Result<(), Wor
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resync_shows_everything_again_to_those_who_saw_it_once() -> Result<(), WorldError> {
+async fn resync_repeats_delivered_objects() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let period = Duration::from_secs(30);
@@ -70,7 +70,7 @@ async fn a_resync_period_of_zero_is_none() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_handler_has_a_resync_period_of_its_own() -> Result<(), WorldError> {
+async fn resync_period_is_per_handler() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
@@ -95,7 +95,7 @@ async fn each_handler_has_a_resync_period_of_its_own() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn remove_and_wait_returns_when_no_call_runs_and_none_will_come() -> Result<(), WorldError> {
+async fn remove_and_wait_returns_after_last_call() -> Result<(), WorldError> {
     let world = World::new().await?;
     for number in 0..9 {
         world.server.create(&config_map(&format!("c-{number}"), "1"))?;
@@ -118,8 +118,7 @@ async fn remove_and_wait_returns_when_no_call_runs_and_none_will_come() -> Resul
 }
 
 #[tokio::test(start_paused = true)]
-async fn remove_and_wait_from_within_the_handler_waits_for_the_other_calls_and_not_for_itself() -> Result<(), WorldError>
-{
+async fn remove_and_wait_inside_handler_returns() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     for asynchronous in [false, true] {
@@ -171,7 +170,7 @@ where
 }
 
 #[test]
-fn an_async_handler_without_a_runtime_is_an_error() -> Result<(), WorldError> {
+fn async_handler_requires_runtime() -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     let world = runtime.block_on(World::new())?;
     let informer = {
@@ -184,7 +183,7 @@ fn an_async_handler_without_a_runtime_is_an_error() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_whose_runtime_has_ended_is_closed_and_says_what_it_missed() -> Result<(), WorldError> {
+async fn ended_runtime_closes_handler() -> Result<(), WorldError> {
     let world = World::new().await?;
     for name in ["a", "b", "c"] {
         world.server.create(&config_map(name, "1"))?;
@@ -222,7 +221,7 @@ impl AsyncHandler<ConfigMap> for Clumsy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_panics_is_made_again_marked_and_skipped_after_three_retries() -> Result<(), WorldError> {
+async fn panicking_call_is_skipped_after_retries() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -262,7 +261,7 @@ impl AsyncHandler<ConfigMap> for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_gets_the_concurrency_it_declares_across_names() -> Result<(), WorldError> {
+async fn handler_concurrency_applies_across_names() -> Result<(), WorldError> {
     let world = World::new().await?;
     for number in 0..9 {
         world.server.create(&config_map(&format!("c-{number}"), "1"))?;
@@ -284,7 +283,7 @@ async fn a_handler_gets_the_concurrency_it_declares_across_names() -> Result<(),
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_handler_is_called_no_more_and_lets_go_of_what_it_holds() -> Result<(), WorldError> {
+async fn removed_handler_is_dropped() -> Result<(), WorldError> {
     let world = World::new().await?;
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
@@ -307,7 +306,7 @@ async fn a_removed_handler_is_called_no_more_and_lets_go_of_what_it_holds() -> R
 }
 
 #[tokio::test(start_paused = true)]
-async fn adding_a_handler_after_the_stop_is_an_error() -> Result<(), WorldError> {
+async fn handler_added_after_stop_is_error() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -342,7 +341,7 @@ async fn adding_a_handler_after_the_stop_is_an_error() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_note_callback_may_ask_its_informer_for_anything() -> Result<(), WorldError> {
+async fn diagnostic_callback_may_call_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
     let (own, noted) = (informer.clone(), Arc::new(AtomicUsize::new(0)));
@@ -359,7 +358,7 @@ async fn a_note_callback_may_ask_its_informer_for_anything() -> Result<(), World
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_resumes_by_itself_and_ends_when_stopped_after_what_it_had() -> Result<(), WorldError> {
+async fn stream_resumes_and_ends_after_stop() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let mut changes = steadfast::watch::<ConfigMap>(world.factory.connection(), Scope::all())?;
@@ -384,7 +383,7 @@ async fn a_stream_resumes_by_itself_and_ends_when_stopped_after_what_it_had() ->
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drained_shutdown_delivers_what_a_plain_one_counts() -> Result<(), WorldError> {
+async fn drained_shutdown_delivers_pending_events() -> Result<(), WorldError> {
     for drained in [false, true] {
         let world = World::new().await?;
         for number in 0..5 {
@@ -413,7 +412,7 @@ async fn a_drained_shutdown_delivers_what_a_plain_one_counts() -> Result<(), Wor
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drained_shutdown_delivers_what_was_being_read_when_it_came() -> Result<(), WorldError> {
+async fn drained_shutdown_delivers_partially_read_events() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     // The shutdown comes from the user's code that the informer is in the middle of, as from another thread.

@@ -12,7 +12,7 @@ fn names<K>(objects: &[steadfast::Object<Lazy<K>>]) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_read_indexed_and_selected_as_any_other() -> Result<(), WorldError> {
+async fn lazy_object_is_indexed_and_selected() -> Result<(), WorldError> {
     let world = World::new().await?;
     for (name, node) in [("a", "n-1"), ("b", "n-2"), ("c", "n-1")] {
         let mut pod = pod(name, node);
@@ -49,7 +49,7 @@ async fn it_is_read_indexed_and_selected_as_any_other() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_is_unknown_from_the_moment_it_is_read_until_it_fits_again() -> Result<(), WorldError> {
+async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
@@ -94,7 +94,7 @@ async fn what_does_not_fit_is_unknown_from_the_moment_it_is_read_until_it_fits_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_transform_reads_and_does_not_fit_is_unknown_once_it_is_there() -> Result<(), WorldError> {
+async fn transform_failure_makes_lazy_object_unknown() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;

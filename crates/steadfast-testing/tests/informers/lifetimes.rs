@@ -20,7 +20,7 @@ fn in_store(informer: &Informer<ConfigMap>) -> std::sync::Weak<()> {
 
 /// A program whose namespaces come and go: an informer for each, stopped and dropped with it.
 #[tokio::test(start_paused = true)]
-async fn an_informer_that_was_stopped_and_dropped_is_gone() -> Result<(), WorldError> {
+async fn stopped_informer_is_removed_when_dropped() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let mut stores = Vec::new();
@@ -82,7 +82,7 @@ async fn listers_and_indexes_keep_an_informer_running() -> Result<(), WorldError
 }
 
 #[tokio::test(start_paused = true)]
-async fn handlers_keep_an_informer_of_their_factory_running() -> Result<(), WorldError> {
+async fn handlers_keep_informer_running() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (told, registration) = follow(&world.synced().await?);
     world.server.create(&config_map("a", "1"))?;
@@ -125,7 +125,7 @@ async fn snapshot_outlives_a_stopped_informer() -> Result<(), WorldError> {
 
 /// A handler for each client that is connected, say: they come and go while changes are told.
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_was_removed_is_told_nothing_and_listed_no_more() -> Result<(), WorldError> {
+async fn removed_handler_receives_nothing() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -145,7 +145,7 @@ async fn a_handler_that_was_removed_is_told_nothing_and_listed_no_more() -> Resu
 }
 
 #[tokio::test(start_paused = true)]
-async fn freshness_right_after_the_stop_says_that_it_is_stopped() -> Result<(), WorldError> {
+async fn freshness_after_stop_is_stopped() -> Result<(), WorldError> {
     for cut_off in [false, true] {
         let world = World::new().await?;
         let informer = world.synced().await?;
@@ -169,7 +169,7 @@ async fn freshness_right_after_the_stop_says_that_it_is_stopped() -> Result<(), 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_factory_waits_for_those_informers_that_there_were_when_it_was_asked() -> Result<(), WorldError> {
+async fn factory_waits_for_existing_informers() -> Result<(), WorldError> {
     let world = World::new().await?;
     let first = world.factory.informer::<ConfigMap>(Scope::all())?;
     let waiting = world.factory.wait_for_sync(SOON);

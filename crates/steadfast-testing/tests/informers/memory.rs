@@ -41,7 +41,7 @@ async fn memory_follows_what_is_held<K: Kept>(informer: &Informer<K>, world: &Wo
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_grows_and_shrinks_with_what_is_held_in_whatever_form() -> Result<(), WorldError> {
+async fn reported_memory_follows_cached_objects() -> Result<(), WorldError> {
     let world = World::new().await?;
     memory_follows_what_is_held(&world.synced().await?, &world).await?;
     let world = World::new().await?;
@@ -51,7 +51,7 @@ async fn it_grows_and_shrinks_with_what_is_held_in_whatever_form() -> Result<(),
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_handler_with_what_it_has_seen_is_counted() -> Result<(), WorldError> {
+async fn pending_handler_events_are_counted() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.fill_large(0..5, 100_000)?;
     let informer = world.synced().await?;
@@ -81,7 +81,7 @@ async fn what_waits_for_a_handler_with_what_it_has_seen_is_counted() -> Result<(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_needs_more_than_may_be_held_is_not_taken_until_it_fits() -> Result<(), WorldError> {
+async fn oversized_list_is_rejected_until_it_fits() -> Result<(), WorldError> {
     for streamed in [true, false] {
         let world = World::new().await?;
         world.fill_large(0..20, 100_000)?;
@@ -108,8 +108,7 @@ async fn a_list_that_needs_more_than_may_be_held_is_not_taken_until_it_fits() ->
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_brings_more_than_may_be_held_is_left_and_the_cache_stays_until_a_list_fits()
--> Result<(), WorldError> {
+async fn oversized_watch_ends_and_cache_remains() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.fill_large(0..5, 100_000)?;
     let informer = world.factory.build::<ConfigMap>(Scope::all()).memory_limit(MEGABYTE).start()?;
@@ -160,7 +159,7 @@ async fn never_takes_in<K: Kept<Resource = ConfigMap>>(packed: bool) -> Result<(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_is_measured_as_the_cache_is_that_it_would_make() -> Result<(), WorldError> {
+async fn list_is_measured_like_cache() -> Result<(), WorldError> {
     never_takes_in::<ConfigMap>(false).await?;
     never_takes_in::<Lazy<ConfigMap>>(false).await?;
     never_takes_in::<Lazy<ConfigMap>>(true).await

@@ -12,7 +12,7 @@ use steadfast_testing::WorldError;
 use super::{Logged, SOON, Told, World, follow, settled};
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_is_printed_names_its_object_and_never_its_content() -> Result<(), WorldError> {
+async fn printed_event_omits_object_content() -> Result<(), WorldError> {
     let world = World::new().await?;
     let secret = |value: &str| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "door" }, "stringData": { "key": value } });
     world.server.create(&secret("planted-1"))?;
@@ -62,7 +62,7 @@ async fn missing_kind_is_named_with_its_remedy() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_watch_does_not_say_that_the_server_may_have_acted() -> Result<(), WorldError> {
+async fn lost_watch_error_omits_write_warning() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let said = Arc::<Mutex<Vec<String>>>::default();
@@ -95,7 +95,7 @@ async fn a_lost_watch_does_not_say_that_the_server_may_have_acted() -> Result<()
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_the_last_factory_and_informer_while_handlers_are_registered_is_warned_of() -> Result<(), WorldError> {
+async fn dropping_informer_with_handlers_warns() -> Result<(), WorldError> {
     let logged = Logged::here();
     let warned = || logged.lines("nobody holds this informer or its factory any more");
     let world = World::new().await?;

@@ -27,7 +27,7 @@ fn holds(value: &'static str) -> impl Fn(Option<&ConfigMap>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_is_woken_by_the_change_and_asks_no_oftener_than_the_cache_changes() -> Result<(), WorldError> {
+async fn until_checks_only_after_changes() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -52,7 +52,7 @@ async fn until_is_woken_by_the_change_and_asks_no_oftener_than_the_cache_changes
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_object_waits_for_one_to_come_to_change_and_to_go() -> Result<(), WorldError> {
+async fn until_object_waits_for_each_state() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let (writer, key) = (world.server, key("a"));
@@ -73,7 +73,7 @@ async fn until_object_waits_for_one_to_come_to_change_and_to_go() -> Result<(), 
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_says_what_was_last_seen_and_how_fresh_that_is() -> Result<(), WorldError> {
+async fn until_timeout_reports_last_state() -> Result<(), WorldError> {
     let world = World::new().await?;
     let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "s3cr3t"))?)?;
     let informer = world.synced().await?;
@@ -98,7 +98,7 @@ async fn until_says_what_was_last_seen_and_how_fresh_that_is() -> Result<(), Wor
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_takes_not_yet_for_nothing_and_ends_with_the_informer() -> Result<(), WorldError> {
+async fn until_waits_for_sync_and_ends() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     world.server.faults().cut();
@@ -118,7 +118,7 @@ async fn until_takes_not_yet_for_nothing_and_ends_with_the_informer() -> Result<
 }
 
 #[tokio::test(start_paused = true)]
-async fn until_holds_for_nothing_that_cannot_be_decoded() -> Result<(), WorldError> {
+async fn until_ignores_undecodable_objects() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -131,7 +131,7 @@ async fn until_holds_for_nothing_that_cannot_be_decoded() -> Result<(), WorldErr
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_says_which_values_it_has_and_how_many_objects_each() -> Result<(), WorldError> {
+async fn index_lists_values_with_counts() -> Result<(), WorldError> {
     let world = World::new().await?;
     for (name, node) in [("a", "n-1"), ("b", "n-2"), ("c", "n-1")] {
         world.server.create(&pod(name, node))?;
@@ -157,7 +157,7 @@ async fn an_index_says_which_values_it_has_and_how_many_objects_each() -> Result
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_selector_from_text_finds_what_the_server_finds() -> Result<(), WorldError> {
+async fn parsed_selector_matches_server_results() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }))?;
     let labels = [
@@ -210,7 +210,7 @@ async fn a_selector_from_text_finds_what_the_server_finds() -> Result<(), WorldE
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_freshness_of_a_factory_is_that_of_its_worst_informer() -> Result<(), WorldError> {
+async fn factory_freshness_is_worst_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     assert!(!world.factory.freshness().is_ready(), "there is nothing that could be ready");
     let config_maps = world.synced().await?;

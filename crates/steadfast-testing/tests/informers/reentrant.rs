@@ -41,7 +41,7 @@ impl Curious {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_index_function_may_ask_its_informer_for_indexes_and_handlers() -> Result<(), WorldError> {
+async fn index_function_may_call_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -64,7 +64,7 @@ async fn an_index_function_may_ask_its_informer_for_indexes_and_handlers() -> Re
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transform_may_ask_its_informer_for_indexes_and_handlers() -> Result<(), WorldError> {
+async fn transform_may_call_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let (own, curious) = (Arc::new(OnceLock::<Informer<ConfigMap>>::new()), Curious::default());
@@ -87,7 +87,7 @@ async fn a_transform_may_ask_its_informer_for_indexes_and_handlers() -> Result<(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_note_callback_may_ask_its_informer_for_indexes_and_handlers() -> Result<(), WorldError> {
+async fn diagnostic_callback_may_add_handlers() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let informer = world.synced().await?;
@@ -128,7 +128,7 @@ impl Drop for Nosy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drop_may_ask_its_informer_also_where_a_queue_lets_go_of_the_object() -> Result<(), WorldError> {
+async fn object_drop_may_call_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let mut watch = steadfast::watch::<Nosy>(world.factory.connection(), Scope::all())?;

@@ -61,7 +61,7 @@ async fn given(list: &mut List<ConfigMap>) -> Result<Vec<String>, StreamError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_ones_own_version_tells_what_came_after_it_and_goes_on() -> Result<(), WorldError> {
+async fn watch_from_version_delivers_later_changes() -> Result<(), WorldError> {
     let world = World::new().await?;
     let before: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
     world.write("a", "2")?;
@@ -78,7 +78,7 @@ async fn a_watch_from_ones_own_version_tells_what_came_after_it_and_goes_on() ->
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_ones_own_version_is_resumed_through_cuts_and_ends_of_watches() -> Result<(), WorldError> {
+async fn watch_from_version_resumes_after_cuts() -> Result<(), WorldError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
     let mut changes = world.changes_from(&version(&first));
@@ -126,7 +126,7 @@ async fn repeated_events_are_given_once() -> Result<(), WorldError> {
 
 /// An `ERROR` whose object had a version was once taken for a change at that version, and what came next was lost.
 #[tokio::test(start_paused = true)]
-async fn error_without_status_neither_moves_nor_ends_the_stream() -> Result<(), WorldError> {
+async fn error_without_status_keeps_stream() -> Result<(), WorldError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap",
@@ -146,7 +146,7 @@ async fn error_without_status_neither_moves_nor_ends_the_stream() -> Result<(), 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_the_server_no_longer_has_is_an_error_and_the_end() -> Result<(), WorldError> {
+async fn expired_version_ends_stream() -> Result<(), WorldError> {
     let world = World::new().await?;
     let old: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "1"))?)?;
     world.write("a", "2")?;
@@ -173,7 +173,7 @@ async fn a_version_that_the_server_no_longer_has_is_an_error_and_the_end() -> Re
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_of_another_history_is_expired_and_not_waited_for() -> Result<(), WorldError> {
+async fn version_of_other_history_is_expired() -> Result<(), WorldError> {
     let world = World::new().await?;
     let mut changes = world.changes_from("1000000");
     let error = timeout(SOON, changes.next()).await?.ok_or("it has ended")?.expect_err("nobody wrote that");
@@ -186,7 +186,7 @@ async fn a_version_of_another_history_is_expired_and_not_waited_for() -> Result<
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_falls_silent_is_left_for_another_and_called_stale_meanwhile() -> Result<(), WorldError> {
+async fn silent_watch_is_stale_and_replaced() -> Result<(), WorldError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
     let mut changes = world.changes_from(&version(&first));
@@ -207,7 +207,7 @@ async fn a_watch_that_falls_silent_is_left_for_another_and_called_stale_meanwhil
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_not_allowed_says_which_permission_it_needs() -> Result<(), WorldError> {
+async fn forbidden_watch_names_missing_permission() -> Result<(), WorldError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
     world.server.faults().answer_with(RequestRule::any().verb(Verb::Watch), Answer::Forbidden);
@@ -220,7 +220,7 @@ async fn a_watch_that_is_not_allowed_says_which_permission_it_needs() -> Result<
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_is_named_and_the_stream_goes_on() -> Result<(), WorldError> {
+async fn undecodable_object_does_not_end_stream() -> Result<(), WorldError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "s3cr3t"))?)?;
     world.server.faults().undecodable("default", "a", true);
@@ -242,7 +242,7 @@ async fn what_cannot_be_read_is_named_and_the_stream_goes_on() -> Result<(), Wor
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_gives_all_objects_in_pages_and_the_version_to_watch_from() -> Result<(), WorldError> {
+async fn paged_list_returns_objects_and_version() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.fill(1201)?;
     let mut list = world.list();
@@ -260,7 +260,7 @@ async fn a_list_gives_all_objects_in_pages_and_the_version_to_watch_from() -> Re
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_continue_token_costs_no_name_and_doubles_none() -> Result<(), WorldError> {
+async fn expired_continue_token_loses_no_object() -> Result<(), WorldError> {
     let world = World::new().await?;
     // Names of one namespace that sort between those of another, and a slash that sorts after a dash.
     world
@@ -296,7 +296,7 @@ async fn an_expired_continue_token_costs_no_name_and_doubles_none() -> Result<()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_breaks_off_is_requested_again_and_no_name_comes_twice() -> Result<(), WorldError> {
+async fn broken_page_is_retried_without_duplicates() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.fill(900)?;
     let mut list = world.list();
@@ -315,7 +315,7 @@ async fn a_page_that_breaks_off_is_requested_again_and_no_name_comes_twice() -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_cannot_be_had_ends_within_its_patience_and_says_why() -> Result<(), WorldError> {
+async fn unavailable_list_times_out_with_cause() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().cut();
     let begun = tokio::time::Instant::now();
@@ -328,7 +328,7 @@ async fn a_list_that_cannot_be_had_ends_within_its_patience_and_says_why() -> Re
 }
 
 #[tokio::test]
-async fn a_list_that_nobody_reads_holds_up_no_informer() -> Result<(), WorldError> {
+async fn unread_list_delays_no_informer() -> Result<(), WorldError> {
     let server = ApiServer::builder().start().await?;
     for number in 0..1000 {
         server.create(&config_map(&format!("c-{number:04}"), &"x".repeat(10_000)))?;

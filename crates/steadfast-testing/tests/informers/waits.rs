@@ -12,7 +12,7 @@ use steadfast_testing::{WorldError, config_map, labelled_config_map};
 use super::{SOON, World, settled};
 
 #[tokio::test(start_paused = true)]
-async fn waits_for_writes_return_when_the_cache_has_them() -> Result<(), WorldError> {
+async fn write_wait_returns_when_cached() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.factory.informer::<ConfigMap>(Scope::all().labels("app=web"))?;
     informer.wait_for_sync(SOON).await?;
@@ -57,7 +57,7 @@ async fn waits_that_cannot_succeed_say_why() -> Result<(), WorldError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_an_end_is_not_misled_by_a_new_epoch() -> Result<(), WorldError> {
+async fn deletion_wait_survives_new_epoch() -> Result<(), WorldError> {
     let world = World::new().await?;
     let backup = world.server.revision();
     world.server.create(&config_map("lost", "1"))?;
@@ -87,7 +87,7 @@ impl Wake for Woken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_version_was_woken_by_every_change_before_it() -> Result<(), WorldError> {
+async fn version_wait_ignores_earlier_changes() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let last: u64 = world.server.revision() + 100;

@@ -20,7 +20,7 @@ fn connected(world: &World) -> (Connection, Api<ConfigMap>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_has_what_was_written_once_it_has_come_to_that_version() -> Result<(), WorldError> {
+async fn cache_contains_write_at_its_version() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
@@ -45,7 +45,7 @@ async fn a_cache_has_what_was_written_once_it_has_come_to_that_version() -> Resu
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_deleted_is_waited_for_until_it_is_gone() -> Result<(), WorldError> {
+async fn deletion_is_awaited_until_removed() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     world.server.create(&config_map("a", "1"))?;
@@ -63,7 +63,7 @@ async fn what_is_deleted_is_waited_for_until_it_is_gone() -> Result<(), WorldErr
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_tried_or_elsewhere_is_not_waited_for() -> Result<(), WorldError> {
+async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     world.server.create(&config_map("a", "1"))?;
@@ -94,7 +94,7 @@ async fn what_is_refused_tried_or_elsewhere_is_not_waited_for() -> Result<(), Wo
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_recording_has_the_writes_of_its_work_and_those_of_nobody() -> Result<(), WorldError> {
+async fn recording_contains_only_own_writes() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     let (one, other) = (connection.record_writes(), connection.record_writes());
@@ -117,8 +117,7 @@ async fn each_recording_has_the_writes_of_its_work_and_those_of_nobody() -> Resu
 
 /// In `bench duplicates`, seed 8: a parent was called on a cache without its children, and made them again.
 #[tokio::test(start_paused = true)]
-async fn a_write_was_taken_for_undone_where_the_server_was_asked_before_it_in_the_same_moment() -> Result<(), WorldError>
-{
+async fn simultaneous_probe_does_not_hide_write() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
@@ -138,7 +137,7 @@ async fn a_write_was_taken_for_undone_where_the_server_was_asked_before_it_in_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_answer_was_lost_the_server_is_asked_how_far_it_is() -> Result<(), WorldError> {
+async fn lost_response_triggers_version_probe() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
@@ -160,7 +159,7 @@ async fn where_the_answer_was_lost_the_server_is_asked_how_far_it_is() -> Result
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_given_up_may_have_been_made_and_one_under_way_is_waited_for() -> Result<(), WorldError> {
+async fn abandoned_and_pending_writes_are_awaited() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
@@ -186,7 +185,7 @@ async fn a_request_that_is_given_up_may_have_been_made_and_one_under_way_is_wait
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_restored_server_has_no_more_is_not_waited_for() -> Result<(), WorldError> {
+async fn writes_lost_by_restore_are_ignored() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
@@ -206,7 +205,7 @@ async fn what_a_restored_server_has_no_more_is_not_waited_for() -> Result<(), Wo
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_is_refused_holds_nothing_to_be_waited_for() -> Result<(), WorldError> {
+async fn rejected_cache_needs_no_wait() -> Result<(), WorldError> {
     let world = World::new().await?;
     let reads = RequestRule::any().resource("secrets");
     world.server.faults().answer_with(reads, Answer::code(403));
@@ -221,7 +220,7 @@ async fn a_cache_that_is_refused_holds_nothing_to_be_waited_for() -> Result<(), 
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_of_other_clients_may_be_told_by_hand() -> Result<(), WorldError> {
+async fn foreign_writes_can_be_registered() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     world.server.faults().lag(true);
@@ -248,7 +247,7 @@ async fn writes_of_other_clients_may_be_told_by_hand() -> Result<(), WorldError>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_through_a_patch_of_a_subresource_counts() -> Result<(), WorldError> {
+async fn subresource_patch_counts_as_write() -> Result<(), WorldError> {
     let world = World::new().await?;
     let (connection, _) = connected(&world);
     let pods = Api::<k8s_openapi::api::core::v1::Pod>::namespaced(connection.client(), "default");
@@ -266,7 +265,7 @@ async fn a_write_through_a_patch_of_a_subresource_counts() -> Result<(), WorldEr
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_cache_has_seen_is_what_others_are_waited_for_to_have() -> Result<(), WorldError> {
+async fn caches_catch_up_with_each_other() -> Result<(), WorldError> {
     let world = World::new().await?;
     let informer = world.synced().await?;
     let elsewhere = InMemory::default().connection(&world.server).await?;
@@ -284,7 +283,7 @@ async fn what_a_cache_has_seen_is_what_others_are_waited_for_to_have() -> Result
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_states_of_one_object_the_newer_is_enough() -> Result<(), WorldError> {
+async fn newer_of_two_states_suffices() -> Result<(), WorldError> {
     let world = World::new().await?;
     let mut writes = Writes::default();
     for value in ["1", "2", "3"] {
@@ -304,7 +303,7 @@ async fn of_two_states_of_one_object_the_newer_is_enough() -> Result<(), WorldEr
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_where_versions_turned_out_to_be_in_no_order_was_waited_for_for_ever() -> Result<(), WorldError> {
+async fn unordered_versions_end_write_wait() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().own_counters(true);
     let (connection, maps) = connected(&world);

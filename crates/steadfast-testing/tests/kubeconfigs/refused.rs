@@ -29,7 +29,7 @@ async fn exec(connection: &Connection) -> Result<u16, Box<dyn std::error::Error 
 
 /// With TLS 1.3 the client is done with the handshake when the server looks at its certificate.
 #[tokio::test(start_paused = true)]
-async fn a_certificate_that_tls_refuses_after_the_handshake_is_looked_for_at_once() -> Outcome {
+async fn certificate_rejected_after_handshake_is_reloaded() -> Outcome {
     for over_http1 in [false, true] {
         let (server, other) = (in_memory(ApiServer::builder()).await?, in_memory(ApiServer::builder()).await?);
         let folder = Folder::new();
@@ -71,7 +71,7 @@ fn answer(folder: &Folder, status: &Value) -> std::path::PathBuf {
 
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
-async fn a_plugins_certificate_that_tls_refuses_after_the_handshake_is_asked_for_again_at_once() -> Outcome {
+async fn plugin_certificate_rejected_after_handshake_is_renewed() -> Outcome {
     let (server, other) = (in_memory(ApiServer::builder()).await?, in_memory(ApiServer::builder()).await?);
     let folder = Folder::new();
     let status = |identity: &ClientIdentity| json!({"clientCertificateData": identity.certificate_pem, "clientKeyData": identity.key_pem});
@@ -91,7 +91,7 @@ async fn a_plugins_certificate_that_tls_refuses_after_the_handshake_is_asked_for
 
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
-async fn a_plugins_token_without_an_expiry_is_asked_for_again_when_it_is_refused() -> Outcome {
+async fn rejected_plugin_token_is_renewed() -> Outcome {
     let server = in_memory(ApiServer::builder().token(SECRET)).await?;
     // The second plugin says at first when its token expires, as it did, and no more when it is asked again.
     for first in [json!({"token": "old"}), json!({"token": "old", "expirationTimestamp": "2020-01-01T00:00:00Z"})] {
@@ -107,7 +107,7 @@ async fn a_plugins_token_without_an_expiry_is_asked_for_again_when_it_is_refused
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_do_not_queue_up_before_a_source_that_hangs() -> Outcome {
+async fn hanging_credential_source_queues_no_requests() -> Outcome {
     let server = Arc::new(in_memory(ApiServer::builder().token("first")).await?);
     let folder = Folder::new();
     let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &json!({"token": "old"})).to_string());

@@ -80,7 +80,7 @@ async fn certified() -> Result<Certified, Fault> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rotated_client_certificate_is_used_within_a_minute_and_the_old_connections_drain() -> Outcome {
+async fn rotated_certificate_is_used_within_minute() -> Outcome {
     let Certified { server, certificate, key, connection, mut watched, _folder } = certified().await?;
     assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("first"));
 
@@ -103,7 +103,7 @@ async fn a_rotated_client_certificate_is_used_within_a_minute_and_the_old_connec
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_that_is_refused_is_looked_for_at_once() -> Outcome {
+async fn rejected_certificate_is_reloaded_immediately() -> Outcome {
     let Certified { server, certificate, key, connection, mut watched, _folder } = certified().await?;
     let second = server.issue_client_certificate("second")?.ok_or("no TLS")?;
     server.revoke_client_certificates("first");
@@ -118,7 +118,7 @@ async fn a_certificate_that_is_refused_is_looked_for_at_once() -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rotated_token_file_is_read_within_a_minute() -> Outcome {
+async fn rotated_token_is_read_within_minute() -> Outcome {
     let server = in_memory(ApiServer::builder().token(SECRET).token("second")).await?;
     let folder = Folder::new();
     let token = folder.write("token", SECRET);
@@ -140,7 +140,7 @@ async fn a_rotated_token_file_is_read_within_a_minute() -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rotated_authority_in_a_file_is_trusted_at_the_first_failure() -> Outcome {
+async fn rotated_authority_is_trusted_after_failure() -> Outcome {
     let server = in_memory(ApiServer::builder().token(SECRET)).await?;
     let folder = Folder::new();
     let authority = folder.write("ca.crt", &server.ca_pem().ok_or("no TLS")?);
@@ -161,7 +161,7 @@ async fn a_rotated_authority_in_a_file_is_trusted_at_the_first_failure() -> Outc
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loader_is_asked_when_the_server_refuses_and_every_five_minutes() -> Outcome {
+async fn loader_runs_on_rejection_and_periodically() -> Outcome {
     let server = Arc::new(in_memory(ApiServer::builder().token("first").token("second")).await?);
     let folder = Folder::new();
     let write = |token: &str| write_user(&folder, &server, &json!({"token": token}));
@@ -200,7 +200,7 @@ async fn a_loader_is_asked_when_the_server_refuses_and_every_five_minutes() -> O
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loader_that_panics_costs_no_request_and_no_look() -> Outcome {
+async fn panicking_loader_fails_no_request() -> Outcome {
     let server = Arc::new(in_memory(ApiServer::builder().token("first").token("second")).await?);
     let folder = Folder::new();
     let write = |token: &str| write_user(&folder, &server, &json!({"token": token}));
@@ -231,7 +231,7 @@ async fn a_loader_that_panics_costs_no_request_and_no_look() -> Outcome {
 
 /// What is sent again is what the configuration says now, and nothing of what it said before.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_sent_again_acts_as_the_changed_configuration_says() -> Outcome {
+async fn resent_request_uses_changed_configuration() -> Outcome {
     let server = Arc::new(in_memory(ApiServer::builder().token("first").token("second")).await?);
     let folder = Folder::new();
     let write = |name: &str| write_user(&folder, &server, &json!({"token": name, "as": name}));
@@ -344,7 +344,7 @@ async fn hanging_plugin_runs_once_until_dropped() -> Outcome {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_plugin_is_asked_again_when_its_token_expires() -> Outcome {
+async fn expired_plugin_token_is_renewed() -> Outcome {
     let server = ApiServer::builder().tls(true).closed().token(SECRET).start().await?;
     let folder = Folder::new();
     let calls = folder.path().join("calls");
