@@ -1,4 +1,4 @@
-//! What the server refuses is had in another way (R3): pages where it streams no lists, lists where it lets nobody watch.
+//! Fallbacks for rejected requests (R3): pages instead of streamed lists, lists instead of watches.
 //! In virtual time, on a server in memory.
 
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ impl World {
         self.server.faults().answer_with(rule, answer);
     }
 
-    /// How many requests of this verb came.
+    /// Returns the number of requests with this verb.
     fn asked(&self, verb: Verb) -> usize {
         self.server.requests().iter().filter(|request| request.verb == verb).count()
     }
@@ -50,7 +50,7 @@ fn holds(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
     informer.snapshot().entry(Some("default"), name).is_some()
 }
 
-/// What is said of lists in place of a watch.
+/// Returns the diagnostics about lists instead of a watch.
 fn polled(informer: &Informer<ConfigMapInForm>) -> Option<String> {
     let Freshness::Fresh { polled, .. } = informer.freshness() else { return None };
     polled.map(|polled| polled.to_string())
@@ -218,7 +218,7 @@ async fn metrics() -> Result<World, WorldError> {
     Ok(world)
 }
 
-/// What a handler is told of.
+/// Returns the events of a handler.
 type Told = Arc<Mutex<Vec<String>>>;
 
 fn told(informer: &Informer<ConfigMapInForm>) -> Told {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::world::{World, demand, until};
 
-/// How long an API server waits for a conversion webhook before it gives up.
+/// Timeout of an API server for a conversion webhook.
 const WEBHOOK: Duration = Duration::from_secs(29);
 
 /// Lists of the namespaces that hang are for these.
@@ -18,13 +18,13 @@ fn hanging() -> RequestRule {
 }
 
 impl World {
-    /// So many more informers, each with a collection of its own that is not answered.
+    /// Number of additional informers, each with its own unanswered collection.
     fn hanging(&self, informers: usize) -> Result<Vec<Informer<ConfigMapInForm>>, WorldError> {
         let scope = |index| Scope::namespace(format!("hanging-{index}"));
         (0..informers).map(|index| Ok(build_in_form(&self.factory, scope(index)).start()?)).collect()
     }
 
-    /// How long an informer that nothing is wrong with takes to sync.
+    /// Time in which an unaffected informer syncs.
     async fn sync(&self, index: usize) -> Result<Duration, WorldError> {
         let begun = Instant::now();
         let informer = self.informer(index)?;

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::world::{World, demand, until};
 
 impl World {
-    /// What was asked of silent connections so far.
+    /// Returns the number of probes on silent connections so far.
     fn questions(&self) -> Vec<RequestRecord> {
         self.server.requests().into_iter().filter(|request| request.path == "/livez/ping").collect()
     }
@@ -21,7 +21,7 @@ impl World {
         Ok(build_in_form(&self.factory, Scope::all()).streamed_lists(false).start()?)
     }
 
-    /// Has the first replica freeze when a watch has been requested and before the head of its answer.
+    /// Freezes the first replica after a watch request and before its response head.
     fn freeze_at_a_watch(&self) {
         let first = self.server.faults().replica(0);
         self.server.faults().intercept(move |request, moment| {

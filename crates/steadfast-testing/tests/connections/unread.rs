@@ -19,7 +19,7 @@ const OBJECT: usize = 900 * 1024;
 /// More answers than would use up 64 MiB, and fewer than the streams of a connection.
 const UNREAD: usize = 20;
 
-/// What an answer takes at most where nothing stands in its way.
+/// Maximum duration of an unobstructed response.
 const PROMPT: Duration = Duration::from_secs(1);
 
 const LARGE: &str = "/api/v1/namespaces/kube-system/configmaps";

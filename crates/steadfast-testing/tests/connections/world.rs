@@ -63,7 +63,7 @@ impl World {
         Ok(builder.breach(self.breach).start()?)
     }
 
-    /// So many informers, each of a namespace of its own, recorded and synced.
+    /// Starts, records and syncs this number of informers, each in its own namespace.
     pub(crate) async fn fleet(&self, informers: usize) -> Result<Vec<Recording<ConfigMapInForm>>, WorldError> {
         let mut recordings = Vec::new();
         for index in 0..informers {
@@ -87,12 +87,12 @@ impl World {
         self.server.request_counts().full_transfers()
     }
 
-    /// How many watches were ever opened, lists that became watches aside.
+    /// Returns the number of opened watches, without streamed lists that became watches.
     pub(crate) fn watches(&self) -> usize {
         self.server.requests().iter().filter(|request| request.verb == Verb::Watch).count()
     }
 
-    /// How many connections are open as the server sees it.
+    /// Returns the number of connections that the server has open.
     pub(crate) fn open_connections(&self) -> usize {
         self.server.connections().iter().filter(|connection| connection.ended.is_none()).count()
     }
@@ -155,7 +155,7 @@ impl Log {
         Self { lines, _current: tracing::subscriber::set_default(subscriber) }
     }
 
-    /// What was said, which is nothing in a healthy life.
+    /// Returns the diagnostics, which are empty during a healthy run.
     pub(crate) fn said(&self) -> String {
         String::from_utf8_lossy(&self.lines.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }

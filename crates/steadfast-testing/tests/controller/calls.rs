@@ -47,7 +47,7 @@ where
     Ok((world, controller))
 }
 
-/// Has the good one changed, and sees that it is called at once.
+/// Changes the healthy object, and checks that its reconcile follows promptly.
 async fn the_good_one_is_called(world: &World, told: &Told) -> Result<(), WorldError> {
     let before = told.times("call good").len();
     for round in 0..5 {

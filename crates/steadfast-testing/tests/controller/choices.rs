@@ -1,4 +1,4 @@
-//! What may be chosen, and what may not.
+//! Valid and invalid settings of a controller.
 
 use std::sync::Arc;
 use std::time::Duration;

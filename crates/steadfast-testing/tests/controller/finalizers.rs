@@ -86,7 +86,7 @@ async fn failed_cleanup_keeps_object() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// As if the program had ended there, and another one gone on.
+/// Simulates a program that ends at this point, and its successor.
 #[tokio::test(start_paused = true)]
 async fn unrecorded_cleanup_is_repeated() -> Result<(), WorldError> {
     let world = World::new().await?;

@@ -1,4 +1,4 @@
-//! How controllers begin and end.
+//! Start and end of controllers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

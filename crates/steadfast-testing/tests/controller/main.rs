@@ -64,7 +64,7 @@ impl World {
     }
 }
 
-/// What happened, in the order in which it did, each with its time.
+/// Events in order, each with its time.
 #[derive(Clone)]
 struct Told {
     begun: tokio::time::Instant,
@@ -82,7 +82,7 @@ impl Told {
         self.lock().push((self.begun.elapsed(), text.into()));
     }
 
-    /// What is to be told the notes of a controller.
+    /// Receiver of a controller's diagnostics.
     fn notes(&self) -> impl Fn(&ControllerDiagnostic) + Send + Sync + 'static {
         let told = self.clone();
         move |note| told.say(note.to_string())
@@ -107,7 +107,7 @@ impl Told {
     }
 }
 
-/// What a call may fail with.
+/// Error of a reconcile.
 #[derive(Debug)]
 struct Failure(String);
 

@@ -19,7 +19,7 @@ const OWNERS: [&str; 3] = ["a", "b", "c"];
 const CHILDREN: u64 = 4;
 const STEPS: u64 = 40;
 
-/// How many children each owner has, or was seen to have by its last call.
+/// Number of children of each owner, actual or as seen by its last reconcile.
 type Counts = BTreeMap<String, usize>;
 
 /// A seed decides whether the owners are in a namespace or in none.

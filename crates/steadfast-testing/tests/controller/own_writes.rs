@@ -17,7 +17,7 @@ use steadfast_testing::{Children, FaultSchedule, WorldError, config_map, labelle
 
 use super::{Failure, SECOND, Told, World, lagging, pass};
 
-/// How many children a parent is to have.
+/// Required number of children of a parent.
 const CHILDREN: usize = 3;
 
 pub(super) struct Context {

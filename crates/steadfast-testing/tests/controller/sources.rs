@@ -1,4 +1,4 @@
-//! What leads to calls.
+//! Sources of reconciles.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 const FLAGS: [&str; 2] =
     ["--feature-gates=CoordinatedLeaderElection=true", "--runtime-config=coordination.k8s.io/v1beta1=true"];
 
-/// How long anything may take that has to come, on a busy machine.
+/// Timeout for expected events on a busy machine.
 const COMES: Duration = Duration::from_secs(90);
 
 async fn stands(connection: &Connection, version: &str) -> Result<LeaderElection, ElectionError> {

@@ -21,19 +21,19 @@ pub(crate) const LEASE: &str = "it";
 const STRATEGY: &str = "OldestEmulationVersion";
 /// For how long it gives the lease, until it sees it renewed.
 const LASTS: i64 = 5;
-/// How long it waits for answers, and how old one may be.
+/// Timeout for a candidate's response, and maximum age of a response.
 const ANSWERS: SignedDuration = SignedDuration::from_secs(5);
-/// What its wall clock says in the beginning: what the embedded server's does.
+/// Initial wall clock time, equal to that of the embedded server.
 const BEGINS: i64 = 1_767_225_600;
-/// How far its wall clock may be wrong, in seconds, and that of any process.
+/// Maximum error of any process's wall clock, in seconds.
 pub(crate) const WRONG: i64 = 1_000_000;
 
-/// What coordinates on one server. Cheap to clone.
+/// Coordinator on one server. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Coordinator {
     server: Arc<ApiServer>,
     began: Instant,
-    /// How far the wall clock has jumped, in seconds.
+    /// Jump of the wall clock, in seconds.
     jumped: Arc<AtomicI64>,
     away: Arc<AtomicBool>,
     /// From now on it does nothing unwise.
@@ -80,7 +80,7 @@ impl Coordinator {
         self.away.store(false, Ordering::Relaxed);
     }
 
-    /// Whether it does nothing unwise any more.
+    /// Returns `true` if the coordinator injects no more faults.
     pub(crate) fn is_sane(&self) -> bool {
         self.sane.load(Ordering::Relaxed)
     }
@@ -209,7 +209,7 @@ impl Coordinator {
     }
 }
 
-/// What a version is compared by.
+/// Returns the comparison key of a version.
 fn parts(version: &str) -> Vec<u64> {
     version.split('.').filter_map(|part| part.parse().ok()).collect()
 }

@@ -18,7 +18,7 @@ fn run(seed: u64, way: Way, mutant: Option<Mutant>) -> Result<Told, WorldError> 
     alone(play(seed, way, mutant))
 }
 
-/// What all histories together came to.
+/// Totals over all histories.
 #[derive(Debug, Default)]
 struct Tally {
     seeds: u64,

@@ -18,14 +18,14 @@ pub(crate) struct Reign {
     pub(crate) writes: usize,
 }
 
-/// Who wrote to the embedded server, in the order in which it accepted it.
+/// Returns the writers to the embedded server, in the order of accepted writes.
 pub(crate) fn reigns(server: &ApiServer) -> Vec<Reign> {
     let history = server.history();
     let written = history.of("", "configmaps").filter(|change| change.name == OBJECT);
     of(written.filter_map(|change| Some((change.at, change.object.as_deref()?))))
 }
 
-/// The same by the history of a real one.
+/// Returns the writers by the history of a real server.
 pub(crate) fn reigns_in(history: &History) -> Vec<Reign> {
     let written = history.changes().iter().filter(|change| change.name == OBJECT);
     of(written.filter_map(|change| Some((change.at, change.object.as_ref()?))))
@@ -47,7 +47,7 @@ fn of<'a>(states: impl Iterator<Item = (Duration, &'a Value)>) -> Vec<Reign> {
     reigns
 }
 
-/// How often the lease became another's while its holder wrote on.
+/// Returns the number of lease transfers while the previous holder still wrote.
 pub(crate) fn given_while_acting(server: &ApiServer, reigns: &[Reign]) -> usize {
     let history = server.history();
     let leases = history.of("coordination.k8s.io", "leases");

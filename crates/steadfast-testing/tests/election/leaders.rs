@@ -1,4 +1,4 @@
-//! What an election promises to one program, each as a story.
+//! Guarantees of an election to one program.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -59,7 +59,7 @@ async fn lease(connection: &Connection) -> Result<Lease, WorldError> {
     Ok(Api::<Lease>::namespaced(connection.client(), "default").get("it").await?)
 }
 
-/// How many requests to change a config map have reached the server.
+/// Returns the number of config map writes that reached the server.
 fn changes(server: &ApiServer) -> usize {
     let on = |request: &steadfast_apiserver::RequestRecord| {
         request.verb == Verb::Patch
@@ -217,7 +217,7 @@ fn coordinated_election_stops_with_its_runtime() -> Result<(), WorldError> {
     has_stopped_where_its_runtime_is_gone(Way::Named(None))
 }
 
-/// Nobody waits for who does not run any more: neither where one leads, nor where one does not, nor who waited already.
+/// Waits on a stopped election return, for leaders, candidates and earlier waiters.
 fn has_stopped_where_its_runtime_is_gone(way: Way) -> Result<(), WorldError> {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let first = runtime()?;
@@ -324,7 +324,7 @@ async fn leader_metric_uses_client_go_names() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// How long it takes from a leader's end until another one's first write, in the usual settings.
+/// Time from a leader's end to its successor's first write, with default settings.
 #[test]
 fn killed_leader_is_replaced_in_time() -> Result<(), WorldError> {
     let runs = number("STEADFAST_SEEDS", 20);

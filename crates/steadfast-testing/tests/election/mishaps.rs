@@ -1,4 +1,4 @@
-//! What befalls processes in random histories, and what is told of it.
+//! Faults of processes in random histories, and their log.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -22,7 +22,7 @@ pub(crate) fn alone<T>(play: impl Future<Output = Result<T, WorldError>>) -> Res
     runtime.block_on(play)
 }
 
-/// What the environment says, or `otherwise`.
+/// Returns the value of the environment variable, or `otherwise`.
 pub(crate) fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
 }
@@ -34,7 +34,7 @@ pub(crate) fn tell_all(filter: &str) {
     }
 }
 
-/// What befell whom, with times.
+/// Injected faults with their processes and times.
 pub(crate) struct Log {
     began: Instant,
     pub(crate) text: String,

@@ -18,7 +18,7 @@ use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{WorldError, kube_config};
 use tokio::task::AbortHandle;
 
-/// What is missing on purpose.
+/// Deliberately omitted protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {
     /// The holder looks whether it is the leader, and then writes by an ordinary client.
@@ -39,7 +39,7 @@ pub(crate) struct Process {
 struct World {
     local: Local,
     mutant: Option<Mutant>,
-    /// How far the wall clock has jumped, in seconds.
+    /// Jump of the wall clock, in seconds.
     jumped: AtomicI64,
     running: Arc<Mutex<Running>>,
 }
@@ -48,7 +48,7 @@ struct World {
 struct Running {
     frozen: bool,
     killed: bool,
-    /// Of the tasks that would run if it were not frozen.
+    /// Handles of the tasks that a frozen process suspends.
     waiting: Vec<Waker>,
     tasks: Vec<AbortHandle>,
 }
@@ -113,7 +113,7 @@ impl Process {
         self.world.jumped.store(seconds, Ordering::Relaxed);
     }
 
-    /// What its wall clock says.
+    /// Returns the wall clock time of the process.
     pub(crate) fn wall_clock(&self) -> impl Fn() -> SystemTime + Send + Sync + use<> {
         let world = self.world.clone();
         move || {

@@ -18,7 +18,7 @@ use crate::process::{Mutant, Process};
 /// The object to which whoever leads writes.
 pub(crate) const OBJECT: &str = "written";
 
-/// How a program is to end.
+/// End of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// Not yet.
@@ -40,13 +40,13 @@ pub(crate) struct Program {
     pub(crate) ended: watch::Receiver<bool>,
 }
 
-/// What a program is given.
+/// Arguments of a program.
 struct Inside {
     process: Process,
     connection: Connection,
     election: LeaderElection,
     ending: watch::Receiver<Ending>,
-    /// Whether it writes on after it has heard that it has lost.
+    /// The program continues to write after it has lost the lease.
     stubborn: bool,
     mutant: Option<Mutant>,
     random: Random,
@@ -156,7 +156,7 @@ struct Writer {
     process: Process,
     objects: Api<ConfigMap>,
     leader: Leader,
-    /// Whether it looks each time if it is the leader, as one would that has only the guard. The client of a term needs no care.
+    /// The program checks its leadership before each write, because it only has the guard. A term's client needs no check.
     looks: bool,
     holder: String,
     count: Arc<AtomicU64>,

@@ -32,7 +32,7 @@ const LEASE: Duration = Duration::from_secs(6);
 const RENEW: Duration = Duration::from_secs(4);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long anything may take that has to come, on a busy machine.
+/// Timeout for expected events on a busy machine.
 const COMES: Duration = Duration::from_secs(60);
 
 #[test]

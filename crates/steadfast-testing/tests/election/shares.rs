@@ -23,16 +23,16 @@ use tokio::time::sleep;
 use crate::mishaps::{Log, REPAIR, SLOW, alone, freeze, number, slow_writes, tell_all};
 use crate::process::{Mutant, Process};
 
-/// What is missing on purpose.
+/// Deliberately omitted protection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Missing {
     /// Around the replicas.
     mutant: Option<Mutant>,
-    /// Of the protocol.
+    /// Omissions in the protocol.
     breach: Option<ShardingBreach>,
 }
 
-/// Of the histories; the story has more.
+/// Number of replicas in random histories.
 const KEYS: usize = 5;
 const OBJECTS: usize = 40;
 const MEMBERS: usize = 3;
@@ -49,7 +49,7 @@ struct Written {
 
 struct Told {
     problems: Vec<String>,
-    /// How often a key was written by another than before.
+    /// Number of changes of a key's writer.
     moves: usize,
     writes: usize,
     log: String,
@@ -260,7 +260,7 @@ impl Writer {
     }
 }
 
-/// Who wrote to each key, in the order in which it was accepted.
+/// Returns the writers of each key, in the order of accepted writes.
 fn written(server: &ApiServer) -> BTreeMap<String, Vec<Written>> {
     let mut all: BTreeMap<String, Vec<Written>> = BTreeMap::new();
     for change in server.history().of("", "configmaps") {
@@ -365,7 +365,7 @@ fn early_key_release_is_detected() -> Result<(), WorldError> {
     found_breach(ShardingBreach::EarlyRelease)
 }
 
-/// Nobody waits for a member that does not run any more.
+/// Waits on a stopped member return.
 #[test]
 fn replica_stops_with_its_runtime() -> Result<(), WorldError> {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
@@ -438,7 +438,7 @@ async fn signs(object: Arc<ConfigMap>, shares: Arc<Sharding>) -> Result<Action, 
     Ok(Action::await_change())
 }
 
-/// How many maps each has signed as they are now.
+/// Returns the number of current maps that each replica has signed.
 fn signed(server: &ApiServer) -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     for key in (0..OBJECTS).map(|key| format!("key-{key}")) {

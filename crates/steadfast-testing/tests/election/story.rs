@@ -18,17 +18,17 @@ use crate::program::{Ending, OBJECT, Program};
 use crate::schemes::Schemes;
 use crate::way::Way;
 
-/// How many things befall them.
+/// Number of injected faults.
 const STEPS: usize = 20;
 
-/// What a history came to.
+/// Result of a history.
 pub(crate) struct Told {
     pub(crate) reigns: Vec<Reign>,
-    /// How often the lease was given to another while its holder acted.
+    /// Number of lease transfers while the holder still acted.
     pub(crate) given_while_acting: usize,
-    /// What must not be.
+    /// Violations.
     pub(crate) problems: Vec<String>,
-    /// What befell whom, with times.
+    /// Injected faults with their processes and times.
     pub(crate) log: String,
 }
 
@@ -40,7 +40,7 @@ struct Stage {
     mutant: Option<Mutant>,
     random: Random,
     slots: Vec<Program>,
-    /// Who was there.
+    /// Processes of the history.
     gone: Vec<String>,
     log: Log,
 }

@@ -24,7 +24,7 @@ use tokio::time::sleep;
 use crate::mishaps::{Log, alone, number, tell_all};
 use crate::process::Process;
 
-/// How many children a parent is to have.
+/// Required number of children of a parent.
 const CHILDREN: usize = 3;
 const REPLICAS: usize = 2;
 const STEPS: usize = 10;
@@ -33,21 +33,21 @@ const REPAIR: Duration = Duration::from_secs(90);
 /// On each child, who made it.
 const MAKER: &str = "maker";
 
-/// How replicas come to act.
+/// Reason for which a replica acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Sharding,
-    /// The same, but nobody knows which caches are read.
+    /// Sharding without declared read caches.
     SharesUnaware,
     Leader,
-    /// The same, with a controller that runs before and asks in each call.
+    /// Sharding with a running controller that checks in each reconcile.
     LeaderUnaware,
 }
 
 #[derive(Debug)]
 struct Told {
     problems: Vec<String>,
-    /// How often children of one parent were made by another replica than before.
+    /// Number of changes of the replica that creates one parent's children.
     moves: usize,
     log: String,
 }
@@ -107,7 +107,7 @@ struct Replica {
     part: Part,
 }
 
-/// What it takes part by.
+/// Handle by which the replica participates.
 #[derive(Clone)]
 enum Part {
     Sharding(Sharding),
@@ -145,7 +145,7 @@ impl Replica {
     }
 }
 
-/// What runs in each process.
+/// Program of each process.
 async fn work(connection: Connection, way: Way, name: String, part: Part) -> Result<(), WorldError> {
     // Caches fill while others act.
     let informers = InformerFactory::new(&connection);
@@ -188,7 +188,7 @@ struct Stage {
     way: Way,
     random: Random,
     replicas: Vec<Replica>,
-    /// How many there were.
+    /// Number of children.
     started: usize,
     parents: usize,
     log: Log,
@@ -311,7 +311,7 @@ impl Stage {
     }
 }
 
-/// How often children of a parent were made by another replica than before.
+/// Returns the number of changes of the replica that creates a parent's children.
 fn moves(server: &ApiServer) -> usize {
     let (history, mut last, mut moves) = (server.history(), BTreeMap::<String, String>::new(), 0);
     for change in history.of("", "pods").filter(|change| change.previous.is_none()) {
@@ -340,7 +340,7 @@ fn none_too_many(way: Way) -> Result<(), WorldError> {
     Ok(())
 }
 
-/// What is told of the first history in which one is too many.
+/// Returns a description of the first history with a duplicate child.
 fn found(way: Way) -> Result<(), WorldError> {
     let is_found = |seed| {
         let told = alone(play(seed, way));

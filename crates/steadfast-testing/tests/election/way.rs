@@ -1,4 +1,4 @@
-//! How candidates come to lead: whoever comes first, or whom a coordinator names.
+//! Election scheme: first candidate, or coordinated.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use steadfast_testing::WorldError;
 
 use crate::coordinator::Coordinator;
 
-/// How candidates come to lead.
+/// Election scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Whoever comes first leads.
+    /// The first candidate leads.
     First,
     /// A coordinator says who leads; candidates may break a rule.
     Named(Option<ElectionBreach>),

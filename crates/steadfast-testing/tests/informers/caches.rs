@@ -1,4 +1,4 @@
-//! What is kept, how it is read, and who shares it.
+//! Content, reads and sharing of caches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -17,7 +17,7 @@ const OBJECTS: usize = 2000;
 /// The bytes of each object's only value.
 const VALUE: usize = 10_000;
 
-/// What the server was asked, and what the informer noted, from an expiry on.
+/// Requests and diagnostics from an expiry on.
 struct Relist {
     requests: Vec<RequestRecord>,
     notes: Vec<String>,

@@ -45,7 +45,7 @@ fn follow_web(informer: &Informer<ConfigMap>) -> Result<(Told, Registration<Conf
 }
 
 impl World {
-    /// Has an object of this name, in this app and with this value.
+    /// Writes an object with this name, app label and value.
     fn put(&self, name: &str, app: &str, value: &str) -> Result<(), WorldError> {
         if self.server.get("configmaps", "default", name).is_err() {
             self.server.create(&labelled_config_map(name, value, ("app", app)))?;
@@ -184,7 +184,7 @@ async fn objects_must_pass_all_filters() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Whoever changes its mind without a change of the object is asked again with the next one.
+/// A filter with a changed result is evaluated again at the object's next change.
 #[tokio::test(start_paused = true)]
 async fn inconsistent_filter_ends_stays_in_order() -> Result<(), WorldError> {
     let world = World::new().await?;

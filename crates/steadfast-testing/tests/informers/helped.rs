@@ -9,7 +9,7 @@ use steadfast_testing::{InMemory, WorldError, config_map};
 
 use super::{SOON, Told, World, settled};
 
-/// What is told of an event, with the states.
+/// Returns a description of an event with its states.
 fn words(event: &Event<ConfigMap>) -> String {
     let value = |object: &ConfigMap| object.data.as_ref().and_then(|data| data.get("value")).cloned();
     let from = if let Event::Updated { old, .. } = event { value(old) } else { None };

@@ -1,4 +1,4 @@
-//! What users of informers rely on, beside what the contract's checker sees: in virtual time, on a server in memory.
+//! Guarantees of informers beyond the contract's checker, in virtual time on a server in memory.
 
 mod caches;
 mod differences;
@@ -57,7 +57,7 @@ impl World {
     }
 }
 
-/// What handlers were told, in words.
+/// Descriptions of the delivered events.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<String>>>);
 
@@ -76,7 +76,7 @@ impl Told {
     }
 }
 
-/// What is logged on this thread while it lasts: on a paused clock, all there is.
+/// Captures the log of this thread. On a paused clock, that is the complete log.
 struct Logged {
     written: Arc<Mutex<Vec<u8>>>,
     _here: tracing::subscriber::DefaultGuard,

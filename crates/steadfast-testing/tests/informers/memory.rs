@@ -1,4 +1,4 @@
-//! What an informer takes up, and the limit that it can be given.
+//! Memory use of an informer, and its limit.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{SOON, Told, World, settled};
 const MEGABYTE: usize = 1_000_000;
 
 impl World {
-    /// Has config maps of those numbers, each of `bytes`.
+    /// Writes config maps with these numbers, each of `bytes`.
     fn fill_large(&self, numbers: std::ops::Range<usize>, bytes: usize) -> Result<(), WorldError> {
         for number in numbers {
             self.server.create(&config_map(&format!("large-{number}"), &"x".repeat(bytes)))?;

@@ -1,4 +1,4 @@
-//! What is said of events, errors and ends.
+//! Text of events, errors and ends.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -37,7 +37,7 @@ fn version(object: &ConfigMap) -> String {
     object.resource_version().unwrap_or_default()
 }
 
-/// What a stream tells, up to the next that is no bookmark, within two seconds.
+/// Returns the next item of a stream other than a bookmark, within two seconds.
 async fn told(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
     loop {
         let change = timeout(SOON, changes.next()).await?.ok_or("the stream has ended")??;

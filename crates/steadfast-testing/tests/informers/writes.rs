@@ -1,4 +1,4 @@
-//! What is written through a client, and waits for caches that have it.
+//! Writes through a client, and waits for caches that contain them.
 
 use std::time::Duration;
 

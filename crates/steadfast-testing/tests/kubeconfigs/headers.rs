@@ -47,7 +47,7 @@ async fn own_impersonation_of_a_request_is_kept() -> Outcome {
     Ok(())
 }
 
-/// What is logged on this thread.
+/// Captures the log of this thread.
 #[derive(Clone, Default)]
 struct Logged(Arc<Mutex<Vec<u8>>>);
 

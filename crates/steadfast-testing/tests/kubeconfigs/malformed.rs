@@ -1,4 +1,4 @@
-//! What cannot be used is named, with its place and without its text.
+//! Errors name invalid input by its location, without its text.
 
 use serde_json::json;
 use steadfast_apiserver::ApiServer;

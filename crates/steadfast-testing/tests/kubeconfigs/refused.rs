@@ -1,4 +1,4 @@
-//! Who is refused, and how it goes on once there is something better to show.
+//! Rejected credentials, and recovery with new ones.
 
 use std::fs;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn plugin(folder: &Folder, status: &Value) -> Value {
     }})
 }
 
-/// What the plugin says from now on.
+/// Sets the plugin's output from now on.
 #[cfg(unix)]
 fn answer(folder: &Folder, status: &Value) -> std::path::PathBuf {
     let credential = json!({

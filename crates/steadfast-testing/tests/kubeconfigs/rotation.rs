@@ -229,7 +229,7 @@ async fn panicking_loader_fails_no_request() -> Outcome {
     Ok(())
 }
 
-/// What is sent again is what the configuration says now, and nothing of what it said before.
+/// A resent request uses the current configuration only.
 #[tokio::test(start_paused = true)]
 async fn resent_request_uses_changed_configuration() -> Outcome {
     let server = Arc::new(in_memory(ApiServer::builder().token("first").token("second")).await?);

@@ -99,7 +99,7 @@ impl Shape {
     }
 }
 
-/// What the shapes refer to.
+/// Files to which the shapes refer.
 pub(crate) struct Given {
     server: ApiServer,
     /// The URL of the server that accepts any certificate.
@@ -139,7 +139,7 @@ async fn given() -> Result<Given, Box<dyn std::error::Error + Send + Sync>> {
     Ok(Given { server, door, authority, carol, plain })
 }
 
-/// What kubectl finds with this `KUBECONFIG`: the names of config maps, or its error.
+/// Returns kubectl's result with this `KUBECONFIG`: the names of config maps, or its error.
 fn by_kubectl(kubectl: &Path, home: &Path, kubeconfig: &OsString, door: bool) -> Result<String, String> {
     let mut command = Command::new(kubectl);
     let arguments: &[&str] = if door { &["get", "--raw", "/version"] } else { &["get", "configmaps", "-o", "name"] };
@@ -152,7 +152,7 @@ fn by_kubectl(kubectl: &Path, home: &Path, kubeconfig: &OsString, door: bool) ->
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// The same by the library.
+/// Returns the library's result with this `KUBECONFIG`.
 async fn by_library(environment: SharedEnvironment, kubeconfig: &OsString, door: bool) -> Result<String, String> {
     let listed = kubeconfig.clone();
     let connection = tokio::task::spawn_blocking(move || {
@@ -173,7 +173,7 @@ async fn by_library(environment: SharedEnvironment, kubeconfig: &OsString, door:
     Ok(names.map(|name| format!("configmap/{name}")).collect::<Vec<_>>().join("\n"))
 }
 
-/// What kubectl finds with each of `lists`, by a few processes at once.
+/// Returns kubectl's result for each of `lists`, from a few concurrent processes.
 fn all_by_kubectl(kubectl: &Path, home: &Path, lists: &[(OsString, bool)]) -> Vec<Result<String, String>> {
     let next = AtomicUsize::new(0);
     let mut found: Vec<(usize, Result<String, String>)> = std::thread::scope(|scope| {

@@ -52,7 +52,7 @@ impl Tunnel {
         Ok(Self { address, asked, task })
     }
 
-    /// What was asked for, by the words that were used.
+    /// Returns the requested targets, by the words of each request.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().expect("no panic").clone()
     }
