@@ -32,7 +32,7 @@ struct Missing {
     breach: Option<ShardingBreach>,
 }
 
-/// Number of replicas in random histories.
+/// Sizes of the random histories. The scenario with real processes has larger ones.
 const KEYS: usize = 5;
 const OBJECTS: usize = 40;
 const MEMBERS: usize = 3;
