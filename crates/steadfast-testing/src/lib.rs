@@ -26,16 +26,15 @@
 
 mod children;
 pub mod cluster;
+mod convert;
 mod error;
+mod fault_schedule;
 mod form;
 mod history;
-mod reconcile_checker;
-
-mod convert;
-mod fault_schedule;
 mod objects;
 mod openmetrics;
 pub mod proxy;
+mod reconcile_checker;
 mod recorder;
 pub mod reference;
 pub mod scenarios;
