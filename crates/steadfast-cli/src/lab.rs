@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use steadfast_testing::scenarios::{Target, Scenario, together};
+use steadfast_testing::scenarios::{Scenario, Target, together};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
