@@ -9,6 +9,7 @@ mod circles;
 mod imports;
 mod modules;
 mod planted;
+mod prose;
 mod surface;
 mod tokens;
 mod variables;
