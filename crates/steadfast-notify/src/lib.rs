@@ -103,7 +103,7 @@ pub use redrive::{Redriven, redrive};
 pub use replication::{Replication, SettledVersions, position_name, position_owner};
 pub use source::{LookedUp, Lookout, Source};
 pub use state::State;
-pub use steadfast_outside::{Ask, Memory, State as MirrorState, Term, TermGate, TermKeeper};
+pub use steadfast_outside::{ApprovalRequest, Memory, State as MirrorState, Term, TermGate, TermKeeper};
 pub use supervise::{Supervised, Supervisor};
 pub use watermark::forget_watermarks;
 pub use worker::SinkStats;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use steadfast_outside::Ask;
+use steadfast_outside::ApprovalRequest;
 
 /// Event for the operator of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,14 +109,14 @@ pub enum Notice {
         /// Name of the mirror.
         mirror: String,
         /// The removal.
-        ask: Ask,
+        ask: ApprovalRequest,
     },
     /// A removal was approved.
     Approved {
         /// Name of the mirror.
         mirror: String,
         /// The removal.
-        ask: Ask,
+        ask: ApprovalRequest,
     },
     /// An approval is invalid.
     NotApproved {
@@ -231,7 +231,7 @@ impl fmt::Display for Notice {
                     "ready entries take precedence, then entries of earlier rules; use a unique key for each entry";
                 write!(f, "mirror {mirror}: several entries with different contents for {keys}: {why}")
             }
-            Self::Asks { mirror, ask: Ask { id, group, names, of } } => {
+            Self::Asks { mirror, ask: ApprovalRequest { id, group, names, of } } => {
                 let (count, names) = (names.len(), some(names));
                 let of_group = if group.is_empty() { String::new() } else { format!(" of the group {group}") };
                 let remedy = format!("`steadfast notify approve -c FILE {mirror} {id}` approves the removal");
@@ -240,7 +240,7 @@ impl fmt::Display for Notice {
                     "mirror {mirror}: removing {count} of {of} entries{of_group} needs approval ({names}); {remedy}"
                 )
             }
-            Self::Approved { mirror, ask: Ask { names, .. } } => {
+            Self::Approved { mirror, ask: ApprovalRequest { names, .. } } => {
                 let (count, names) = (names.len(), some(names));
                 write!(f, "mirror {mirror}: approved the removal of {count} entries ({names})")
             }

@@ -1,4 +1,4 @@
-//! Backoff of single entries: a step that came to nothing is retried less and less often, and delays no other step.
+//! Backoff of single entries: a failed step is retried with growing delays, and delays no other step.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -12,14 +12,14 @@ use crate::entry::Step;
 /// Steps that were attempted, by the name of their entry.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
-    tried: HashMap<String, Tried>,
+    attempts: HashMap<String, LastAttempt>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Tried {
+struct LastAttempt {
     /// Hash of the step: another step of this name is a first attempt.
     step: u64,
-    times: u32,
+    failures: u32,
     next: Instant,
 }
 
@@ -34,35 +34,35 @@ impl Attempts {
         now: Instant,
         (first, longest): (Duration, Duration),
     ) -> (Vec<Step<V>>, Option<Instant>) {
-        let (mut tried, mut due, mut next) = (HashMap::with_capacity(steps.len()), Vec::new(), None);
+        let (mut attempts, mut due, mut next) = (HashMap::with_capacity(steps.len()), Vec::new(), None);
         for step in steps {
             let hash = hash(&step);
-            let before = self.tried.get(step.name()).filter(|before| before.step == hash);
+            let before = self.attempts.get(step.name()).filter(|before| before.step == hash);
             match before {
                 Some(before) if before.next > now => {
                     next = Some(next.map_or(before.next, |next: Instant| next.min(before.next)));
-                    tried.insert(step.name().to_owned(), *before);
+                    attempts.insert(step.name().to_owned(), *before);
                 }
                 before => {
-                    let times = before.map_or(0, |before| before.times + 1);
-                    let delay = first.saturating_mul(1 << times.min(16)).min(longest);
-                    tried.insert(step.name().to_owned(), Tried { step: hash, times, next: now + delay });
+                    let failures = before.map_or(0, |before| before.failures + 1);
+                    let delay = first.saturating_mul(1 << failures.min(16)).min(longest);
+                    attempts.insert(step.name().to_owned(), LastAttempt { step: hash, failures, next: now + delay });
                     due.push(step);
                 }
             }
         }
-        self.tried = tried;
+        self.attempts = attempts;
         (due, next)
     }
 
-    /// Whether this step was attempted before, and is pending again.
+    /// Returns true if this step was attempted before and is still needed.
     pub(crate) fn has_failed<V: Debug>(&self, step: &Step<V>) -> bool {
-        self.tried.get(step.name()).is_some_and(|tried| tried.step == hash(step))
+        self.attempts.get(step.name()).is_some_and(|attempts| attempts.step == hash(step))
     }
 
     /// Makes all steps due.
     pub(crate) fn reset(&mut self) {
-        self.tried.clear();
+        self.attempts.clear();
     }
 }
 

@@ -61,26 +61,26 @@ impl Suspects {
     }
 }
 
-/// How long a rejected entry is reported by name before it is tried again.
-const REFUSAL_PERIOD: Duration = Duration::from_secs(60);
+/// Period for which a rejected entry is reported by name. The entry is retried afterwards.
+const REJECTION_PERIOD: Duration = Duration::from_secs(60);
 
-/// Entries that the target has rejected one by one. `settle` leaves them out for a minute, so that the state of the mirror is about the
+/// Entries that the target has rejected one by one. `validate` leaves them out for a minute, so that the state of the mirror is about the
 /// other entries.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Refusals {
-    state: Arc<Mutex<Refused>>,
+pub(crate) struct RejectionCache {
+    state: Arc<Mutex<Rejections>>,
 }
 
 #[derive(Debug, Default)]
-struct Refused {
-    /// Whether the target has accepted a change: otherwise a rejection is not about the entry.
+struct Rejections {
+    /// True after the target accepted a change. Before that, a rejection may concern all entries.
     is_writable: bool,
     /// By entry and value: the reason, and the end of the period.
     entries: BTreeMap<String, (String, Instant)>,
 }
 
-impl Refusals {
-    fn state(&self) -> MutexGuard<'_, Refused> {
+impl RejectionCache {
+    fn state(&self) -> MutexGuard<'_, Rejections> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,7 +91,7 @@ impl Refusals {
     pub(crate) fn add(&self, entries: impl Iterator<Item = String>, reason: &dyn std::fmt::Display) {
         let (mut state, now) = (self.state(), Instant::now());
         state.entries.retain(|_, (_, until)| *until > now);
-        state.entries.extend(entries.map(|entry| (entry, (reason.to_string(), now + REFUSAL_PERIOD))));
+        state.entries.extend(entries.map(|entry| (entry, (reason.to_string(), now + REJECTION_PERIOD))));
     }
 
     /// Returns why an entry was rejected within the period.
@@ -173,11 +173,11 @@ mod tests {
 
     /// Rejects messages with an odd number; breaks off at a negative one. Records the messages that it carried out.
     #[derive(Default)]
-    struct Odd {
+    struct OddRejecter {
         sent: Vec<Vec<i32>>,
     }
 
-    impl BatchSender for &mut Odd {
+    impl BatchSender for &mut OddRejecter {
         type Change = i32;
         type Error = &'static str;
 
@@ -207,27 +207,27 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn refusal_is_reported_for_one_minute() {
-        let refusals = Refusals::default();
-        let add = |entry: &str| refusals.add(std::iter::once(entry.to_owned()), &"REFUSED");
+        let rejections = RejectionCache::default();
+        let add = |entry: &str| rejections.add(std::iter::once(entry.to_owned()), &"REFUSED");
         // No change has been accepted yet: the target may reject all.
         add("a");
-        assert_eq!(refusals.reason("a"), None);
-        refusals.accepted();
-        assert_eq!((refusals.reason("a").as_deref(), refusals.reason("b")), (Some("REFUSED"), None));
-        tokio::time::advance(REFUSAL_PERIOD).await;
-        assert_eq!(refusals.reason("a"), None);
+        assert_eq!(rejections.reason("a"), None);
+        rejections.accepted();
+        assert_eq!((rejections.reason("a").as_deref(), rejections.reason("b")), (Some("REFUSED"), None));
+        tokio::time::advance(REJECTION_PERIOD).await;
+        assert_eq!(rejections.reason("a"), None);
     }
 
     const LIMITS: BatchLimits = BatchLimits { count: 4, bytes: 100 };
 
     #[tokio::test]
     async fn rejected_batch_is_split_to_single_changes() {
-        let (mut odd, suspects) = (Odd::default(), Suspects::default());
+        let (mut odd, suspects) = (OddRejecter::default(), Suspects::default());
         let result = send_in_batches(&mut odd, &[2, 4, 5, 6, 8, 10], LIMITS, &suspects).await;
         assert_eq!(result, Err("odd"));
         assert_eq!(odd.sent, [vec![2, 4], vec![6], vec![8, 10]]);
         // Next time it keeps no other change from being sent with all others.
-        let mut odd = Odd::default();
+        let mut odd = OddRejecter::default();
         let result = send_in_batches(&mut odd, &[2, 4, 5, 6, 8], LIMITS, &suspects).await;
         assert_eq!(result, Err("odd"));
         assert_eq!(odd.sent, [vec![2, 4, 6, 8]]);
@@ -235,7 +235,7 @@ mod tests {
 
     #[tokio::test]
     async fn broken_connection_delays_only_its_batch() {
-        let (mut odd, suspects) = (Odd::default(), Suspects::default());
+        let (mut odd, suspects) = (OddRejecter::default(), Suspects::default());
         let changes = [2, 4, -1, 6, 8, 10];
         assert_eq!(send_in_batches(&mut odd, &changes, LIMITS, &suspects).await, Err("broken off"));
         assert_eq!(odd.sent, Vec::<Vec<i32>>::new());
@@ -243,7 +243,7 @@ mod tests {
         for expected in
             [&[vec![8, 10], vec![2], vec![4]][..], &[vec![2, 4, 8, 10], vec![6]], &[vec![2, 4, 6, 8], vec![10]]]
         {
-            let mut odd = Odd::default();
+            let mut odd = OddRejecter::default();
             assert_eq!(send_in_batches(&mut odd, &changes, LIMITS, &suspects).await, Err("broken off"));
             assert_eq!(odd.sent, expected);
         }
@@ -251,7 +251,7 @@ mod tests {
 
     #[tokio::test]
     async fn batches_are_bounded_by_bytes() {
-        let (mut odd, suspects) = (Odd::default(), Suspects::default());
+        let (mut odd, suspects) = (OddRejecter::default(), Suspects::default());
         assert_eq!(send_in_batches(&mut odd, &[60, 50, 40, 400, 2], LIMITS, &suspects).await, Ok(()));
         assert_eq!(odd.sent, [vec![60], vec![50, 40], vec![400], vec![2]]);
     }

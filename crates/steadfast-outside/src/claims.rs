@@ -1,15 +1,15 @@
-//! Who owns a place: of several entries for one name, address or key, the one of the group that holds the place counts.
+//! Resolution of competing entries: for one name, address or key, the entry of the group that holds the location counts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::entry::{Found, Value, Wanted};
+use crate::entry::{ActualState, DesiredState, Value};
+use crate::mirror_record::{EntryRecord, MirrorRecord};
 use crate::origin::Origin;
-use crate::record::{Held, Record};
 
 /// The wanted entries after every place was given to one group.
 #[derive(Clone, Debug)]
-pub(crate) struct Claims<V> {
+pub(crate) struct ClaimResolution<V> {
     pub(crate) values: BTreeMap<String, V>,
     pub(crate) origins: BTreeMap<String, Arc<Origin>>,
     /// Entries whose place another group holds.
@@ -22,16 +22,16 @@ pub(crate) struct Claims<V> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conflict {
     /// The name, address or key that both groups want.
-    pub place: String,
+    pub location: String,
     /// The group that holds the place.
     pub holder: String,
     /// The origin of the entry that is left out.
     pub claimant: Arc<Origin>,
 }
 
-impl<V: Value> Claims<V> {
+impl<V: Value> ClaimResolution<V> {
     /// Gives each place to the group that holds it by `record`, or else to the first group that wants it.
-    pub(crate) fn resolve(wanted: &Wanted<V>, found: &Found<V>, record: &Record) -> Self {
+    pub(crate) fn resolve(wanted: &DesiredState<V>, found: &ActualState<V>, record: &MirrorRecord) -> Self {
         let nobody = Arc::new(Origin::default());
         let origin_of = |name: &String| wanted.origins.get(name).unwrap_or(&nobody);
         let mut holders = holders(wanted, found, record);
@@ -42,8 +42,8 @@ impl<V: Value> Claims<V> {
             contested: Vec::new(),
         };
         let first = wanted.entries.iter().map(|(name, value)| (name, value, origin_of(name)));
-        let rivals = wanted.rivals.iter().map(|rival| (&rival.name, &rival.value, &rival.origin));
-        for (name, value, origin) in first.chain(rivals) {
+        let competing = wanted.competing.iter().map(|competing| (&competing.name, &competing.value, &competing.origin));
+        for (name, value, origin) in first.chain(competing) {
             claims.add(name, value, origin, &mut holders);
         }
         claims.contested.dedup();
@@ -51,17 +51,18 @@ impl<V: Value> Claims<V> {
     }
 
     fn add(&mut self, name: &str, value: &V, origin: &Arc<Origin>, holders: &mut HashMap<String, String>) {
-        let places = value.places(name);
-        let all = || std::iter::once(name).chain(places.iter().map(String::as_str));
-        let held = all().find_map(|place| Some((place, holders.get(place).filter(|group| **group != origin.group)?)));
-        if let Some((place, holder)) = held {
-            let conflict = Conflict { place: place.to_owned(), holder: holder.clone(), claimant: origin.clone() };
+        let locations = value.locations(name);
+        let all = || std::iter::once(name).chain(locations.iter().map(String::as_str));
+        let held =
+            all().find_map(|location| Some((location, holders.get(location).filter(|group| **group != origin.group)?)));
+        if let Some((location, holder)) = held {
+            let conflict = Conflict { location: location.to_owned(), holder: holder.clone(), claimant: origin.clone() };
             self.conflicts.entry(name.to_owned()).or_insert(conflict);
             return;
         }
-        for place in all() {
-            if !holders.contains_key(place) {
-                holders.insert(place.to_owned(), origin.group.clone());
+        for location in all() {
+            if !holders.contains_key(location) {
+                holders.insert(location.to_owned(), origin.group.clone());
             }
         }
         match self.values.get_mut(name) {
@@ -86,23 +87,27 @@ impl<V: Value> Claims<V> {
 ///
 /// A group releases a place when it neither wants the entry nor has it in the target, and nothing about its objects is uncertain. So a group
 /// keeps its places while a target that was restarted is empty.
-fn holders<V: Value>(wanted: &Wanted<V>, found: &Found<V>, record: &Record) -> HashMap<String, String> {
-    let rivals: HashSet<(&str, &str)> =
-        wanted.rivals.iter().map(|rival| (&*rival.name, &*rival.origin.group)).collect();
+fn holders<V: Value>(
+    wanted: &DesiredState<V>,
+    found: &ActualState<V>,
+    record: &MirrorRecord,
+) -> HashMap<String, String> {
+    let competing: HashSet<(&str, &str)> =
+        wanted.competing.iter().map(|competing| (&*competing.name, &*competing.origin.group)).collect();
     let is_wanted = |name: &String, group: &str| {
         let first =
             wanted.entries.contains_key(name) && wanted.origins.get(name).map_or("", |origin| &origin.group) == group;
-        first || rivals.contains(&(name.as_str(), group))
+        first || competing.contains(&(name.as_str(), group))
     };
     let mut holders = HashMap::new();
-    for (name, Held { origin, places, .. }) in record.entries() {
+    for (name, EntryRecord { origin, locations, .. }) in record.entries() {
         let is_held = found.own.contains_key(name)
             || is_wanted(name, &origin.group)
             || wanted.doubt.is_some()
             || wanted.doubts.about(Some(origin)).is_some();
         if is_held {
-            for place in std::iter::once(name).chain(places) {
-                holders.entry(place.clone()).or_insert_with(|| origin.group.clone());
+            for location in std::iter::once(name).chain(locations) {
+                holders.entry(location.clone()).or_insert_with(|| origin.group.clone());
             }
         }
     }

@@ -1,14 +1,14 @@
 //! Names of a zone, by dynamic update ([RFC 2136](https://www.rfc-editor.org/rfc/rfc2136)) signed with a key (TSIG).
 //!
-//! A name belongs to the mirror if `_steadfast.NAME` has the mirror's mark as its only TXT record; all other names are left alone, whatever
-//! records they have. The mark is not at the name itself because a name with a CNAME can have no other record. The mark is added and deleted
-//! in the same update as the records. Each update requires that the mark exists, or that neither the name nor a mark exists, so that
-//! a name that somebody else has taken since the last look stays untouched. At a name of its own, the mirror maintains
-//! all records of type A, AAAA, CNAME and SRV.
+//! A name belongs to the mirror if `_steadfast.NAME` has the mirror's mark as its only TXT record. All other names are left
+//! alone, with any records. The mark is not at the name itself because a name with a CNAME can have no other record. The mark
+//! is added and deleted in the same update as the records. Each update requires that the mark exists, or that neither the name
+//! nor a mark exists. So a name that another client took since the last read stays untouched. At a name of its own, the mirror
+//! maintains all records of type A, AAAA, CNAME and SRV.
 //!
-//! TXT, MX and PTR records at such a name, and all records at the apex of the zone, may be somebody else's. There each record of the mirror has
-//! a mark of its own, `HASH._steadfast.NAME`, with the hash of type and data. Only records with such a mark are changed or
-//! deleted; SOA and NS never are.
+//! TXT, MX and PTR records at such a name may belong to other clients, and so may all records at the apex of the zone. There
+//! each record of the mirror has a mark of its own, `HASH._steadfast.NAME`, with the hash of type and data. Only records with
+//! such a mark are changed or deleted; SOA and NS never are.
 //!
 //! The mirror reads the zone by a transfer (AXFR) with the same key. A query returns only the names that the client knows, and records
 //! that were left by an earlier process are found by a transfer alone.
@@ -17,11 +17,11 @@ mod contents;
 mod error;
 mod key;
 mod owner;
-mod question;
+mod query;
 mod record;
-mod settle;
 mod term;
 mod update;
+mod validate;
 mod wire;
 mod zones;
 
@@ -35,18 +35,18 @@ use domain::base::iana::{Rcode, Rtype};
 use tokio::net::lookup_host;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::batches::{BatchLimits, BatchSender, Refusals, Suspects, send_in_batches};
-use crate::entry::{Found, Step, Target};
+use crate::batches::{BatchLimits, BatchSender, RejectionCache, Suspects, send_in_batches};
+use crate::entry::{ActualState, Step, Target};
 use crate::owner::Claim;
 use crate::rotation::Rotation;
 use contents::Seen;
-pub use error::{Asked, DnsError};
-pub use key::Key;
-use question::{Question, Response};
+pub use error::{DnsError, DnsOperation};
+pub use key::TsigKey;
+use query::{Response, ZoneQuery};
 pub use record::{Data, Record, entry};
-pub use settle::entries;
 use update::Update;
-use wire::{Connection, Trouble};
+pub use validate::entries;
+use wire::{Connection, WireError};
 pub use zones::Zones;
 
 /// Bounds of one update, the bytes without compression of names. A message of DNS has up to 65535.
@@ -55,7 +55,7 @@ const MESSAGE: BatchLimits = BatchLimits { count: 50, bytes: 48 * 1024 };
 /// Interval between two checks of the serial number.
 const SERIAL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long the resolution of the server's name may take.
+/// Timeout for resolving the server's name.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The names of one zone that belong to a mirror.
@@ -65,22 +65,22 @@ pub struct Zone {
     addresses: Rotation<SocketAddr>,
     name: String,
     wire: Name<Vec<u8>>,
-    key: Key,
+    key: TsigKey,
     mark: String,
     state: Arc<Mutex<State>>,
     suspects: Suspects,
-    refusals: Refusals,
+    rejections: RejectionCache,
 }
 
-/// What the last look has found. An update that depends on something that has changed since is rejected by the server.
+/// Result of the last read. The server rejects an update that depends on data changed since then.
 #[derive(Debug, Default)]
 struct State {
     seen: Seen,
     /// When the serial number is checked next.
     check: Option<Instant>,
-    /// Whether no server responded the last time.
+    /// True if no server responded to the last request.
     is_unreachable: bool,
-    /// Whether the mirror has changed the zone since the last look, and will look.
+    /// True if the mirror changed the zone after the last read. The mirror reads the zone again afterwards.
     has_written: bool,
     /// The record of the leader's term, which each update requires: its strings. `None` without replicas.
     term: Option<Vec<Vec<u8>>>,
@@ -93,7 +93,7 @@ impl Zone {
     /// # Errors
     ///
     /// If the name of the zone or the mark is not valid.
-    pub fn new(server: &str, zone: &str, key: Key, mark: &str) -> Result<Self, DnsError> {
+    pub fn new(server: &str, zone: &str, key: TsigKey, mark: &str) -> Result<Self, DnsError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
         if !(1..=200).contains(&mark.len()) || !mark.bytes().all(is_plain) {
             return Err(DnsError::Mark(mark.to_owned()));
@@ -102,8 +102,8 @@ impl Zone {
         let (wire, mark) = (record::parsed(&name)?, format!("steadfast:{mark}"));
         let servers: Vec<_> = server.split(',').map(|server| with_port(server.trim())).collect();
         let (server, addresses) = (servers.join(","), Rotation::new(Vec::new()));
-        let (state, suspects, refusals) = (Arc::default(), Suspects::default(), Refusals::default());
-        Ok(Self { server, addresses, name, wire, key, mark, state, suspects, refusals })
+        let (state, suspects, rejections) = (Arc::default(), Suspects::default(), RejectionCache::default());
+        Ok(Self { server, addresses, name, wire, key, mark, state, suspects, rejections })
     }
 
     /// Returns the name of the zone, with a dot at the end.
@@ -111,27 +111,27 @@ impl Zone {
         &self.name
     }
 
-    fn told(&self, what: Asked, updates: &[&Update], trouble: Trouble) -> DnsError {
+    fn dns_error(&self, what: DnsOperation, updates: &[&Update], error: WireError) -> DnsError {
         let (server, zone) = (self.server.clone(), self.name.clone());
         let names = || updates.iter().map(|update| update.name.clone()).collect();
-        match trouble {
-            Trouble::Socket(source) => DnsError::Socket { server, source },
-            Trouble::Signature(why) => {
+        match error {
+            WireError::Socket(source) => DnsError::Socket { server, source },
+            WireError::Signature(why) => {
                 let key = self.key.tsig.name().fmt_with_dot().to_string();
                 DnsError::Tsig { server, key, why }
             }
-            Trouble::Refused(rcode @ (Rcode::YXDOMAIN | Rcode::YXRRSET | Rcode::NXDOMAIN | Rcode::NXRRSET)) => {
+            WireError::Refused(rcode @ (Rcode::YXDOMAIN | Rcode::YXRRSET | Rcode::NXDOMAIN | Rcode::NXRRSET)) => {
                 DnsError::Taken { zone, names: names(), rcode }
             }
-            Trouble::Refused(rcode) => {
+            WireError::Refused(rcode) => {
                 let zone = match updates {
                     [update] => format!("{} in {zone}", update.name),
                     _ => zone,
                 };
                 DnsError::Refused { server, zone, what, rcode }
             }
-            Trouble::TooMuch => DnsError::TooMuch { names: names() },
-            Trouble::Form(why) => DnsError::Unexpected { server, why },
+            WireError::MessageFull => DnsError::MessageFull { names: names() },
+            WireError::Form(why) => DnsError::Unexpected { server, why },
         }
     }
 
@@ -162,28 +162,28 @@ impl Zone {
     }
 
     /// Sends a question to one address after the other, until one responds.
-    async fn ask(&self, question: Question<'_>) -> Result<Response, DnsError> {
+    async fn query(&self, query: ZoneQuery<'_>) -> Result<Response, DnsError> {
         let mut first = None;
         for address in self.addresses().await? {
-            match self.ask_at(address, question).await {
+            match self.query_at(address, query).await {
                 Ok(response) => {
                     self.addresses.succeeded(&address);
                     return Ok(response);
                 }
-                Err(trouble) => {
+                Err(error) => {
                     self.addresses.failed(&address);
-                    first = first.or_else(|| Some(self.told(question.asked(), &[], trouble)));
+                    first = first.or_else(|| Some(self.dns_error(query.operation(), &[], error)));
                 }
             }
         }
         Err(first.unwrap_or_else(|| DnsError::Unresolved { server: self.server.clone(), why: String::new() }))
     }
 
-    async fn ask_at(&self, address: SocketAddr, question: Question<'_>) -> Result<Response, Trouble> {
+    async fn query_at(&self, address: SocketAddr, query: ZoneQuery<'_>) -> Result<Response, WireError> {
         let mut connection = Connection::open(address).await?;
-        match question {
-            Question::Transfer => connection.transfer(&self.wire, &self.key).await.map(Response::Contents),
-            Question::Records(name, kind) => {
+        match query {
+            ZoneQuery::Transfer => connection.transfer(&self.wire, &self.key).await.map(Response::Contents),
+            ZoneQuery::Records(name, kind) => {
                 let (records, serial) = connection.query(name, kind, &self.key).await?;
                 Ok(Response::Records(records, serial))
             }
@@ -198,7 +198,7 @@ impl Zone {
                 Ok(connection) => return Ok((address, connection)),
                 Err(error) => {
                     self.addresses.failed(&address);
-                    first = first.or_else(|| Some(self.told(Asked::Update, &[], error.into())));
+                    first = first.or_else(|| Some(self.dns_error(DnsOperation::Update, &[], error.into())));
                 }
             }
         }
@@ -207,7 +207,7 @@ impl Zone {
 
     /// Returns the serial number of the zone.
     async fn serial(&self) -> Result<Option<u32>, DnsError> {
-        Ok(self.ask(Question::Records(&self.wire, Rtype::SOA)).await?.records().1)
+        Ok(self.query(ZoneQuery::Records(&self.wire, Rtype::SOA)).await?.records().1)
     }
 
     /// Completes when the serial number is another one than at the last look, or when the server responds again.
@@ -245,7 +245,7 @@ fn with_port(server: &str) -> String {
 }
 
 /// Returns the text by which a rejected record is known.
-fn refusal(record: &Record) -> String {
+fn rejection_key(record: &Record) -> String {
     format!("{} {}", record.name, record.data)
 }
 
@@ -272,7 +272,7 @@ impl BatchSender for Conversation<'_> {
         let Zone { wire, key, mark, .. } = self.zone;
         let term = self.zone.term_condition()?;
         let sent = self.connection.update(wire, key, |builder| update::write(updates, mark, term, builder)).await;
-        let sent = sent.map_err(|trouble| self.zone.told(Asked::Update, updates, trouble));
+        let sent = sent.map_err(|error| self.zone.dns_error(DnsOperation::Update, updates, error));
         let is_of_server = |error: &DnsError| {
             error.is_of_server() || matches!(error, DnsError::Refused { rcode, .. } if *rcode == Rcode::SERVFAIL)
         };
@@ -281,11 +281,11 @@ impl BatchSender for Conversation<'_> {
             self.zone.addresses.failed(&self.address);
         }
         match (&sent, updates) {
-            (Ok(()), _) => self.zone.refusals.accepted(),
-            (Err(error @ (DnsError::Refused { .. } | DnsError::TooMuch { .. })), [update])
+            (Ok(()), _) => self.zone.rejections.accepted(),
+            (Err(error @ (DnsError::Refused { .. } | DnsError::MessageFull { .. })), [update])
                 if !self.ends_attempt(error) =>
             {
-                self.zone.refusals.add(update.more.iter().map(refusal), error);
+                self.zone.rejections.add(update.more.iter().map(rejection_key), error);
             }
             _ => {}
         }
@@ -303,8 +303,8 @@ impl Target for Zone {
 
     const HAS_OWNER_RECORD: bool = true;
 
-    async fn look(&self) -> Result<Found<Record>, DnsError> {
-        let transferred = self.ask(Question::Transfer).await;
+    async fn read(&self) -> Result<ActualState<Record>, DnsError> {
+        let transferred = self.query(ZoneQuery::Transfer).await;
         let mut state = self.state();
         state.check = Some(Instant::now() + SERIAL_INTERVAL);
         match transferred {
@@ -322,7 +322,7 @@ impl Target for Zone {
         }
     }
 
-    async fn act(&self, steps: &[Step<Record>]) -> Result<(), DnsError> {
+    async fn apply(&self, steps: &[Step<Record>]) -> Result<(), DnsError> {
         let (updates, first) = update::updates(&self.name, &self.seen(), steps);
         let (address, connection) = self.connect().await?;
         self.state().has_written = true;
@@ -330,7 +330,7 @@ impl Target for Zone {
         first.and(send_in_batches(conversation, &updates, MESSAGE, &self.suspects).await)
     }
 
-    fn describe(&self, found: &Found<Record>, steps: &[Step<Record>]) -> Vec<String> {
+    fn describe(&self, found: &ActualState<Record>, steps: &[Step<Record>]) -> Vec<String> {
         let mut seen = self.seen();
         let names = found.own.values().map(|record| record.name.clone()).filter(|name| *name != self.name);
         seen.marked.extend(names);
@@ -348,15 +348,15 @@ impl Target for Zone {
         wrong.into_iter().chain(head).chain(changes).collect()
     }
 
-    fn settle(&self, wanted: &mut BTreeMap<String, Record>) -> BTreeMap<String, String> {
+    fn validate(&self, wanted: &mut BTreeMap<String, Record>) -> BTreeMap<String, String> {
         let mut rejected = BTreeMap::new();
         wanted.retain(|name, record| {
-            let reason = self.refusals.reason(&refusal(record));
-            let is_refused = reason.is_some();
+            let reason = self.rejections.reason(&rejection_key(record));
+            let is_rejected = reason.is_some();
             rejected.extend(reason.map(|reason| (name.clone(), reason)));
-            !is_refused
+            !is_rejected
         });
-        let settled = settle::settled(&self.name, wanted, &self.seen());
+        let settled = validate::settled(&self.name, wanted, &self.seen());
         rejected.extend(settled.into_iter().map(|(name, error)| (name, error.to_string())));
         rejected
     }

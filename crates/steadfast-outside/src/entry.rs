@@ -1,39 +1,40 @@
-//! What lies outside under a name, whose it is, and what is to be done about it.
+//! Entries of a target, the desired and actual state, and the steps between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use crate::origin::{Doubts, Exists, Origin};
+use crate::origin::{Doubts, ExistenceCheck, Origin};
 use crate::owner::Claim;
 
-/// What lies outside under a name.
+/// Value of an entry at the target.
 pub trait Value: Clone + Debug + Eq + Send + Sync + 'static {
-    /// Whether anything comes to it. What nothing comes to is missed by nobody when it goes.
+    /// Returns true if the entry receives traffic. An entry without traffic is removed without approval.
     fn serves(&self) -> bool {
         true
     }
 
-    /// The same with nothing new coming to it; `None` where there is no such state, so that it goes at once.
+    /// Returns the value that receives no new traffic. `None` if the target has no such state: then the entry is removed at
+    /// once.
     fn drained(&self) -> Option<Self> {
         None
     }
 
     /// Returns the place that others would occupy, if that is not the `name` of the entry: a place belongs to the mirror as a
     /// whole or not at all.
-    fn place<'a>(&'a self, name: &'a str) -> &'a str {
+    fn location<'a>(&'a self, name: &'a str) -> &'a str {
         name
     }
 
     /// Returns every place of the entry next to its `name`: a place belongs to one group of entries at a time.
-    fn places(&self, name: &str) -> Vec<String> {
-        vec![self.place(name).to_owned()]
+    fn locations(&self, name: &str) -> Vec<String> {
+        vec![self.location(name).to_owned()]
     }
 }
 
 /// A further entry of a name that is wanted already.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rival<V> {
+pub struct CompetingEntry<V> {
     /// Name of the entry.
     pub name: String,
     /// Value of the entry.
@@ -44,7 +45,7 @@ pub struct Rival<V> {
 
 /// All entries that should exist in the target.
 #[derive(Clone, Debug)]
-pub struct Wanted<V> {
+pub struct DesiredState<V> {
     /// The entries, by name.
     pub entries: BTreeMap<String, V>,
     /// Reason why all entries may be wrong, if there is one: nothing is removed while it is set.
@@ -52,83 +53,83 @@ pub struct Wanted<V> {
     /// Origins of the entries, by name. An entry without one belongs to the group with the empty name.
     pub origins: BTreeMap<String, Arc<Origin>>,
     /// Further entries of names in `entries`. The group that holds a name keeps it; otherwise the one in `entries` comes first.
-    pub rivals: Vec<Rival<V>>,
-    /// What is uncertain about single clusters and objects.
+    pub competing: Vec<CompetingEntry<V>>,
+    /// Uncertainty about single clusters and objects.
     pub doubts: Doubts,
     /// Tells whether the object of an entry exists. Without this, the loss of every entry counts.
-    pub exists: Option<Exists>,
+    pub exists: Option<ExistenceCheck>,
 }
 
-impl<V> Default for Wanted<V> {
+impl<V> Default for DesiredState<V> {
     fn default() -> Self {
         Self {
             entries: BTreeMap::new(),
             doubt: None,
             origins: BTreeMap::new(),
-            rivals: Vec::new(),
+            competing: Vec::new(),
             doubts: Doubts::default(),
             exists: None,
         }
     }
 }
 
-/// Two are equal if they want the same, whatever tells whether objects exist.
-impl<V: PartialEq> PartialEq for Wanted<V> {
+/// Compares everything except the existence check.
+impl<V: PartialEq> PartialEq for DesiredState<V> {
     fn eq(&self, other: &Self) -> bool {
-        let Self { entries, doubt, origins, rivals, doubts, exists: _ } = self;
-        (entries, doubt, origins, rivals, doubts)
-            == (&other.entries, &other.doubt, &other.origins, &other.rivals, &other.doubts)
+        let Self { entries, doubt, origins, competing, doubts, exists: _ } = self;
+        (entries, doubt, origins, competing, doubts)
+            == (&other.entries, &other.doubt, &other.origins, &other.competing, &other.doubts)
     }
 }
 
-impl<V> Wanted<V> {
+impl<V> DesiredState<V> {
     /// Wants `entries` without any doubt.
     pub fn certain(entries: BTreeMap<String, V>) -> Self {
         Self { entries, ..Self::default() }
     }
 }
 
-/// What there is outside.
+/// Entries that the target has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found<V> {
-    /// What is the mirror's, by name.
+pub struct ActualState<V> {
+    /// Entries of the mirror, by name.
     pub own: BTreeMap<String, V>,
-    /// The names, or [places](Value::place), of what is not. They are left alone.
+    /// The names, or [places](Value::location), of what is not. They are left alone.
     pub others: BTreeSet<String>,
-    /// The names of those of its own that somebody still uses.
+    /// Names of the mirror's entries that are still in use.
     pub busy: BTreeSet<String>,
 }
 
 /// One thing that is done.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Step<V> {
-    /// What is missing is put there.
+    /// Adds a missing entry.
     Add {
         /// Its name.
         name: String,
-        /// What it is to be.
+        /// Desired value.
         value: V,
     },
-    /// What is there becomes another.
+    /// Changes an entry.
     Change {
         /// Its name.
         name: String,
-        /// What it was when it was looked at.
+        /// Value at the last read.
         from: V,
-        /// What it is to be.
+        /// Desired value.
         to: V,
     },
-    /// What is there and not wanted goes.
+    /// Removes an entry.
     Remove {
         /// Its name.
         name: String,
-        /// What it was when it was looked at.
+        /// Value at the last read.
         value: V,
     },
 }
 
 impl<V> Step<V> {
-    /// What it is about.
+    /// Returns the name of the entry.
     pub fn name(&self) -> &str {
         match self {
             Self::Add { name, .. } | Self::Change { name, .. } | Self::Remove { name, .. } => name,
@@ -136,7 +137,7 @@ impl<V> Step<V> {
     }
 }
 
-/// As in a difference: what comes after `+`, what goes after `-`.
+/// Formats steps like a diff: `+` adds, `~` changes, `-` removes.
 impl<V: Debug> Debug for Step<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -149,37 +150,38 @@ impl<V: Debug> Debug for Step<V> {
 
 /// Where the entries are.
 pub trait Target: Send + Sync + 'static {
-    /// What lies there.
+    /// Value of an entry.
     type Value: Value;
-    /// Why something could not be seen or done, and what to do about it.
+    /// Error of a read or a change, with advice.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Whether the target keeps an ownership record, which [`claim`](Self::claim) renews. Defaults to false.
+    /// Set to true by a target that keeps an ownership record, which [`claim`](Self::claim) renews. Defaults to false.
     const HAS_OWNER_RECORD: bool = false;
 
-    /// What there is now. Nothing that was answered earlier will do.
-    fn look(&self) -> impl Future<Output = Result<Found<Self::Value>, Self::Error>> + Send;
+    /// Reads the current entries. Must not return a cached result.
+    fn read(&self) -> impl Future<Output = Result<ActualState<Self::Value>, Self::Error>> + Send;
 
-    /// Carries out `steps` in their order, as far as it can; an error is about the first that could not be. Whatever this
-    /// answers, it is looked at again afterwards what there is.
-    fn act(&self, steps: &[Step<Self::Value>]) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    /// Applies `steps` in order and continues after a failed step. Returns the error of the first failed step.
+    ///
+    /// The mirror reads the target again afterwards, with either result.
+    fn apply(&self, steps: &[Step<Self::Value>]) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Returns the commands of the target's own tool that would carry out `steps` on `found`, for people who only want to see them.
-    fn describe(&self, found: &Found<Self::Value>, steps: &[Step<Self::Value>]) -> Vec<String>;
+    /// Returns the commands of the target's own tool that would apply `steps` to `found`.
+    fn describe(&self, found: &ActualState<Self::Value>, steps: &[Step<Self::Value>]) -> Vec<String>;
 
     /// Makes all wanted entries consistent with each other, and removes the entries that the target cannot hold.
     ///
     /// Returns the reason for each removed entry, by name. A removed entry affects no other one: an entry of this name that
     /// the target already has is left unchanged. Accepts every entry by default.
-    fn settle(&self, wanted: &mut BTreeMap<String, Self::Value>) -> BTreeMap<String, String> {
+    fn validate(&self, wanted: &mut BTreeMap<String, Self::Value>) -> BTreeMap<String, String> {
         let _ = wanted;
         BTreeMap::new()
     }
 
-    /// Completes when the target was restarted or changed by another hand, so that the mirror looks at once.
+    /// Completes when the target was restarted or changed by another client, so that the mirror reads it at once.
     ///
     /// The mirror drops and recreates this future as often as it likes: a baseline for the comparison belongs into the target, and
-    /// [`look`](Self::look) renews the baseline. Never completes by default.
+    /// [`look`](Self::read) renews the baseline. Never completes by default.
     fn changed(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }

@@ -12,12 +12,12 @@
 //! own, and reads to the next endpoint after a failure. A write without a response is not sent again: the next look
 //! asks another endpoint whether it was carried out.
 
-mod answers;
+mod client;
 mod error;
 mod gateway;
 mod numbers;
 mod owner;
-mod plain;
+mod responses;
 mod term;
 mod watch;
 
@@ -28,21 +28,21 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::batches::{BatchLimits, BatchSender, Refusals, Suspects, send_in_batches};
-use crate::entry::{Found, Step, Target, Value};
+use crate::batches::{BatchLimits, BatchSender, RejectionCache, Suspects, send_in_batches};
+use crate::entry::{ActualState, Step, Target, Value};
 use crate::owner::Claim;
-use answers::{Kv, bytes};
+pub use client::{Body, EtcdClient, PlainEtcdClient};
 pub use error::EtcdError;
-use gateway::{Gateway, Repeat, TOO_LONG, User};
+use gateway::{Gateway, Retry, TOO_LARGE, User};
 use numbers::{after, fnv, lease_of};
-pub use plain::{Body, Plain, Requests};
-use watch::Seen;
+use responses::{Kv, bytes};
+use watch::LastRead;
 
 /// Value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text(pub String);
+pub struct EtcdValue(pub String);
 
-impl Value for Text {}
+impl Value for EtcdValue {}
 
 /// Number of keys per response. Halved while a response is too large.
 const PAGE_KEYS: usize = 1000;
@@ -55,17 +55,17 @@ const MAX_ENTRY_BYTES: usize = 1536 * 1024 - 4096;
 
 /// The keys under one prefix that belong to a mirror.
 #[derive(Clone, Debug)]
-pub struct Etcd<R = Plain> {
+pub struct Etcd<R = PlainEtcdClient> {
     gateway: Gateway<R>,
     prefix: String,
     mark: String,
     lease: i64,
-    lasts: Duration,
-    seen: Arc<Mutex<Seen>>,
+    lease_ttl: Duration,
+    seen: Arc<Mutex<LastRead>>,
     /// Revisions of the mirror's own transactions since the last look. Locked while one is in flight.
     written: Arc<tokio::sync::Mutex<BTreeSet<i64>>>,
     suspects: Suspects,
-    refusals: Refusals,
+    rejections: RejectionCache,
     /// The term that each write requires; 0 without replicas.
     term: Arc<AtomicU64>,
 }
@@ -77,11 +77,11 @@ impl Etcd {
     ///
     /// If an endpoint is not such a URL, or the prefix or the mark is empty.
     pub fn new(endpoints: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
-        Self::open(Plain, endpoints, &["http"], prefix, mark)
+        Self::open(PlainEtcdClient, endpoints, &["http"], prefix, mark)
     }
 }
 
-impl<R: Requests> Etcd<R> {
+impl<R: EtcdClient> Etcd<R> {
     /// Creates the target like [`new`](Etcd::new), with requests that `requests` sends. Endpoints may be `https://HOST:PORT`.
     ///
     /// # Errors
@@ -96,18 +96,18 @@ impl<R: Requests> Etcd<R> {
             return Err(EtcdError::Empty);
         }
         let (gateway, lease) = (Gateway::new(requests, endpoints, schemes)?, lease_of(mark, prefix));
-        let (prefix, mark, lasts) = (prefix.to_owned(), mark.to_owned(), Duration::from_secs(300));
+        let (prefix, mark, lease_ttl) = (prefix.to_owned(), mark.to_owned(), Duration::from_secs(300));
         let (seen, written) = (Arc::default(), Arc::default());
         Ok(Self {
             gateway,
             prefix,
             mark,
             lease,
-            lasts,
+            lease_ttl,
             seen,
             written,
             suspects: Suspects::default(),
-            refusals: Refusals::default(),
+            rejections: RejectionCache::default(),
             term: Arc::default(),
         })
     }
@@ -115,8 +115,8 @@ impl<R: Requests> Etcd<R> {
     /// Sets how long the lease lasts after its last renewal, in whole seconds. Defaults to five minutes. etcd prolongs a time below the
     /// one of its elections.
     #[must_use]
-    pub fn lasting(self, lasts: Duration) -> Self {
-        Self { lasts, ..self }
+    pub fn with_lease_ttl(self, lease_ttl: Duration) -> Self {
+        Self { lease_ttl, ..self }
     }
 
     /// Authenticates as the user `name`. `password` is called for each new token, so that a changed password is read again.
@@ -127,20 +127,20 @@ impl<R: Requests> Etcd<R> {
     }
 
     /// Returns how long the lease lasts after its last renewal.
-    pub fn lasts(&self) -> Duration {
-        self.lasts
+    pub fn lease_ttl(&self) -> Duration {
+        self.lease_ttl
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, LastRead> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Renews a lease. Returns whether it exists.
     async fn keep_lease(&self, lease: i64) -> Result<bool, EtcdError> {
-        let asked = json!({ "ID": lease.to_string() });
-        let kept = self.gateway.ask(Repeat::Allowed, "lease/keepalive", &asked).await?;
+        let method = json!({ "ID": lease.to_string() });
+        let kept = self.gateway.request(Retry::Allowed, "lease/keepalive", &method).await?;
         // A lease that does not exist has no time left.
-        Ok(answers::number(&kept["result"]["TTL"]) > 0)
+        Ok(responses::number(&kept["result"]["TTL"]) > 0)
     }
 
     /// Renews a lease, or creates it.
@@ -149,9 +149,9 @@ impl<R: Requests> Etcd<R> {
             return Ok(());
         }
         let granted = json!({ "ID": lease.to_string(), "TTL": seconds.max(1).to_string() });
-        match self.gateway.ask(Repeat::Allowed, "lease/grant", &granted).await {
+        match self.gateway.request(Retry::Allowed, "lease/grant", &granted).await {
             // An earlier attempt without a response was carried out.
-            Err(EtcdError::Refused { answer, .. }) if answer.contains("lease already exists") => Ok(()),
+            Err(EtcdError::Refused { message, .. }) if message.contains("lease already exists") => Ok(()),
             granted => granted.map(drop),
         }
     }
@@ -161,19 +161,19 @@ impl<R: Requests> Etcd<R> {
         let (mut keys, mut from, mut revision) = (Vec::new(), self.prefix.clone().into_bytes(), 0);
         let mut limit = PAGE_KEYS;
         loop {
-            let asked = json!({
+            let method = json!({
                 "key": bytes(&from), "range_end": bytes(&after(self.prefix.as_bytes())),
                 "limit": limit.to_string(), "revision": revision.to_string(),
             });
-            let page = match self.gateway.ask(Repeat::Allowed, "kv/range", &asked).await {
-                Err(EtcdError::Refused { answer, .. }) if answer == TOO_LONG && limit > 1 => {
+            let page = match self.gateway.request(Retry::Allowed, "kv/range", &method).await {
+                Err(EtcdError::Refused { message, .. }) if message == TOO_LARGE && limit > 1 => {
                     limit /= 2;
                     continue;
                 }
                 page => page?,
             };
-            revision = answers::number(&page["header"]["revision"]).max(revision);
-            let kvs = answers::kvs(&page).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
+            revision = responses::number(&page["header"]["revision"]).max(revision);
+            let kvs = responses::kvs(&page).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
             let last = kvs.last().map(|kv| kv.key.clone());
             keys.extend(kvs);
             match (page["more"].as_bool(), last) {
@@ -188,7 +188,7 @@ impl<R: Requests> Etcd<R> {
     }
 
     /// Returns why etcd cannot hold a value, if it cannot.
-    fn check(&self, name: &str, Text(value): &Text) -> Result<(), EtcdError> {
+    fn check(&self, name: &str, EtcdValue(value): &EtcdValue) -> Result<(), EtcdError> {
         let key = self.key(name);
         let bytes = key.len() + value.len();
         if bytes > MAX_ENTRY_BYTES {
@@ -198,10 +198,10 @@ impl<R: Requests> Etcd<R> {
     }
 
     /// Returns the condition of a step, and the operation.
-    fn transaction(&self, step: &Step<Text>) -> (Json, Json) {
+    fn transaction(&self, step: &Step<EtcdValue>) -> (Json, Json) {
         let key = bytes(self.key(step.name()).as_bytes());
         let own = json!({ "key": key, "target": "LEASE", "result": "EQUAL", "lease": self.lease.to_string() });
-        let put = |Text(value): &Text| {
+        let put = |EtcdValue(value): &EtcdValue| {
             let value = bytes(value.as_bytes());
             json!({ "request_put": { "key": key, "value": value, "lease": self.lease.to_string() } })
         };
@@ -215,13 +215,13 @@ impl<R: Requests> Etcd<R> {
     }
 }
 
-impl<R: Requests> BatchSender for &Etcd<R> {
-    type Change = Step<Text>;
+impl<R: EtcdClient> BatchSender for &Etcd<R> {
+    type Change = Step<EtcdValue>;
     type Error = EtcdError;
 
-    fn size(&self, step: &Step<Text>) -> usize {
+    fn size(&self, step: &Step<EtcdValue>) -> usize {
         let value = match step {
-            Step::Add { value: Text(value), .. } | Step::Change { to: Text(value), .. } => value.len(),
+            Step::Add { value: EtcdValue(value), .. } | Step::Change { to: EtcdValue(value), .. } => value.len(),
             Step::Remove { .. } => 0,
         };
         let key = self.prefix.len() + step.name().len();
@@ -229,11 +229,11 @@ impl<R: Requests> BatchSender for &Etcd<R> {
         (value + 2 * key) / 3 * 4 + 256
     }
 
-    fn id(&self, step: &Step<Text>) -> String {
+    fn id(&self, step: &Step<EtcdValue>) -> String {
         step.name().to_owned()
     }
 
-    async fn send(&mut self, steps: &[&Step<Text>]) -> Result<(), EtcdError> {
+    async fn send(&mut self, steps: &[&Step<EtcdValue>]) -> Result<(), EtcdError> {
         for step in steps {
             if let Step::Add { value, .. } | Step::Change { to: value, .. } = step {
                 self.check(step.name(), value)?;
@@ -244,19 +244,19 @@ impl<R: Requests> BatchSender for &Etcd<R> {
         compared.extend(condition);
         let transaction = json!({ "compare": compared, "success": done, "failure": otherwise });
         let mut written = self.written.lock().await;
-        let response = self.gateway.ask(Repeat::Never, "kv/txn", &transaction).await;
+        let response = self.gateway.request(Retry::Never, "kv/txn", &transaction).await;
         if let (
             Err(error @ EtcdError::Refused { .. }),
             [Step::Add { name, value } | Step::Change { name, to: value, .. }],
         ) = (&response, steps)
             && !self.ends_attempt(error)
         {
-            self.refusals.add(std::iter::once(refusal(name, value)), error);
+            self.rejections.add(std::iter::once(rejection_key(name, value)), error);
         }
         let response = response?;
         if response["succeeded"] == true {
-            written.insert(answers::number(&response["header"]["revision"]));
-            self.refusals.accepted();
+            written.insert(responses::number(&response["header"]["revision"]));
+            self.rejections.accepted();
             return Ok(());
         }
         self.check_term(&response)?;
@@ -264,7 +264,7 @@ impl<R: Requests> BatchSender for &Etcd<R> {
     }
 
     fn ends_attempt(&self, error: &EtcdError) -> bool {
-        let is_of_lease = matches!(error, EtcdError::Refused { answer, .. } if answer.contains("lease not found"));
+        let is_of_lease = matches!(error, EtcdError::Refused { message, .. } if message.contains("lease not found"));
         let is_superseded = matches!(error, EtcdError::Superseded { .. });
         is_of_lease
             || is_superseded
@@ -275,25 +275,25 @@ impl<R: Requests> BatchSender for &Etcd<R> {
 }
 
 /// Returns the text by which a rejected value is known.
-fn refusal(name: &str, Text(value): &Text) -> String {
+fn rejection_key(name: &str, EtcdValue(value): &EtcdValue) -> String {
     format!("{:x} {name}", fnv(&[value]))
 }
 
-impl<R: Requests> Target for Etcd<R> {
-    type Value = Text;
+impl<R: EtcdClient> Target for Etcd<R> {
+    type Value = EtcdValue;
     type Error = EtcdError;
 
     const HAS_OWNER_RECORD: bool = true;
 
-    async fn look(&self) -> Result<Found<Text>, EtcdError> {
+    async fn read(&self) -> Result<ActualState<EtcdValue>, EtcdError> {
         self.keep_lease(self.lease).await?;
         let (keys, revision) = self.keys().await?;
-        let mut found = Found { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
-        let mut seen = Seen { revision, ..Seen::default() };
+        let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
+        let mut seen = LastRead { revision, ..LastRead::default() };
         for Kv { key, value, lease, .. } in keys {
             let name = String::from_utf8_lossy(&key[self.prefix.len().min(key.len())..]).into_owned();
             if lease == self.lease {
-                found.own.insert(name, Text(String::from_utf8_lossy(&value).into_owned()));
+                found.own.insert(name, EtcdValue(String::from_utf8_lossy(&value).into_owned()));
                 seen.own.insert(key);
             } else {
                 found.others.insert(name);
@@ -307,12 +307,12 @@ impl<R: Requests> Target for Etcd<R> {
         Ok(found)
     }
 
-    async fn act(&self, steps: &[Step<Text>]) -> Result<(), EtcdError> {
-        self.grant_lease(self.lease, self.lasts.as_secs()).await?;
+    async fn apply(&self, steps: &[Step<EtcdValue>]) -> Result<(), EtcdError> {
+        self.grant_lease(self.lease, self.lease_ttl.as_secs()).await?;
         send_in_batches(self, steps, TRANSACTION, &self.suspects).await
     }
 
-    fn describe(&self, _found: &Found<Text>, steps: &[Step<Text>]) -> Vec<String> {
+    fn describe(&self, _found: &ActualState<EtcdValue>, steps: &[Step<EtcdValue>]) -> Vec<String> {
         let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
         let endpoints = self.gateway.endpoints();
         let described = steps.iter().map(|step| {
@@ -331,11 +331,12 @@ impl<R: Requests> Target for Etcd<R> {
         described.collect()
     }
 
-    fn settle(&self, wanted: &mut BTreeMap<String, Text>) -> BTreeMap<String, String> {
+    fn validate(&self, wanted: &mut BTreeMap<String, EtcdValue>) -> BTreeMap<String, String> {
         let mut rejected = BTreeMap::new();
         wanted.retain(|name, value| {
             let checked = self.check(name, value).map_err(|error| error.to_string());
-            let checked = checked.and_then(|()| self.refusals.reason(&refusal(name, value)).map_or(Ok(()), Err));
+            let checked =
+                checked.and_then(|()| self.rejections.reason(&rejection_key(name, value)).map_or(Ok(()), Err));
             let is_accepted = checked.is_ok();
             rejected.extend(checked.err().map(|reason| (name.clone(), reason)));
             is_accepted

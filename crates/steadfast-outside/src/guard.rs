@@ -1,8 +1,8 @@
 //! The removal guard: a mistake in a rule, or in a cluster, must not take away the capacity that others live by.
 //!
-//! The guard compares numbers, not names: how many entries of a group would remain in service, next to the highest number in
-//! service within the window. A replaced entry is no loss, and neither is the entry of an object that is gone while
-//! others of the group serve: nothing answers there any more.
+//! The guard compares numbers, not names: how many entries of a group would remain in service, relative to the highest number
+//! in service within the window. A replaced entry is no loss. The entry of a deleted object is no loss either while others of
+//! the group serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,14 +13,14 @@ use sha2::{Digest, Sha256};
 /// Falling numbers that are remembered of a group, unless more than a 64th of the window lies between them.
 const MAX_LEVELS: usize = 64;
 
-/// How much capacity a group may lose without approval.
+/// Capacity that a group may lose without approval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Part of the highest number in service within the window that may be missing: 0.0 to 1.0. Defaults to a third.
     pub share: f64,
     /// Number of entries that may be missing in any case. Defaults to 1.
     pub few: usize,
-    /// How long the highest number in service counts. Defaults to five minutes.
+    /// Window in which the highest number in service counts. Defaults to five minutes.
     pub window: Duration,
 }
 
@@ -40,7 +40,7 @@ impl Limits {
 
 /// Removals that need approval.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub struct Ask {
+pub struct ApprovalRequest {
     /// Identifies these removals: other entries, or other values of them, give another ID. A restart does not.
     pub id: String,
     /// The group that owns the entries.
@@ -48,14 +48,14 @@ pub struct Ask {
     pub group: String,
     /// Names of the entries to remove, sorted.
     pub names: Vec<String>,
-    /// How many entries of the group are in service now.
+    /// Number of the group's entries in service.
     pub of: usize,
 }
 
 /// An approval that names no pending removals.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("no removal with the ID {id} needs approval: {}", pending(.waits))]
-pub struct NoSuchAsk {
+pub struct UnknownApproval {
     /// The ID of the approval.
     pub id: String,
     /// The IDs that are pending.
@@ -66,14 +66,14 @@ fn pending(ids: &[String]) -> String {
     if ids.is_empty() { "nothing is pending".to_owned() } else { format!("pending are {}", ids.join(", ")) }
 }
 
-/// What one group would lose and gain.
+/// Changes of the capacity of one group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flow {
     /// Entries in service now.
     pub(crate) serving: usize,
     /// Entries that start to serve.
     pub(crate) coming: usize,
-    /// Entries that stop serving and whose objects are gone, with a text of what would happen to each.
+    /// Entries that stop serving because their objects were deleted, each with a text of the step.
     pub(crate) gone: BTreeMap<String, String>,
     /// Other entries that stop serving, likewise.
     pub(crate) outs: BTreeMap<String, String>,
@@ -85,7 +85,7 @@ pub(crate) struct Guard {
     /// Numbers in service of each group within the window: falling numbers, and when each was seen last, in seconds since 1970.
     #[serde(default)]
     levels: BTreeMap<String, Vec<(u64, usize)>>,
-    /// The same, but never lowered by excused or approved removals: they decide whether a group may be emptied.
+    /// Highest numbers in service, not lowered by excused or approved removals. They decide if a group may be emptied.
     #[serde(default)]
     peaks: BTreeMap<String, Vec<(u64, usize)>>,
     /// Numbers in service after the last decision.
@@ -105,8 +105,8 @@ pub(crate) struct Guard {
 /// A pending approval.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 struct Pending {
-    ask: Ask,
-    /// What happens to each entry, by name: the approval covers this and nothing else.
+    ask: ApprovalRequest,
+    /// Text of the step of each entry, by name. The approval covers exactly these steps.
     texts: BTreeMap<String, String>,
 }
 
@@ -143,14 +143,14 @@ pub(crate) struct Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) limits: Limits,
-    /// Whether the last entry of the mirror may go without approval.
+    /// True if the last entry of the mirror may be removed without approval.
     pub(crate) allow_empty: bool,
 }
 
 impl Guard {
     /// Decides which entries may stop serving at `now`, in seconds since 1970.
     ///
-    /// Entries that are kept because a view is uncertain are in `held`: their approvals and pending approvals stay as they are.
+    /// Entries kept because of an uncertain view are in `held`. Their given and pending approvals stay unchanged.
     pub(crate) fn judge(
         &mut self,
         rules: Rules,
@@ -205,7 +205,7 @@ impl Guard {
                 let id = id_of(group, &asked);
                 verdict.asked.extend(asked.keys().map(|name| (name.clone(), id.clone())));
                 let (names, of) = (asked.keys().cloned().collect(), flows[group].serving);
-                let ask = Ask { id, group: group.clone(), names, of };
+                let ask = ApprovalRequest { id, group: group.clone(), names, of };
                 self.asks.insert(group.clone(), Pending { ask, texts: asked });
             }
         }
@@ -231,19 +231,19 @@ impl Guard {
     }
 
     /// Approves the removals with this ID.
-    pub(crate) fn approve(&mut self, id: &str) -> Result<Ask, NoSuchAsk> {
+    pub(crate) fn approve(&mut self, id: &str) -> Result<ApprovalRequest, UnknownApproval> {
         let group = self.asks.iter().find(|(_, pending)| pending.ask.id == id).map(|(group, _)| group.clone());
         match group.and_then(|group| self.asks.remove(&group)) {
             Some(Pending { ask, texts }) => {
                 self.approved.extend(texts);
                 Ok(ask)
             }
-            None => Err(NoSuchAsk { id: id.to_owned(), waits: self.asks().map(|ask| ask.id.clone()).collect() }),
+            None => Err(UnknownApproval { id: id.to_owned(), waits: self.asks().map(|ask| ask.id.clone()).collect() }),
         }
     }
 
     /// Pending approvals, by group.
-    pub(crate) fn asks(&self) -> impl Iterator<Item = &Ask> {
+    pub(crate) fn asks(&self) -> impl Iterator<Item = &ApprovalRequest> {
         self.asks.values().map(|pending| &pending.ask)
     }
 }
@@ -282,7 +282,7 @@ struct Highest {
 
 /// The decision about one group: what happens to each entry, by name.
 struct Decision {
-    /// Entries of objects that are gone while others serve.
+    /// Entries of deleted objects while others serve.
     excused: BTreeMap<String, String>,
     approved: BTreeMap<String, String>,
     granted: BTreeMap<String, String>,

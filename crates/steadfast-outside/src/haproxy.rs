@@ -6,10 +6,10 @@
 //! Written for HAProxy 2.5 and newer, where servers can be added to a backend that balances dynamically
 //! ([management guide, 9.3](https://docs.haproxy.org/2.6/management.html#9.3)).
 
-mod answers;
 mod error;
 mod options;
 mod process;
+mod responses;
 mod socket;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::entry::{Found, Step, Target, Value};
-use crate::fitted::{MIN_NAME_BYTES, fits, fitted};
-use crate::lanes::{Failure, Lanes, Suspects};
-use answers::{Listed, Unexpected};
+use crate::bounded_name::{MIN_NAME_BYTES, bounded_name, is_valid_name};
+use crate::entry::{ActualState, Step, Target, Value};
+use crate::step_runner::{Failure, SlowEntries, StepRunner};
 pub use error::HaproxyError;
 pub use options::ServerOptions;
 use process::{Observed, Process};
+use responses::{ListedServer, ParseError};
 
 /// Maximum length of the name of a server.
 const MAX_NAME_BYTES: usize = 128;
@@ -38,24 +38,28 @@ const _: () = assert!(MAX_PREFIX_BYTES + MIN_NAME_BYTES <= MAX_NAME_BYTES);
 
 /// Bounds of one run of changes. Runs last at most 8 s together, so that they end within the mirror's own deadline of 30 s. HAProxy
 /// accepts ten connections at its socket by default (`stats maxconn`), and other tools and mirrors need some of them.
-const LANES: Lanes =
-    Lanes { width: 4, attempt: Duration::from_secs(2), start_within: Duration::from_secs(6), failures: 4 };
+const RUNNER: StepRunner = StepRunner {
+    max_concurrent: 4,
+    attempt: Duration::from_secs(2),
+    start_within: Duration::from_secs(6),
+    failures: 4,
+};
 
 /// Deadline of a look.
-const LOOK_DEADLINE: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval of the polls that detect a restart.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Deadline of a poll.
-const POLL_DEADLINE: Duration = Duration::from_secs(1);
+const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server behind a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Where it is.
     pub address: SocketAddr,
-    /// How much of the traffic it is given beside the others: 1 to 256, or 0 for nothing new.
+    /// Share of the traffic relative to the other servers: 1 to 256, or 0 for no new connections.
     pub weight: u16,
 }
 
@@ -68,7 +72,7 @@ impl Value for Server {
         Some(Self { weight: 0, ..*self })
     }
 
-    fn places(&self, name: &str) -> Vec<String> {
+    fn locations(&self, name: &str) -> Vec<String> {
         vec![name.to_owned(), self.address.to_string()]
     }
 }
@@ -81,7 +85,7 @@ pub struct Haproxy {
     prefix: String,
     options: ServerOptions,
     observed: Arc<Observed>,
-    suspects: Arc<Suspects>,
+    slow_entries: Arc<SlowEntries>,
 }
 
 /// Returns the name of the entry for `key`: behind `prefix` it is a valid name of a server, of at most 128 bytes.
@@ -90,11 +94,11 @@ pub struct Haproxy {
 /// 26 digits of its hash (`c1/shop/web-1` becomes `c1.shop.web-1.-f6lzdbw3o7n4nohw45h4zffdjo`): the same name in every version and
 /// on every machine, and never the name of another key.
 pub fn entry_name(prefix: &str, key: &str) -> String {
-    fitted(key, MAX_NAME_BYTES.saturating_sub(prefix.len()).max(MIN_NAME_BYTES))
+    bounded_name(key, MAX_NAME_BYTES.saturating_sub(prefix.len()).max(MIN_NAME_BYTES))
 }
 
 impl Haproxy {
-    /// The servers whose names begin with `prefix` of the backend called `backend`, of the HAProxy whose runtime API is at
+    /// Creates the target for the servers of `backend` whose names start with `prefix`, in the HAProxy with the runtime socket
     /// `socket`.
     ///
     /// # Errors
@@ -114,7 +118,7 @@ impl Haproxy {
             prefix: prefix.to_owned(),
             options: ServerOptions::default(),
             observed: Arc::default(),
-            suspects: Arc::default(),
+            slow_entries: Arc::default(),
         })
     }
 
@@ -134,21 +138,21 @@ impl Haproxy {
     async fn carry_out(&self, step: &Step<Server>) -> Result<(), HaproxyError> {
         let commands = self.commands(step)?;
         let command = commands.join("; ");
-        let answer = self.ask(&command).await?;
-        answers::outcome(&commands, &answer).map_err(|answer| HaproxyError::Refused { command, answer })
+        let response = self.ask(&command).await?;
+        responses::outcome(&commands, &response).map_err(|response| HaproxyError::Refused { command, response })
     }
 
     /// The commands that a step is made of.
     fn commands(&self, step: &Step<Server>) -> Result<Vec<String>, HaproxyError> {
-        let name = self.named(step.name())?;
-        let place = format!("{}/{name}", self.backend);
-        let ready = || format!("set server {place} state ready");
-        let health = || format!("enable health {place}");
+        let name = self.full_name(step.name())?;
+        let location = format!("{}/{name}", self.backend);
+        let ready = || format!("set server {location} state ready");
+        let health = || format!("enable health {location}");
         Ok(match step {
             Step::Add { value, .. } => {
                 check_server(&name, value)?;
                 // A new server is in maintenance: no traffic reaches it before it is complete.
-                let mut add = format!("add server {place} {} weight {}", value.address, value.weight);
+                let mut add = format!("add server {location} {} weight {}", value.address, value.weight);
                 if !self.options.is_empty() {
                     add = format!("{add} {}", self.options);
                 }
@@ -158,26 +162,26 @@ impl Haproxy {
             }
             Step::Change { from, to, .. } => {
                 check_server(&name, to)?;
-                let moved = || format!("set server {place} addr {} port {}", to.address.ip(), to.address.port());
+                let moved = || format!("set server {location} addr {} port {}", to.address.ip(), to.address.port());
                 let moved = (from.address != to.address).then(moved);
-                let weight = format!("set server {place} weight {}", to.weight);
+                let weight = format!("set server {location} weight {}", to.weight);
                 let health = self.observed.is_unchecked(step.name()).then(health);
                 [moved, Some(weight), health, Some(ready())].into_iter().flatten().collect()
             }
             // Whoever is still there has been waited for as long as is granted, and would keep it from being deleted.
             Step::Remove { .. } => vec![
-                format!("set server {place} state maint"),
-                format!("shutdown sessions server {place}"),
-                format!("del server {place}"),
+                format!("set server {location} state maint"),
+                format!("shutdown sessions server {location}"),
+                format!("del server {location}"),
             ],
         })
     }
 
     /// Returns the mirror's servers, as they were listed.
-    fn found(&self, listed: Vec<Listed>, used: &BTreeMap<String, u64>) -> Found<Server> {
-        let mut found = Found { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
+    fn found(&self, listed: Vec<ListedServer>, used: &BTreeMap<String, u64>) -> ActualState<Server> {
+        let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         let mut unchecked = BTreeSet::new();
-        for Listed { name, address, weight, is_ready, is_unchecked } in listed {
+        for ListedServer { name, address, weight, is_ready, is_unchecked } in listed {
             let own = name.strip_prefix(&self.prefix).unwrap_or(&name);
             if used.get(&name).is_some_and(|used| *used > 0) {
                 found.busy.insert(own.to_owned());
@@ -194,30 +198,30 @@ impl Haproxy {
         found
     }
 
-    async fn look_at_once(&self) -> Result<Found<Server>, HaproxyError> {
+    async fn read_state(&self) -> Result<ActualState<Server>, HaproxyError> {
         let backend = &self.backend;
         // One connection reaches one process: what is listed belongs to the process that is named. Of the backend's servers alone: 4.
         let command = format!("show info; show servers state {backend}; show stat {backend} 4 -1");
-        let answer = self.ask(&command).await?;
-        let unexpected = |unexpected: Unexpected| match unexpected {
-            Unexpected::Refused => {
-                HaproxyError::Refused { command: command.clone(), answer: answers::complaint(&answer) }
+        let response = self.ask(&command).await?;
+        let unexpected = |unexpected: ParseError| match unexpected {
+            ParseError::Refused => {
+                HaproxyError::Refused { command: command.clone(), response: responses::error_line(&response) }
             }
-            Unexpected::Form(why) => HaproxyError::Unexpected { command: command.clone(), why },
+            ParseError::Form(why) => HaproxyError::Unexpected { command: command.clone(), why },
         };
-        let [info, servers, stat] = answers::parts(&answer);
+        let [info, servers, stat] = responses::parts(&response);
         if let Some(process) = Process::read(info) {
             if process.is_stopping {
                 return Err(HaproxyError::Stopping);
             }
             self.observed.at(&process);
         }
-        let (listed, others) = answers::servers(servers, &self.prefix).map_err(unexpected)?;
-        let used = answers::used(stat, &self.prefix).map_err(unexpected)?;
-        Ok(Found { others, ..self.found(listed, &used) })
+        let (listed, others) = responses::servers(servers, &self.prefix).map_err(unexpected)?;
+        let used = responses::used(stat, &self.prefix).map_err(unexpected)?;
+        Ok(ActualState { others, ..self.found(listed, &used) })
     }
 
-    fn named(&self, name: &str) -> Result<String, HaproxyError> {
+    fn full_name(&self, name: &str) -> Result<String, HaproxyError> {
         let name = format!("{}{name}", self.prefix);
         check(&name)?;
         Ok(name)
@@ -226,7 +230,7 @@ impl Haproxy {
 
 /// A name with other characters could be a second command.
 fn check(name: &str) -> Result<(), HaproxyError> {
-    if fits(name, MAX_NAME_BYTES) { Ok(()) } else { Err(HaproxyError::Name(name.to_owned())) }
+    if is_valid_name(name, MAX_NAME_BYTES) { Ok(()) } else { Err(HaproxyError::Name(name.to_owned())) }
 }
 
 fn check_server(name: &str, server: &Server) -> Result<(), HaproxyError> {
@@ -242,7 +246,7 @@ fn check_server(name: &str, server: &Server) -> Result<(), HaproxyError> {
     Ok(())
 }
 
-/// The order of steps that nothing may change: what serves more, what serves less, what goes.
+/// Returns the rank of a step. Additions come first, then changes that reduce capacity, then removals.
 fn stage(step: &Step<Server>) -> u8 {
     match step {
         Step::Add { .. } => 0,
@@ -255,13 +259,13 @@ impl Target for Haproxy {
     type Value = Server;
     type Error = HaproxyError;
 
-    async fn look(&self) -> Result<Found<Server>, HaproxyError> {
-        let late = |_| HaproxyError::Late { command: "show servers state".to_owned(), within: LOOK_DEADLINE };
-        timeout(LOOK_DEADLINE, self.look_at_once()).await.map_err(late)?
+    async fn read(&self) -> Result<ActualState<Server>, HaproxyError> {
+        let late = |_| HaproxyError::Late { command: "show servers state".to_owned(), within: READ_TIMEOUT };
+        timeout(READ_TIMEOUT, self.read_state()).await.map_err(late)?
     }
 
     /// Carries out up to four steps at a time, each within 2 s. No server is drained before all additions ended.
-    async fn act(&self, steps: &[Step<Server>]) -> Result<(), HaproxyError> {
+    async fn apply(&self, steps: &[Step<Server>]) -> Result<(), HaproxyError> {
         let (begun, mut errors) = (Instant::now(), Vec::new());
         for steps in steps.chunk_by(|one, next| stage(one) == stage(next)) {
             let carry_out = |number: usize| async move {
@@ -273,12 +277,12 @@ impl Target for Haproxy {
             };
             let late = |number: usize| {
                 let commands = self.commands(&steps[number]).unwrap_or_default();
-                HaproxyError::Late { command: commands.join("; "), within: LANES.attempt }
+                HaproxyError::Late { command: commands.join("; "), within: RUNNER.attempt }
             };
-            let lanes = Lanes { start_within: LANES.start_within.saturating_sub(begun.elapsed()), ..LANES };
-            let failed = lanes.run(steps, &self.suspects, carry_out, late).await;
+            let runner = StepRunner { start_within: RUNNER.start_within.saturating_sub(begun.elapsed()), ..RUNNER };
+            let failed = runner.run(steps, &self.slow_entries, carry_out, late).await;
             errors.extend(failed.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)));
-            if errors.iter().filter(|(_, error)| !error.is_of_one()).count() >= LANES.failures {
+            if errors.iter().filter(|(_, error)| !error.is_of_one()).count() >= RUNNER.failures {
                 break;
             }
         }
@@ -286,9 +290,9 @@ impl Target for Haproxy {
     }
 
     /// Removes entries that HAProxy cannot have as servers.
-    fn settle(&self, wanted: &mut BTreeMap<String, Server>) -> BTreeMap<String, String> {
+    fn validate(&self, wanted: &mut BTreeMap<String, Server>) -> BTreeMap<String, String> {
         let reason = |name: &str, server: &Server| {
-            let wrong = self.named(name).and_then(|full| check_server(&full, server)).err();
+            let wrong = self.full_name(name).and_then(|full| check_server(&full, server)).err();
             wrong.map(|error| error.to_string())
         };
         let bad: BTreeMap<_, _> =
@@ -305,15 +309,15 @@ impl Target for Haproxy {
     async fn changed(&self) {
         loop {
             sleep(POLL_INTERVAL).await;
-            let answer = timeout(POLL_DEADLINE, self.ask("show info")).await;
-            let process = answer.ok().and_then(Result::ok).and_then(|info| Process::read(&info));
+            let response = timeout(POLL_TIMEOUT, self.ask("show info")).await;
+            let process = response.ok().and_then(Result::ok).and_then(|info| Process::read(&info));
             if self.observed.poll(process) {
                 return;
             }
         }
     }
 
-    fn describe(&self, _found: &Found<Server>, steps: &[Step<Server>]) -> Vec<String> {
+    fn describe(&self, _found: &ActualState<Server>, steps: &[Step<Server>]) -> Vec<String> {
         let quoted = |command| format!("echo '{command}' | socat stdio {}", self.socket.display());
         let described = steps.iter().flat_map(|step| match self.commands(step) {
             Ok(commands) => commands.into_iter().map(quoted).collect(),

@@ -1,9 +1,9 @@
 //! The real servers behind one virtual service of IPVS (LVS), by netlink: put into and taken out of traffic in the kernel.
 //!
-//! IPVS has no room for a mark. So a mirror has a virtual service as a whole: all real servers that are behind it are the mirror's, also
-//! those that somebody else has put there, and so is which scheduler it has. All other services of the machine are left alone. A file
-//! of what was put there would say so more exactly, and be wrong after whatever happened without it: a restart, another tool, a
-//! restored disk. Who shares a service with another program must not give it to a mirror.
+//! IPVS has no field for a mark, so a mirror owns a virtual service as a whole. All real servers of the service are the
+//! mirror's, including servers added by other programs, and so is the scheduler. All other services of the machine are left
+//! alone. A file with the added servers would be more exact, but wrong after a restart, another tool or a restored disk. Do not
+//! give a mirror a service that another program uses.
 //!
 //! Two processes with one service would remove each other's servers. So a mirror claims its service before its first change, by a socket with
 //! an abstract name (`@steadfast-ipvs -t 10.9.0.1:80`) in the network namespace that the service is in: the second process changes nothing and
@@ -12,10 +12,12 @@
 //! For the same reason an entry is called by what the kernel knows it by, its address and port: `10.0.0.1:8080`, `[fd00::1]:8080`. So after a
 //! restart what is there is known by its name, and a server that moves is another one, which is put there before the old one is drained.
 //!
-//! The service itself is put there with its first server, and stays when the last one goes: then whoever comes is refused at once.
+//! The service is added with its first server, and stays after its last server was removed. The kernel then rejects connections
+//! at once.
 //!
-//! A server without weight gets nothing new, and goes when it has no active connections left; of UDP, which ends nowhere, when the kernel has
-//! forgotten all of them. With persistence clients that came before go on coming to it, unless `net.ipv4.vs.expire_quiescent_template` is 1.
+//! A server without weight gets no new connections, and is removed when it has no active connections left. UDP has no end of a
+//! connection: such a server is removed when the kernel has dropped all its entries. With persistence, known clients keep their
+//! server unless `net.ipv4.vs.expire_quiescent_template` is 1.
 
 mod claim;
 mod error;
@@ -32,16 +34,16 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use crate::entry::{Found, Step, Target};
-use claim::Claim;
+use crate::entry::{ActualState, Step, Target};
+use claim::ServiceClaim;
 pub use error::IpvsError;
 use error::{NOENT, SRCH};
 use messages::{SeenServer, SeenService};
-use server::Askew;
-pub use server::{Forward, Server};
-pub use service::Service;
-use service::{Protocol, is_plain};
-use socket::{Ask, Socket, Trouble};
+use server::Drift;
+pub use server::{Forward, RealServer};
+pub use service::VirtualService;
+use service::{ServiceProtocol, is_plain};
+use socket::{NetlinkError, ReplyCount, Socket};
 
 /// The family of generic netlink.
 const FAMILY: &str = "IPVS";
@@ -49,42 +51,46 @@ const FAMILY: &str = "IPVS";
 /// The real servers behind a virtual service, in the network namespace of the process.
 #[derive(Clone, Debug)]
 pub struct Ipvs {
-    service: Service,
-    claim: Claim,
+    service: VirtualService,
+    claim: ServiceClaim,
     turn: Arc<Mutex<()>>,
 }
 
 impl Ipvs {
-    /// What comes to `service`, from elsewhere or from this machine, is sent on to the entries.
-    pub fn new(service: Service) -> Self {
-        Self { service, claim: Claim::default(), turn: Arc::default() }
+    /// Creates the target that forwards connections to `service`, from other machines and from this one, to the entries.
+    pub fn new(service: VirtualService) -> Self {
+        Self { service, claim: ServiceClaim::default(), turn: Arc::default() }
     }
 
     /// Looks, or has something done, with what it is called as its own tool calls it.
-    fn ask(&self, socket: &mut Socket, what: Question<'_>) -> Result<Vec<Vec<u8>>, IpvsError> {
+    fn ask(&self, socket: &mut Socket, what: IpvsCommand<'_>) -> Result<Vec<Vec<u8>>, IpvsError> {
         let (command, ask, attributes) = match what {
-            Question::Service => (messages::GET_SERVICE, Ask::One, messages::which(&self.service)),
-            Question::Servers => (messages::GET_DEST, Ask::All, messages::which(&self.service)),
-            Question::Make => (messages::NEW_SERVICE, Ask::One, messages::whole(&self.service)),
-            Question::Set => (messages::SET_SERVICE, Ask::One, messages::whole(&self.service)),
-            Question::Do(step) => {
+            IpvsCommand::GetService => (messages::GET_SERVICE, ReplyCount::One, messages::service_id(&self.service)),
+            IpvsCommand::GetServers => (messages::GET_DEST, ReplyCount::All, messages::service_id(&self.service)),
+            IpvsCommand::AddService => {
+                (messages::NEW_SERVICE, ReplyCount::One, messages::service_attributes(&self.service))
+            }
+            IpvsCommand::EditService => {
+                (messages::SET_SERVICE, ReplyCount::One, messages::service_attributes(&self.service))
+            }
+            IpvsCommand::Step(step) => {
                 let (command, server) = match step {
                     Step::Add { value, .. } => (messages::NEW_DEST, Some(value)),
                     Step::Change { to, .. } => (messages::SET_DEST, Some(to)),
                     Step::Remove { .. } => (messages::DEL_DEST, None),
                 };
                 let address = self.check(step.name(), server)?;
-                (command, Ask::One, messages::server(&self.service, address, server))
+                (command, ReplyCount::One, messages::server(&self.service, address, server))
             }
         };
-        let answered = socket.ask(command, ask, attributes);
-        answered.map_err(|trouble| told(trouble, || self.words(what)))
+        let replied = socket.ask(command, ask, attributes);
+        replied.map_err(|error| ipvs_error(error, || self.command_line(what)))
     }
 
-    /// The same, as `ipvsadm` is told it.
-    fn words(&self, what: Question<'_>) -> String {
-        let (service, settings) = (self.service.words(), self.service.settings());
-        let how = |Server { weight, forward, .. }: &Server| {
+    /// Returns the `ipvsadm` command line for `what`.
+    fn command_line(&self, what: IpvsCommand<'_>) -> String {
+        let (service, settings) = (self.service.command_line(), self.service.settings());
+        let how = |RealServer { weight, forward, .. }: &RealServer| {
             let forward = match forward {
                 Forward::Masquerade => "-m",
                 Forward::Direct => "-g",
@@ -93,17 +99,17 @@ impl Ipvs {
             format!("{forward} -w {weight}")
         };
         match what {
-            Question::Service | Question::Servers => format!("ipvsadm -Ln {service}"),
-            Question::Make => format!("ipvsadm -A {service} {settings}"),
-            Question::Set => format!("ipvsadm -E {service} {settings}"),
-            Question::Do(Step::Add { name, value }) => format!("ipvsadm -a {service} -r {name} {}", how(value)),
-            Question::Do(Step::Change { name, to, .. }) => format!("ipvsadm -e {service} -r {name} {}", how(to)),
-            Question::Do(Step::Remove { name, .. }) => format!("ipvsadm -d {service} -r {name}"),
+            IpvsCommand::GetService | IpvsCommand::GetServers => format!("ipvsadm -Ln {service}"),
+            IpvsCommand::AddService => format!("ipvsadm -A {service} {settings}"),
+            IpvsCommand::EditService => format!("ipvsadm -E {service} {settings}"),
+            IpvsCommand::Step(Step::Add { name, value }) => format!("ipvsadm -a {service} -r {name} {}", how(value)),
+            IpvsCommand::Step(Step::Change { name, to, .. }) => format!("ipvsadm -e {service} -r {name} {}", how(to)),
+            IpvsCommand::Step(Step::Remove { name, .. }) => format!("ipvsadm -d {service} -r {name}"),
         }
     }
 
     /// Where an entry is, if it can be so.
-    fn check(&self, name: &str, server: Option<&Server>) -> Result<SocketAddr, IpvsError> {
+    fn check(&self, name: &str, server: Option<&RealServer>) -> Result<SocketAddr, IpvsError> {
         let address = name.parse().ok().filter(|address: &SocketAddr| address.to_string() == name);
         let is_some = |address: &SocketAddr| is_plain(*address) && (address.port() != 0 || server.is_none());
         let address = address.filter(is_some).ok_or_else(|| IpvsError::Name(name.to_owned()))?;
@@ -120,26 +126,26 @@ impl Ipvs {
     }
 
     fn service(&self, socket: &mut Socket) -> Result<Option<SeenService>, IpvsError> {
-        let what = Question::Service;
-        let answers = match self.ask(socket, what) {
+        let what = IpvsCommand::GetService;
+        let replies = match self.ask(socket, what) {
             Err(IpvsError::Refused { code, .. }) if code == SRCH => return Ok(None),
-            answers => answers?,
+            replies => replies?,
         };
-        let read = match &*answers {
-            [answer] => messages::read_service(answer),
+        let read = match &*replies {
+            [reply] => messages::read_service(reply),
             others => Err(format!("{} services in place of one", others.len())),
         };
-        read.map(Some).map_err(|why| IpvsError::Unexpected { command: self.words(what), why })
+        read.map(Some).map_err(|why| IpvsError::Unexpected { command: self.command_line(what), why })
     }
 
     fn servers(&self, socket: &mut Socket) -> Result<Vec<SeenServer>, IpvsError> {
-        let what = Question::Servers;
-        let answers = self.ask(socket, what)?;
-        let read = answers.iter().map(|answer| messages::read_server(answer, &self.service));
-        read.collect::<Result<_, _>>().map_err(|why| IpvsError::Unexpected { command: self.words(what), why })
+        let what = IpvsCommand::GetServers;
+        let replies = self.ask(socket, what)?;
+        let read = replies.iter().map(|reply| messages::read_server(reply, &self.service));
+        read.collect::<Result<_, _>>().map_err(|why| IpvsError::Unexpected { command: self.command_line(what), why })
     }
 
-    fn see(&self) -> Result<Found<Server>, IpvsError> {
+    fn read_blocking(&self) -> Result<ActualState<RealServer>, IpvsError> {
         let mut socket = open()?;
         let Some(service) = self.service(&mut socket)? else {
             return Ok(self.found(Vec::new(), true));
@@ -147,21 +153,21 @@ impl Ipvs {
         Ok(self.found(self.servers(&mut socket)?, service.is(&self.service)))
     }
 
-    fn carry_out(&self, steps: &[Step<Server>]) -> Result<(), IpvsError> {
+    fn carry_out(&self, steps: &[Step<RealServer>]) -> Result<(), IpvsError> {
         self.claim.take(&self.service)?;
         let mut socket = open()?;
-        if steps.iter().any(puts) {
+        if steps.iter().any(needs_service) {
             match self.service(&mut socket)? {
-                None => _ = self.ask(&mut socket, Question::Make)?,
+                None => _ = self.ask(&mut socket, IpvsCommand::AddService)?,
                 Some(service) if service.is(&self.service) => {}
-                Some(_) => _ = self.ask(&mut socket, Question::Set)?,
+                Some(_) => _ = self.ask(&mut socket, IpvsCommand::EditService)?,
             }
         }
         let mut first = Ok(());
         for step in steps {
-            let done = match (step, self.ask(&mut socket, Question::Do(step))) {
+            let done = match (step, self.ask(&mut socket, IpvsCommand::Step(step))) {
                 // Somebody else was faster.
-                (Step::Remove { .. }, Err(IpvsError::Refused { code, .. })) if is_gone(code) => Ok(()),
+                (Step::Remove { .. }, Err(IpvsError::Refused { code, .. })) if is_missing(code) => Ok(()),
                 (_, done) => done.map(drop),
             };
             // What is wrong with one server keeps no other waiting.
@@ -170,9 +176,9 @@ impl Ipvs {
         first
     }
 
-    /// Has `what` done where it may take a while. Given up by whoever waits for it, it goes on to its end, and what is begun after it waits
-    /// for that: nothing late undoes what is newer.
-    async fn alone<A: Send + 'static>(
+    /// Runs a blocking operation. A caller that drops the future does not stop it, and the next operation waits for its end: no
+    /// late change undoes a newer one.
+    async fn run_blocking<A: Send + 'static>(
         &self,
         what: impl FnOnce(&Self) -> Result<A, IpvsError> + Send + 'static,
     ) -> Result<A, IpvsError> {
@@ -186,26 +192,26 @@ impl Ipvs {
         done.await.map_err(|error| IpvsError::Netlink(io::Error::other(error)))?
     }
 
-    /// What is told of the servers that there are behind a service that is as it `is_right`, or is not.
-    fn found(&self, servers: Vec<SeenServer>, is_right: bool) -> Found<Server> {
-        let mut found = Found { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
+    /// Converts the listed servers. `is_right` is false if the service has other settings than desired.
+    fn found(&self, servers: Vec<SeenServer>, is_right: bool) -> ActualState<RealServer> {
+        let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         for SeenServer { address, weight, forward, is_special, active, inactive } in servers {
             let is_busy = match self.service.protocol {
                 // Inactive are those that wait a while after their end, too.
-                Protocol::Tcp => active > 0,
-                Protocol::Udp => active > 0 || inactive > 0,
+                ServiceProtocol::Tcp => active > 0,
+                ServiceProtocol::Udp => active > 0 || inactive > 0,
             };
             if is_busy {
                 found.busy.insert(address.to_string());
             }
             let is_usual = forward.is_some() && !is_special && u16::try_from(weight).is_ok();
-            let server = Server {
+            let server = RealServer {
                 weight: u16::try_from(weight).unwrap_or(u16::MAX),
                 forward: forward.unwrap_or(Forward::Masquerade),
-                askew: match (is_right, is_usual) {
-                    (false, _) => Askew::Service,
-                    (true, false) => Askew::Server,
-                    (true, true) => Askew::Nothing,
+                drift: match (is_right, is_usual) {
+                    (false, _) => Drift::Service,
+                    (true, false) => Drift::Server,
+                    (true, true) => Drift::None,
                 },
             };
             found.own.insert(address.to_string(), server);
@@ -214,46 +220,46 @@ impl Ipvs {
     }
 }
 
-/// What IPVS is asked or told.
+/// Command sent to IPVS.
 #[derive(Clone, Copy, Debug)]
-enum Question<'a> {
-    Service,
-    Servers,
-    Make,
-    Set,
-    Do(&'a Step<Server>),
+enum IpvsCommand<'a> {
+    GetService,
+    GetServers,
+    AddService,
+    EditService,
+    Step(&'a Step<RealServer>),
 }
 
-fn told(trouble: Trouble, command: impl FnOnce() -> String) -> IpvsError {
-    match trouble {
-        Trouble::System(error) => IpvsError::Netlink(error),
-        Trouble::Refused(code) => IpvsError::Refused { command: command(), code },
-        Trouble::Unexpected(why) => IpvsError::Unexpected { command: command(), why },
+fn ipvs_error(error: NetlinkError, command: impl FnOnce() -> String) -> IpvsError {
+    match error {
+        NetlinkError::System(error) => IpvsError::Netlink(error),
+        NetlinkError::Refused(code) => IpvsError::Refused { command: command(), code },
+        NetlinkError::Unexpected(why) => IpvsError::Unexpected { command: command(), why },
     }
 }
 
 fn open() -> Result<Socket, IpvsError> {
-    Socket::open(FAMILY).map_err(|trouble| match trouble {
-        Trouble::Refused(NOENT) => IpvsError::Absent,
-        trouble => told(trouble, || "ipvsadm".to_owned()),
+    Socket::open(FAMILY).map_err(|error| match error {
+        NetlinkError::Refused(NOENT) => IpvsError::Absent,
+        error => ipvs_error(error, || "ipvsadm".to_owned()),
     })
 }
 
-/// Whether a step needs a service to be done to.
-fn puts(step: &Step<Server>) -> bool {
+/// Returns true if a step requires the service to exist.
+fn needs_service(step: &Step<RealServer>) -> bool {
     !matches!(step, Step::Remove { .. })
 }
 
 impl Target for Ipvs {
-    type Value = Server;
+    type Value = RealServer;
     type Error = IpvsError;
 
-    async fn look(&self) -> Result<Found<Server>, IpvsError> {
-        self.alone(Self::see).await
+    async fn read(&self) -> Result<ActualState<RealServer>, IpvsError> {
+        self.run_blocking(Self::read_blocking).await
     }
 
     /// Removes entries that cannot be real servers of this service.
-    fn settle(&self, wanted: &mut BTreeMap<String, Server>) -> BTreeMap<String, String> {
+    fn validate(&self, wanted: &mut BTreeMap<String, RealServer>) -> BTreeMap<String, String> {
         let bad = wanted.iter().filter_map(|(name, server)| {
             let error = self.check(name, Some(server)).err()?;
             Some((name.clone(), error.to_string()))
@@ -263,18 +269,18 @@ impl Target for Ipvs {
         bad
     }
 
-    async fn act(&self, steps: &[Step<Server>]) -> Result<(), IpvsError> {
+    async fn apply(&self, steps: &[Step<RealServer>]) -> Result<(), IpvsError> {
         let steps = steps.to_vec();
-        self.alone(move |ipvs| ipvs.carry_out(&steps)).await
+        self.run_blocking(move |ipvs| ipvs.carry_out(&steps)).await
     }
 
-    fn describe(&self, found: &Found<Server>, steps: &[Step<Server>]) -> Vec<String> {
+    fn describe(&self, found: &ActualState<RealServer>, steps: &[Step<RealServer>]) -> Vec<String> {
         let mut lines = Vec::new();
-        if steps.iter().any(puts) {
+        if steps.iter().any(needs_service) {
             if found.own.is_empty() {
-                lines.push(format!("{} # where it is not there", self.words(Question::Make)));
-            } else if found.own.values().any(|server| server.askew == Askew::Service) {
-                lines.push(self.words(Question::Set));
+                lines.push(format!("{} # if it does not exist", self.command_line(IpvsCommand::AddService)));
+            } else if found.own.values().any(|server| server.drift == Drift::Service) {
+                lines.push(self.command_line(IpvsCommand::EditService));
             }
         }
         for step in steps {
@@ -283,7 +289,7 @@ impl Target for Ipvs {
                 Step::Remove { .. } => None,
             };
             lines.push(match self.check(step.name(), server) {
-                Ok(_) => self.words(Question::Do(step)),
+                Ok(_) => self.command_line(IpvsCommand::Step(step)),
                 Err(error) => format!("# {error}"),
             });
         }
@@ -291,8 +297,8 @@ impl Target for Ipvs {
     }
 }
 
-/// Whether what was to be taken away is not there.
-fn is_gone(code: i32) -> bool {
+/// Returns true if the entry to remove does not exist.
+fn is_missing(code: i32) -> bool {
     [NOENT, SRCH].contains(&code)
 }
 

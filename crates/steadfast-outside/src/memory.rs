@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::guard::{Ask, Guard, NoSuchAsk};
-use crate::record::{Held, Record};
+use crate::guard::{ApprovalRequest, Guard, UnknownApproval};
+use crate::mirror_record::{EntryRecord, MirrorRecord};
 use journal::{Journal, Line};
 
 /// Memory of several mirrors, each under its name. Clones share one memory.
@@ -30,14 +30,14 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Remembered {
-    record: Record,
+    record: MirrorRecord,
     /// The guard as the file has it.
     written: Guard,
     /// Entries that this process would have added as the leader, and when they were wanted last.
-    recent: BTreeMap<String, (Held, Instant)>,
+    recent: BTreeMap<String, (EntryRecord, Instant)>,
 }
 
-/// How long a standby remembers an entry that is no longer wanted and that the leader has not recorded.
+/// Period for which a standby remembers an entry that is no longer desired and that the leader has not recorded.
 const RECENT_PERIOD: Duration = Duration::from_secs(120);
 
 impl Memory {
@@ -78,14 +78,14 @@ impl Memory {
     }
 
     /// Returns the pending approvals of each mirror; the first one where a mirror has several.
-    pub fn asks(&self) -> BTreeMap<String, Ask> {
+    pub fn asks(&self) -> BTreeMap<String, ApprovalRequest> {
         self.all_asks().into_iter().filter_map(|(mirror, asks)| Some((mirror, asks.into_iter().next()?))).collect()
     }
 
     /// Returns all pending approvals of each mirror that has any, by group.
-    pub fn all_asks(&self) -> BTreeMap<String, Vec<Ask>> {
+    pub fn all_asks(&self) -> BTreeMap<String, Vec<ApprovalRequest>> {
         let asks = |(mirror, remembered): (&String, &Remembered)| {
-            let asks: Vec<Ask> = remembered.record.guard.asks().cloned().collect();
+            let asks: Vec<ApprovalRequest> = remembered.record.guard.asks().cloned().collect();
             (!asks.is_empty()).then(|| (mirror.clone(), asks))
         };
         self.records().iter().filter_map(asks).collect()
@@ -96,20 +96,20 @@ impl Memory {
     /// # Errors
     ///
     /// If nothing with this ID is pending any more, or if the approval cannot be written.
-    pub fn approve(&self, mirror: &str, id: &str) -> io::Result<Ask> {
+    pub fn approve(&self, mirror: &str, id: &str) -> io::Result<ApprovalRequest> {
         let approved = self.update(mirror, |record| record.guard.approve(id));
-        let ask = approved.map_err(|error: NoSuchAsk| io::Error::new(io::ErrorKind::NotFound, error))?;
+        let ask = approved.map_err(|error: UnknownApproval| io::Error::new(io::ErrorKind::NotFound, error))?;
         self.flush(mirror)?;
         Ok(ask)
     }
 
     /// Returns a copy of what `mirror` remembers.
-    pub(crate) fn record(&self, mirror: &str) -> Record {
+    pub(crate) fn record(&self, mirror: &str) -> MirrorRecord {
         self.records().get(mirror).map(|remembered| remembered.record.clone()).unwrap_or_default()
     }
 
     /// Changes what `mirror` remembers. [`flush`](Self::flush) writes the change.
-    pub(crate) fn update<T>(&self, mirror: &str, change: impl FnOnce(&mut Record) -> T) -> T {
+    pub(crate) fn update<T>(&self, mirror: &str, change: impl FnOnce(&mut MirrorRecord) -> T) -> T {
         change(&mut self.records().entry(mirror.to_owned()).or_default().record)
     }
 
@@ -121,7 +121,7 @@ impl Memory {
     pub(crate) fn flush(&self, mirror: &str) -> io::Result<()> {
         let mut journal = self.0.journal.lock().unwrap_or_else(PoisonError::into_inner);
         if journal.is_none() {
-            self.update(mirror, Record::take_changed);
+            self.update(mirror, MirrorRecord::take_changed);
             return Ok(());
         }
         let (mut lines, mut changed, mut guard) = (Vec::new(), Vec::new(), None);
@@ -205,7 +205,7 @@ impl Memory {
     pub fn adopt(&self, text: &str) -> io::Result<()> {
         let lines = text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str::<Line>);
         let lines = lines.collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
-        let mut adopted: BTreeMap<String, (Guard, BTreeMap<String, Held>)> = BTreeMap::new();
+        let mut adopted: BTreeMap<String, (Guard, BTreeMap<String, EntryRecord>)> = BTreeMap::new();
         for line in lines {
             match line {
                 Line::Guard { mirror, guard } => adopted.entry(mirror).or_default().0 = guard,
@@ -235,7 +235,7 @@ impl Memory {
     }
 
     /// Remembers for a while that a standby wants these entries of `mirror`.
-    pub(crate) fn note_wanted(&self, mirror: &str, wanted: impl IntoIterator<Item = (String, Held)>) {
+    pub(crate) fn note_wanted(&self, mirror: &str, wanted: impl IntoIterator<Item = (String, EntryRecord)>) {
         let now = Instant::now();
         let mut records = self.records();
         let Remembered { record, recent, .. } = records.entry(mirror.to_owned()).or_default();
@@ -251,7 +251,7 @@ impl Memory {
     }
 }
 
-/// The ID of this process, where no file keeps one.
+/// ID of this process if no file keeps one.
 static PROCESS: LazyLock<String> = LazyLock::new(new_instance);
 
 fn new_instance() -> String {

@@ -1,14 +1,14 @@
-//! The backends behind one address, by nftables: what comes to it is sent on by the kernel.
+//! Backends behind one address, by nftables: the kernel forwards the connections.
 //!
-//! A mirror has a table of its own, which is all its own: nothing else in the ruleset is looked at, and what is in the table and is not
-//! the mirror's is taken away. It is written as a whole, in one transaction, so that no packet meets half of it. A connection that there is
-//! goes on to the backend that it has, also when that is taken out: the kernel tracks it. So nothing has to be drained.
+//! A mirror owns a whole table: other tables are ignored, and foreign content in the table is removed. The table is written in
+//! one transaction, so that no packet meets half of it. The kernel tracks connections, so that an existing connection keeps its
+//! backend even after the backend was removed. Nothing has to be drained.
 //!
-//! That holds for UDP too, where the kernel has no end of a connection to see: a client that keeps sending from one port goes on to its backend until it
-//! pauses for as long as `net.netfilter.nf_conntrack_udp_timeout` says (30 s by default; 120 s after responses).
+//! UDP has no end of a connection. A client that keeps sending from one port keeps its backend until it pauses for
+//! `net.netfilter.nf_conntrack_udp_timeout` (30 s by default; 120 s after responses).
 //!
-//! The table has one rule that chooses, by turns according to the weights (`numgen inc`), and a chain that nothing passes, with a rule
-//! for each entry whose comment says who it is: the rule that chooses knows only addresses.
+//! The table has one rule that selects a backend in turn by weight (`numgen inc`). A second chain without traffic has a rule
+//! per entry whose comment holds the name, since the selecting rule has addresses only.
 
 mod backend;
 mod listing;
@@ -21,11 +21,11 @@ use std::process::Stdio;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use crate::entry::{Found, Step, Target};
-use crate::fitted::{fits, fitted};
+use crate::bounded_name::{bounded_name, is_valid_name};
+use crate::entry::{ActualState, Step, Target};
 pub use backend::Backend;
 pub use table::Protocol;
-use table::{ASKEW, Table};
+use table::{DRIFT_WEIGHT, Table};
 
 /// Maximum length of the name of an entry: with its address it must fit into a comment of 128 bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -35,10 +35,10 @@ const MAX_NAME_BYTES: usize = 64;
 /// A key of letters, digits, `-`, `_` and `.` that is short enough is returned unchanged. Any other key becomes a readable part, `.-` and
 /// 26 digits of its hash: the same name in every version and on every machine, and never the name of another key.
 pub fn entry_name(key: &str) -> String {
-    fitted(key, MAX_NAME_BYTES)
+    bounded_name(key, MAX_NAME_BYTES)
 }
 
-/// A table of the kernel's that sends what comes to one address on to others.
+/// Kernel table that forwards connections from one address to backends.
 #[derive(Clone, Debug)]
 pub struct Nftables {
     table: Table,
@@ -60,7 +60,7 @@ pub enum NftablesError {
         name: String,
         /// Where it is.
         address: SocketAddr,
-        /// What it would be behind.
+        /// Address in front of the backends.
         before: SocketAddr,
     },
     /// The kernel cannot send packets there.
@@ -76,49 +76,50 @@ pub enum NftablesError {
     Weight {
         /// The entry.
         name: String,
-        /// What it was to be given.
+        /// Requested weight.
         weight: u16,
     },
-    /// The tool is not there.
+    /// The tool is missing.
     #[error("`{command}` cannot be run: {source}; Debian has it in the package nftables")]
     Tool {
-        /// What was to be run.
+        /// Command line.
         command: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The tool, or the kernel behind it, did not do it.
-    #[error("`{command}` failed: {answer}{}", remedy(.answer))]
+    #[error("`{command}` failed: {message}{}", remedy(.message))]
     Refused {
-        /// What was run.
+        /// Command line.
         command: String,
-        /// What it said.
-        answer: String,
+        /// Error message of the tool.
+        message: String,
     },
     /// It lists what this was not written for.
-    #[error("`{command}` answers in an unknown form: {why}")]
+    #[error("the output of `{command}` has an unknown form: {why}")]
     Unexpected {
-        /// What was run.
+        /// Command line.
         command: String,
-        /// What is unknown about it.
+        /// Unknown part of the output.
         why: String,
     },
 }
 
-/// What to do about an answer.
-fn remedy(answer: &str) -> &'static str {
-    if answer.contains("not permitted") { "; it takes CAP_NET_ADMIN in the network namespace" } else { "" }
+/// Returns advice for an error message.
+fn remedy(message: &str) -> &'static str {
+    if message.contains("not permitted") { "; it takes CAP_NET_ADMIN in the network namespace" } else { "" }
 }
 
 impl Nftables {
-    /// What comes to `before` over TCP (or another [`protocol`](Self::protocol)), from elsewhere or from this machine, is sent on by the table `steadfast_NAME`.
+    /// Creates the target whose table `steadfast_NAME` forwards TCP connections to `before` (see [`protocol`](Self::protocol)),
+    /// from other machines and from this one.
     ///
     /// # Errors
     ///
     /// Where the name can be none.
     pub fn new(name: &str, before: SocketAddr) -> Result<Self, NftablesError> {
         check(name)?;
-        // A table's name begins with a letter and has no dots or dashes.
+        // A table's name starts with a letter and has no dots or dashes.
         let table =
             Table { name: format!("steadfast_{}", name.replace(['-', '.'], "_")), before, protocol: Protocol::Tcp };
         Ok(Self { table, command: vec!["nft".to_owned()] })
@@ -131,13 +132,13 @@ impl Nftables {
         self
     }
 
-    /// Has the tool run by this `command` in place of `nft` alone: `sudo nft`, or `ip netns exec NAME nft`.
+    /// Sets the command that runs the tool. Defaults to `nft`; may be `sudo nft` or `ip netns exec NAME nft`.
     #[must_use]
     pub fn by(self, command: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { command: command.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// What the tool prints when it is run with `arguments` and told `input`.
+    /// Runs the tool with `arguments` and the standard input `input`, and returns its output.
     async fn run(&self, arguments: &[&str], input: &str) -> Result<String, NftablesError> {
         let words: Vec<_> = self.command.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
         let [program, rest @ ..] = &*words else { return Ok(String::new()) };
@@ -147,17 +148,17 @@ impl Nftables {
         child.args(rest).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = child.spawn().map_err(failed)?;
         if let Some(mut pipe) = child.stdin.take() {
-            // One that does not listen says why on its way out.
+            // A tool that exits early reports its own error.
             drop(pipe.write_all(input.as_bytes()).await);
         }
         let output = child.wait_with_output().await.map_err(failed)?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        // The first line says what, the next ones show where.
-        let answer = String::from_utf8_lossy(&output.stderr);
-        let answer = answer.lines().next().unwrap_or("it said nothing").trim().to_owned();
-        Err(NftablesError::Refused { command, answer })
+        // The first line has the error, the next lines show the position.
+        let message = String::from_utf8_lossy(&output.stderr);
+        let message = message.lines().next().unwrap_or("no error message").trim().to_owned();
+        Err(NftablesError::Refused { command, message })
     }
 
     async fn entries(&self) -> Result<BTreeMap<String, Backend>, NftablesError> {
@@ -184,7 +185,10 @@ impl Nftables {
         steps: &[Step<Backend>],
     ) -> (BTreeMap<String, Backend>, Result<(), NftablesError>) {
         let mut first = Ok(());
-        entries.values_mut().filter(|backend| backend.weight >= ASKEW).for_each(|backend| backend.weight -= ASKEW);
+        entries
+            .values_mut()
+            .filter(|backend| backend.weight >= DRIFT_WEIGHT)
+            .for_each(|backend| backend.weight -= DRIFT_WEIGHT);
         for step in steps {
             match step {
                 Step::Add { name, value } | Step::Change { name, to: value, .. } => match self.check(name, value) {
@@ -238,24 +242,24 @@ impl Nftables {
 
 /// A name with other characters could be another rule.
 fn check(name: &str) -> Result<(), NftablesError> {
-    if fits(name, MAX_NAME_BYTES) { Ok(()) } else { Err(NftablesError::Name(name.to_owned())) }
+    if is_valid_name(name, MAX_NAME_BYTES) { Ok(()) } else { Err(NftablesError::Name(name.to_owned())) }
 }
 
 impl Target for Nftables {
     type Value = Backend;
     type Error = NftablesError;
 
-    async fn look(&self) -> Result<Found<Backend>, NftablesError> {
+    async fn read(&self) -> Result<ActualState<Backend>, NftablesError> {
         // All of the table is the mirror's, and whom a connection is tracked to is the kernel's business.
-        Ok(Found { own: self.entries().await?, others: BTreeSet::new(), busy: BTreeSet::new() })
+        Ok(ActualState { own: self.entries().await?, others: BTreeSet::new(), busy: BTreeSet::new() })
     }
 
-    async fn act(&self, steps: &[Step<Backend>]) -> Result<(), NftablesError> {
+    async fn apply(&self, steps: &[Step<Backend>]) -> Result<(), NftablesError> {
         self.write(self.entries().await?, steps).await
     }
 
     /// Removes entries that the table cannot have.
-    fn settle(&self, wanted: &mut BTreeMap<String, Backend>) -> BTreeMap<String, String> {
+    fn validate(&self, wanted: &mut BTreeMap<String, Backend>) -> BTreeMap<String, String> {
         let bad = wanted.iter().filter_map(|(name, backend)| {
             let error = self.check(name, backend).err()?;
             Some((name.clone(), error.to_string()))
@@ -265,7 +269,7 @@ impl Target for Nftables {
         bad
     }
 
-    fn describe(&self, found: &Found<Backend>, steps: &[Step<Backend>]) -> Vec<String> {
+    fn describe(&self, found: &ActualState<Backend>, steps: &[Step<Backend>]) -> Vec<String> {
         let (entries, wrong) = self.after(found.own.clone(), steps);
         let wrong = wrong.err().map(|error| format!("# {error}"));
         wrong.into_iter().chain(self.table.written(&entries).lines().map(str::to_owned)).collect()

@@ -41,7 +41,7 @@ pub struct Origin {
     pub uid: String,
 }
 
-/// What is uncertain about the wanted entries. Only entries that an uncertainty concerns are kept from removal.
+/// Uncertainty about the desired entries. Only the affected entries are protected from removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
     /// Every cluster that feeds the mirror, certain or not.
@@ -53,7 +53,7 @@ pub struct Doubts {
 }
 
 impl Doubts {
-    /// Whether nothing is uncertain.
+    /// Returns true if nothing is uncertain.
     pub fn is_empty(&self) -> bool {
         self.clusters.is_empty() && self.objects.is_empty()
     }
@@ -74,11 +74,11 @@ impl Doubts {
 
 /// Tells whether the object of an origin still exists: `None` if that is not known.
 #[derive(Clone)]
-pub struct Exists(Arc<Lookup>);
+pub struct ExistenceCheck(Arc<Lookup>);
 
 type Lookup = dyn Fn(&Origin) -> Option<bool> + Send + Sync;
 
-impl Exists {
+impl ExistenceCheck {
     /// Wraps a lookup, such as one in the snapshots of informers' caches.
     pub fn new(lookup: impl Fn(&Origin) -> Option<bool> + Send + Sync + 'static) -> Self {
         Self(Arc::new(lookup))
@@ -89,7 +89,7 @@ impl Exists {
     }
 }
 
-impl fmt::Debug for Exists {
+impl fmt::Debug for ExistenceCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Exists(..)")
     }

@@ -1,9 +1,9 @@
 //! Ownership records: which process maintains the entries of a mark.
 
-/// How long an ownership record is valid after its last renewal, in seconds. A record that is older is taken over.
+/// Validity of an ownership record after its last renewal, in seconds. An older record is taken over.
 pub const OWNER_EXPIRES_SECS: u64 = 300;
 
-/// How often an ownership record is rewritten at most, in seconds.
+/// Minimum interval between two writes of an ownership record, in seconds.
 pub(crate) const OWNER_RENEW_SECS: u64 = 60;
 
 /// Result of claiming a mark at a target.

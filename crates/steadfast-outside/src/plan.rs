@@ -1,4 +1,4 @@
-//! The steps from what the target has to what is wanted, and the reasons for what has to wait.
+//! Plan of the steps from the actual to the desired state, and the reasons for skipped entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,66 +7,66 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::claims::{Claims, Conflict};
-use crate::entry::{Found, Step, Value, Wanted};
-use crate::guard::{Ask, Flow, Rules, Verdict};
+use crate::claims::{ClaimResolution, Conflict};
+use crate::entry::{ActualState, DesiredState, Step, Value};
+use crate::guard::{ApprovalRequest, Flow, Rules, Verdict};
+use crate::mirror_record::{EntryRecord, MirrorRecord};
 use crate::origin::Origin;
-use crate::record::{Held, Record};
 
-/// Reason why an entry is not as it is wanted, and is left unchanged.
+/// Reason that an entry differs from its desired value and is left unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kept {
+pub enum SkipReason {
     /// Another hand put something else in its place.
-    Others,
+    Foreign,
     /// Its removal rests on a view that is uncertain.
     Doubt,
     /// Its removal needs approval.
-    Asked,
+    NeedsApproval,
     /// The entries that replace it are not in service yet.
-    Replaced,
-    /// It is drained, and somebody still uses it.
-    Busy,
+    AwaitsReplacement,
+    /// The entry is drained and still in use.
+    InUse,
     /// Its place belongs to another group.
     Conflict(Conflict),
     /// The target cannot hold it.
     Invalid(Arc<str>),
-    /// The target refused to change it. It is retried.
-    Refused(Arc<str>),
+    /// The target rejected the change. It is retried.
+    Rejected(Arc<str>),
     /// Nothing wants it any more, and the mirror never removes.
     UpsertOnly,
     /// Another process with the same mark holds it.
     OtherProcess,
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Others => f.write_str("its place is taken by something that this mirror did not put there"),
+            Self::Foreign => f.write_str("its place is taken by something that this mirror did not put there"),
             Self::Doubt => f.write_str("its removal rests on an uncertain view"),
-            Self::Asked => f.write_str("its removal needs approval"),
-            Self::Replaced => f.write_str("it goes when the entries that replace it are in service"),
-            Self::Busy => f.write_str("it is drained and still in use"),
-            Self::Conflict(Conflict { place, holder, claimant }) => {
+            Self::NeedsApproval => f.write_str("its removal needs approval"),
+            Self::AwaitsReplacement => f.write_str("it goes when the entries that replace it are in service"),
+            Self::InUse => f.write_str("it is drained and still in use"),
+            Self::Conflict(Conflict { location, holder, claimant }) => {
                 let Origin { group, object, .. } = &**claimant;
-                let place = place.escape_debug();
-                write!(f, "{place} belongs to the group {holder:?}; {object} of the group {group:?} wants it, too")
+                let location = location.escape_debug();
+                write!(f, "{location} belongs to the group {holder:?}; {object} of the group {group:?} wants it, too")
             }
-            Self::Invalid(why) | Self::Refused(why) => f.write_str(why),
+            Self::Invalid(why) | Self::Rejected(why) => f.write_str(why),
             Self::UpsertOnly => f.write_str("nothing wants it any more; this mirror never removes entries"),
             Self::OtherProcess => f.write_str("another process with the same mark holds it"),
         }
     }
 }
 
-/// What to do now.
+/// Steps to apply now, and the skipped entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<V> {
     /// Entries that serve more. They wait for nothing, and come first, so that the capacity never falls below both ends.
     pub(crate) more: Vec<Step<V>>,
     /// Entries that serve less, and removals: only after the record of them is on disk.
     pub(crate) less: Vec<Step<V>>,
-    pub(crate) kept: BTreeMap<String, Kept>,
-    pub(crate) asks: Vec<Ask>,
+    pub(crate) kept: BTreeMap<String, SkipReason>,
+    pub(crate) asks: Vec<ApprovalRequest>,
     /// Names for which one group gave several different entries.
     pub(crate) contested: Vec<String>,
     /// Reason of the first uncertainty that keeps an entry.
@@ -77,7 +77,7 @@ pub(crate) struct Plan<V> {
 
 /// State of the drains from one plan to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Draining {
+pub(crate) struct DrainState {
     /// Since when each entry that is to go gets nothing new.
     since: BTreeMap<String, Instant>,
 }
@@ -90,54 +90,54 @@ pub(crate) struct Now {
     pub(crate) instant: Instant,
 }
 
-/// How to plan.
+/// Settings of a plan.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct PlanSettings {
     pub(crate) rules: Rules,
-    /// How long an entry in use may drain.
+    /// Maximum time that an entry in use may drain.
     pub(crate) drain: Duration,
     pub(crate) upsert_only: bool,
-    pub(crate) shared: Shared,
+    pub(crate) ownership: MarkOwnership,
 }
 
-/// Whether another process with the same mark may be at work at the target.
+/// Knowledge about other processes with the same mark.
 #[derive(Clone, Debug)]
-pub(crate) enum Shared {
-    /// No other process is, or the target cannot tell.
-    No,
+pub(crate) enum MarkOwnership {
+    /// No other process uses the mark, or the target cannot detect one.
+    Exclusive,
     /// Another process owns the mark: this one removes nothing.
-    ByOwner,
+    OtherProcess,
     /// This process owns the mark. Entries that it has no record of and that were not there at its first look, which found these,
     /// are another process's, except at a place of its own: there another hand has changed something.
-    Perhaps(Arc<BTreeSet<String>>),
+    Adopted(Arc<BTreeSet<String>>),
 }
 
-/// Makes entries consistent with each other, and returns the reason for each that the target cannot hold: [`Target::settle`](crate::Target::settle).
-pub(crate) type Settle<'a, V> = &'a dyn Fn(&mut BTreeMap<String, V>) -> BTreeMap<String, String>;
+/// Makes entries consistent with each other, and returns the reason for each that the target cannot hold: [`Target::validate`](crate::Target::validate).
+pub(crate) type Validate<'a, V> = &'a dyn Fn(&mut BTreeMap<String, V>) -> BTreeMap<String, String>;
 
 /// Plans the steps from `found` to `wanted`, and records in `record` what the mirror holds from now on.
 pub(crate) fn plan<V: Value>(
-    wanted: &Wanted<V>,
-    found: &Found<V>,
-    settle: Settle<'_, V>,
-    terms: &Terms,
-    (record, draining): (&mut Record, &mut Draining),
+    wanted: &DesiredState<V>,
+    found: &ActualState<V>,
+    validate: Validate<'_, V>,
+    plan_settings: &PlanSettings,
+    (record, draining): (&mut MirrorRecord, &mut DrainState),
     now: Now,
 ) -> Plan<V> {
-    let Claims { mut values, origins, conflicts, contested } = Claims::resolve(wanted, found, record);
-    let invalid = settle(&mut values);
-    let mut planning = Planning { wanted, found, terms, kept: BTreeMap::new(), uncertain: None };
-    planning.kept.extend(conflicts.into_iter().map(|(name, conflict)| (name, Kept::Conflict(conflict))));
+    let ClaimResolution { mut values, origins, conflicts, contested } = ClaimResolution::resolve(wanted, found, record);
+    let invalid = validate(&mut values);
+    let mut builder = PlanBuilder { wanted, found, plan_settings, kept: BTreeMap::new(), uncertain: None };
+    builder.kept.extend(conflicts.into_iter().map(|(name, conflict)| (name, SkipReason::Conflict(conflict))));
     let invalid_names: BTreeSet<&String> = invalid.keys().collect();
-    planning.kept.extend(invalid.iter().map(|(name, why)| (name.clone(), Kept::Invalid(Arc::from(why.as_str())))));
+    builder.kept.extend(invalid.iter().map(|(name, why)| (name.clone(), SkipReason::Invalid(Arc::from(why.as_str())))));
 
     let mut more = Vec::new();
     let mut flows: BTreeMap<String, Flow> = BTreeMap::new();
     let mut outs: BTreeMap<String, Step<V>> = BTreeMap::new();
     for (name, value) in &values {
         let step = match found.own.get(name) {
-            None if found.others.contains(value.place(name)) => {
-                planning.kept.insert(name.clone(), Kept::Others);
+            None if found.others.contains(value.location(name)) => {
+                builder.kept.insert(name.clone(), SkipReason::Foreign);
                 continue;
             }
             None => Step::Add { name: name.clone(), value: value.clone() },
@@ -162,8 +162,8 @@ pub(crate) fn plan<V: Value>(
     draining.since.retain(|name, _| unwanted().any(|(other, there)| other == name && !there.serves()));
     let (mut removals, mut until) = (Vec::new(), None);
     for (name, there) in unwanted() {
-        if let Some(why) = planning.holds(name, record) {
-            planning.kept.insert(name.clone(), why);
+        if let Some(why) = builder.holds(name, record) {
+            builder.kept.insert(name.clone(), why);
             continue;
         }
         let remove = Step::Remove { name: name.clone(), value: there.clone() };
@@ -175,16 +175,16 @@ pub(crate) fn plan<V: Value>(
             outs.insert(name.clone(), step);
             continue;
         }
-        let over = *draining.since.entry(name.clone()).or_insert(now.instant) + terms.drain;
+        let over = *draining.since.entry(name.clone()).or_insert(now.instant) + plan_settings.drain;
         if found.busy.contains(name) && now.instant < over {
-            planning.kept.insert(name.clone(), Kept::Busy);
+            builder.kept.insert(name.clone(), SkipReason::InUse);
             until = Some(until.map_or(over, |other: Instant| other.min(over)));
         } else {
             removals.push(remove);
         }
     }
 
-    planning.hold_uncertain(&mut outs, &origins, record);
+    builder.hold_uncertain(&mut outs, &origins, record);
     for (name, _) in found.own.iter().filter(|(_, there)| there.serves()) {
         flow(&mut flows, origins.get(name).or_else(|| record.origin(name))).serving += 1;
     }
@@ -197,21 +197,22 @@ pub(crate) fn plan<V: Value>(
         let texts = if is_gone { &mut flow.gone } else { &mut flow.outs };
         texts.insert(name.clone(), format!("{step:?}"));
     }
-    let held = planning.kept.iter().filter(|(_, why)| **why == Kept::Doubt).map(|(name, _)| name.clone()).collect();
-    let verdict = replace_in_place(record.guard.judge(terms.rules, &flows, &held, now.unix), &more, found);
-    planning.kept.extend(verdict.asked.keys().map(|name| (name.clone(), Kept::Asked)));
-    planning.kept.extend(verdict.replaced.iter().map(|name| (name.clone(), Kept::Replaced)));
+    let held =
+        builder.kept.iter().filter(|(_, why)| **why == SkipReason::Doubt).map(|(name, _)| name.clone()).collect();
+    let verdict = replace_in_place(record.guard.judge(plan_settings.rules, &flows, &held, now.unix), &more, found);
+    builder.kept.extend(verdict.asked.keys().map(|name| (name.clone(), SkipReason::NeedsApproval)));
+    builder.kept.extend(verdict.replaced.iter().map(|name| (name.clone(), SkipReason::AwaitsReplacement)));
     let granted = outs.into_iter().filter(|(name, _)| verdict.granted.contains(name)).map(|(_, step)| step);
     let less = granted.chain(removals).collect();
 
-    let Planning { kept, uncertain, .. } = planning;
+    let PlanBuilder { kept, uncertain, .. } = builder;
     for (name, value) in &values {
         // What others have put there is not the mirror's to hold.
-        if kept.get(name) != Some(&Kept::Others) {
+        if kept.get(name) != Some(&SkipReason::Foreign) {
             let origin = origins.get(name).cloned().unwrap_or_default();
-            let mut places = value.places(name);
-            places.retain(|place| place != name);
-            record.hold(name, Held { origin, places, state: format!("{value:?}") });
+            let mut locations = value.locations(name);
+            locations.retain(|location| location != name);
+            record.hold(name, EntryRecord { origin, locations, state: format!("{value:?}") });
         }
     }
     record.retain(|name, held| {
@@ -225,15 +226,15 @@ pub(crate) fn plan<V: Value>(
 
 /// Grants the removal of entries that a new entry of their own place replaces. Two entries of one place may exclude each other, such
 /// as a CNAME and an address of one name, so that the new one cannot come first.
-fn replace_in_place<V: Value>(mut verdict: Verdict, more: &[Step<V>], found: &Found<V>) -> Verdict {
+fn replace_in_place<V: Value>(mut verdict: Verdict, more: &[Step<V>], found: &ActualState<V>) -> Verdict {
     let added: BTreeSet<&str> = more
         .iter()
         .filter_map(|step| match step {
-            Step::Add { name, value } => Some(value.place(name)),
+            Step::Add { name, value } => Some(value.location(name)),
             _ => None,
         })
         .collect();
-    let is_in_place = |name: &String| found.own.get(name).is_some_and(|there| added.contains(there.place(name)));
+    let is_in_place = |name: &String| found.own.get(name).is_some_and(|there| added.contains(there.location(name)));
     let (in_place, others) = std::mem::take(&mut verdict.replaced).into_iter().partition(is_in_place);
     verdict.replaced = others;
     verdict.granted.extend::<BTreeSet<_>>(in_place);
@@ -245,37 +246,37 @@ fn flow<'a>(flows: &'a mut BTreeMap<String, Flow>, origin: Option<&Arc<Origin>>)
     flows.entry(origin.map(|origin| origin.group.clone()).unwrap_or_default()).or_default()
 }
 
-/// What a plan is made of.
-struct Planning<'a, V> {
-    wanted: &'a Wanted<V>,
-    found: &'a Found<V>,
-    terms: &'a Terms,
-    kept: BTreeMap<String, Kept>,
+/// Intermediate state of a plan.
+struct PlanBuilder<'a, V> {
+    wanted: &'a DesiredState<V>,
+    found: &'a ActualState<V>,
+    plan_settings: &'a PlanSettings,
+    kept: BTreeMap<String, SkipReason>,
     uncertain: Option<Arc<str>>,
 }
 
-impl<V: Value> Planning<'_, V> {
+impl<V: Value> PlanBuilder<'_, V> {
     /// Returns why an entry that nothing wants must stay, if it must.
-    fn holds(&mut self, name: &str, record: &Record) -> Option<Kept> {
+    fn holds(&mut self, name: &str, record: &MirrorRecord) -> Option<SkipReason> {
         let origin = record.origin(name);
         if let Some(why) = self.doubt(origin) {
             self.uncertain.get_or_insert(why);
-            return Some(Kept::Doubt);
+            return Some(SkipReason::Doubt);
         }
-        if self.terms.upsert_only {
-            return Some(Kept::UpsertOnly);
+        if self.plan_settings.upsert_only {
+            return Some(SkipReason::UpsertOnly);
         }
-        let is_of_other = match &self.terms.shared {
-            Shared::No => false,
-            Shared::ByOwner => true,
-            Shared::Perhaps(adopted) => {
+        let is_of_other = match &self.plan_settings.ownership {
+            MarkOwnership::Exclusive => false,
+            MarkOwnership::OtherProcess => true,
+            MarkOwnership::Adopted(adopted) => {
                 origin.is_none()
                     && !adopted.contains(name)
-                    && !self.found.own.get(name).is_some_and(|there| record.has_place(there.place(name)))
+                    && !self.found.own.get(name).is_some_and(|there| record.has_location(there.location(name)))
             }
         };
         if is_of_other {
-            return Some(Kept::OtherProcess);
+            return Some(SkipReason::OtherProcess);
         }
         None
     }
@@ -285,13 +286,13 @@ impl<V: Value> Planning<'_, V> {
         &mut self,
         outs: &mut BTreeMap<String, Step<V>>,
         origins: &BTreeMap<String, Arc<Origin>>,
-        record: &Record,
+        record: &MirrorRecord,
     ) {
         outs.retain(|name, _| {
             let doubt = self.doubt(origins.get(name).or_else(|| record.origin(name)));
             if let Some(why) = &doubt {
                 self.uncertain.get_or_insert_with(|| why.clone());
-                self.kept.insert(name.clone(), Kept::Doubt);
+                self.kept.insert(name.clone(), SkipReason::Doubt);
             }
             doubt.is_none()
         });

@@ -1,4 +1,4 @@
-//! The order in which equivalent servers are asked: the last one that responded comes first.
+//! Order of equivalent servers: the last server that responded comes first.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -3,39 +3,39 @@
 use std::time::Duration;
 
 use crate::guard::{Limits, Rules};
-use crate::plan::{Shared, Terms};
+use crate::plan::{MarkOwnership, PlanSettings};
 use crate::term::TermGate;
 
-/// How a mirror works.
+/// Settings of one mirror.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How much may be taken out at once.
+    /// Limits of removals without approval.
     pub limits: Limits,
-    /// How long what is to go is waited for while somebody still uses it: 30 s by default.
+    /// Maximum time that a drained entry in use is kept before it is removed. Defaults to 30 s.
     pub drain: Duration,
-    /// After so long it is looked again whether all is as it is wanted, though nothing has changed: a minute by default.
+    /// Interval of reads if nothing changes. Defaults to 60 s.
     pub compare: Duration,
-    /// How long a look, or what is done at once, may take: 10 s by default.
+    /// Timeout of a read or a renewal; applying steps may take three times as long. Defaults to 10 s.
     pub deadline: Duration,
-    /// How long to wait before looking again after something was done, or failed. It doubles, up to the time of
-    /// [`compare`](Self::compare), as long as no look finds all as it is wanted: 100 ms by default.
-    pub again: Duration,
-    /// Seed of the jitter that keeps many mirrors from looking at the same instant.
+    /// Delay of the next read after steps or a failure. Doubles while reads find differences, up to [`compare`](Self::compare).
+    /// Defaults to 100 ms.
+    pub retry_delay: Duration,
+    /// Seed of the jitter that keeps many mirrors from reading at the same time. Random by default.
     pub seed: u64,
-    /// Whether the last entry of the mirror may be removed without approval. Defaults to false.
+    /// Permits the removal of the last entry without approval. Defaults to false.
     pub allow_empty: bool,
-    /// Whether the mirror only adds and changes entries, and never removes any. Defaults to false.
+    /// Makes the mirror add and change entries only, without removals. Defaults to false.
     pub upsert_only: bool,
-    /// Permission to write to the target. Always open by default: the process has no replicas.
+    /// Permission to write to the target. Always open by default, for a process without replicas.
     pub gate: TermGate,
-    /// Name under which the mark is claimed, for replicas, which share one. By default each process has its own.
+    /// Name under which the mark is claimed. Replicas share one name. Defaults to a name of this process.
     pub instance: Option<String>,
 }
 
 impl Settings {
-    pub(crate) fn terms(&self) -> Terms {
+    pub(crate) fn plan_settings(&self) -> PlanSettings {
         let rules = Rules { limits: self.limits, allow_empty: self.allow_empty };
-        Terms { rules, drain: self.drain, upsert_only: self.upsert_only, shared: Shared::No }
+        PlanSettings { rules, drain: self.drain, upsert_only: self.upsert_only, ownership: MarkOwnership::Exclusive }
     }
 }
 
@@ -46,7 +46,7 @@ impl Default for Settings {
             drain: Duration::from_secs(30),
             compare: Duration::from_secs(60),
             deadline: Duration::from_secs(10),
-            again: Duration::from_millis(100),
+            retry_delay: Duration::from_millis(100),
             seed: fastrand::u64(..),
             allow_empty: false,
             upsert_only: false,

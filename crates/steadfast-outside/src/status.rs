@@ -7,41 +7,41 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::entry::Step;
-use crate::guard::Ask;
-use crate::plan::Kept;
+use crate::guard::ApprovalRequest;
+use crate::plan::SkipReason;
 
-/// How things are outside.
+/// Status of a mirror at its last read.
 #[derive(Clone, Debug)]
 pub struct Status<V> {
-    /// How often it was looked.
+    /// Number of reads.
     pub looks: u64,
-    /// When it was last seen what there is.
+    /// Time of the last successful read.
     pub seen: Option<Instant>,
-    /// Whether all was as it is wanted then, but for what is kept.
+    /// True if the target had the desired state, except for the entries in `kept`.
     pub settled: bool,
-    /// How many entries there were, of the mirror's own.
+    /// Number of the mirror's entries in the target.
     pub entries: usize,
-    /// What is not as it is wanted, and why.
-    pub kept: BTreeMap<String, Kept>,
+    /// Skipped entries, each with the reason.
+    pub kept: BTreeMap<String, SkipReason>,
     /// The first of `asks`.
-    pub ask: Option<Ask>,
+    pub ask: Option<ApprovalRequest>,
     /// Removals that need approval, one for each group: [`Memory::approve`](crate::Memory::approve), and a [`nudge`](crate::Mirror::nudge).
-    pub asks: Vec<Ask>,
-    /// Names for which one group gave several different entries: the one in service counts, then the earlier one.
+    pub asks: Vec<ApprovalRequest>,
+    /// Names for which one group gave several different entries. The entry in service counts, then the earlier one.
     pub contested: Vec<String>,
     /// Reason of the first uncertainty that keeps an entry, if one does.
     pub uncertain: Option<Arc<str>>,
-    /// Why the last look failed, or what was done after it.
+    /// Reason of the last failure of a read or of steps.
     pub failing: Option<Arc<str>>,
-    /// What was done last.
+    /// Steps applied last.
     pub done: Vec<Step<V>>,
-    /// How often the mirror was started again after a panic.
+    /// Number of restarts after a panic.
     pub restarts: u64,
     /// The last loss of entries that [`Target::changed`](crate::Target::changed) reported.
     pub loss: Option<Loss>,
     /// ID of another process that has the same mark, if there is one: this one adds entries, and removes none.
     pub other_process: Option<Arc<str>>,
-    /// Whether another replica is the leader.
+    /// True if another replica is the leader.
     pub is_standby: bool,
 }
 
@@ -50,9 +50,9 @@ pub struct Status<V> {
 pub struct Loss {
     /// Number of the entries.
     pub missing: usize,
-    /// What happened to the target.
+    /// Change of the target.
     pub why: Arc<str>,
-    /// When the loss was seen.
+    /// Time at which the loss was detected.
     pub seen: Instant,
 }
 
@@ -61,7 +61,7 @@ pub struct Loss {
 pub enum State {
     /// Another replica is the leader: this one neither looks at the target nor writes to it.
     Standby,
-    /// The target cannot be seen, or refuses a change, and why.
+    /// The target cannot be read or rejects a change, with the reason.
     Blocked(Arc<str>),
     /// Removals need approval: their IDs.
     NeedsApproval(Vec<String>),
@@ -121,7 +121,7 @@ impl<V> Status<V> {
             State::NeedsApproval(self.asks.iter().map(|ask| ask.id.clone()).collect())
         } else if let Some(why) = &self.uncertain {
             State::Uncertain(why.clone())
-        } else if let Some((entry, why)) = self.kept.iter().find(|(_, why)| matches!(why, Kept::Refused(_))) {
+        } else if let Some((entry, why)) = self.kept.iter().find(|(_, why)| matches!(why, SkipReason::Rejected(_))) {
             State::Blocked(format!("{entry}: {why}").into())
         } else if self.settled {
             State::Synced

@@ -1,4 +1,4 @@
-//! Permission to write: of several replicas only the leader has it, and only until the end of its term.
+//! Permission to write: only the leader of several replicas has it, until the end of its term.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -163,9 +163,9 @@ mod tests {
 
     use super::*;
 
-    struct Held(Arc<AtomicBool>);
+    struct TestTerm(Arc<AtomicBool>);
 
-    impl Term for Held {
+    impl Term for TestTerm {
         fn is_open(&self) -> bool {
             self.0.load(Ordering::SeqCst)
         }
@@ -180,7 +180,7 @@ mod tests {
         let (keeper, gate) = TermKeeper::new();
         assert!(gate.permit().is_none());
         let is_open = Arc::new(AtomicBool::new(true));
-        keeper.open(Arc::new(Held(is_open.clone())));
+        keeper.open(Arc::new(TestTerm(is_open.clone())));
         let permit = gate.opened().await;
         assert_eq!(permit.token(), 7);
         let mut steps = 0;
@@ -202,7 +202,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn closed_gate_drops_writes_in_flight() {
         let (keeper, gate) = TermKeeper::new();
-        keeper.open(Arc::new(Held(Arc::new(AtomicBool::new(true)))));
+        keeper.open(Arc::new(TestTerm(Arc::new(AtomicBool::new(true)))));
         let permit = gate.opened().await;
         let write = permit.run(std::future::pending::<()>());
         let (written, ()) = tokio::join!(write, async { keeper.close() });

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use dns_server::{Kind, MIRROR, OTHER, READER, Running, key};
 use steadfast_outside::dns::{Data, DnsError, Record, Zone, Zones, entries, entry};
-use steadfast_outside::{Claim, Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Wanted};
+use steadfast_outside::{Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
 use tokio::time::{sleep, timeout};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -44,12 +44,12 @@ async fn until(mirror: &Mirror<Record>, what: impl Fn(&Status<Record>) -> bool) 
 }
 
 async fn want(mirror: &Mirror<Record>, lines: &[&str], kept: &[&str]) -> Result {
-    mirror.want(Wanted::certain(records(lines)?));
+    mirror.want(DesiredState::certain(records(lines)?));
     let looks = mirror.status().borrow().looks;
     // One that has begun before this was wanted may be the next.
     let status = until(mirror, |status| status.looks > looks + 1).await?;
     let others: Vec<_> = status.kept.iter().map(|(name, why)| (&**name, why)).collect();
-    assert_eq!(others, kept.iter().map(|name| (*name, &Kept::Others)).collect::<Vec<_>>());
+    assert_eq!(others, kept.iter().map(|name| (*name, &SkipReason::Foreign)).collect::<Vec<_>>());
     Ok(())
 }
 
@@ -151,10 +151,10 @@ async fn a_server_that_was_away_or_has_lost_its_zone_is_told_again() -> Result {
         let mirror = mirror(running.target("one")?);
         want(&mirror, &["web 30 A 10.0.0.1"], &[]).await?;
         running.stop()?;
-        mirror.want(Wanted::certain(records(&["web 30 A 10.0.0.2", "more 30 A 10.0.0.3"])?));
+        mirror.want(DesiredState::certain(records(&["web 30 A 10.0.0.2", "more 30 A 10.0.0.3"])?));
         let mut status = mirror.status();
         let failing = timeout(SOON, status.wait_for(|status| status.failing.is_some())).await??.failing.clone();
-        assert!(failing.is_some_and(|why| why.contains("does not answer over TCP")), "{kind:?}");
+        assert!(failing.is_some_and(|why| why.contains("does not respond over TCP")), "{kind:?}");
         running.begin().await?;
         until(&mirror, |status| status.entries == 2).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.2"], "{kind:?}");
@@ -163,13 +163,13 @@ async fn a_server_that_was_away_or_has_lost_its_zone_is_told_again() -> Result {
         running.stop()?;
         running.forget()?;
         running.begin().await?;
-        let again = async {
+        let retry_delay = async {
             while running.dig(&["more.example.org", "A"])? != ["30 A 10.0.0.3"] {
                 sleep(Duration::from_millis(50)).await;
             }
             Result::Ok(())
         };
-        timeout(SOON, again).await??;
+        timeout(SOON, retry_delay).await??;
         mirror.stop().await;
 
         // The next one adopts what there is.
@@ -188,10 +188,10 @@ async fn a_name_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_
         let add = |line: &str| -> Result<Vec<Step<Record>>> {
             Ok(records(&[line])?.into_iter().map(|(name, value)| Step::Add { name, value }).collect())
         };
-        target.look().await?;
+        target.read().await?;
         running.nsupdate(&["update add race.example.org 300 A 192.0.2.7", "send"])?;
         let steps = [add("race 30 A 10.0.0.1")?, add("beside 30 A 10.0.0.1")?].concat();
-        let error = target.act(&steps).await.expect_err("taken");
+        let error = target.apply(&steps).await.expect_err("taken");
         assert!(
             matches!(&error, DnsError::Taken { names, .. } if names == &["race.example.org."]),
             "{kind:?}: {error}"
@@ -202,20 +202,20 @@ async fn a_name_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_
         assert_eq!(running.dig(&["beside.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
 
         // Another mirror's mark is enough.
-        target.look().await?;
+        target.read().await?;
         running.nsupdate(&["update add _steadfast.soon.example.org 60 TXT steadfast:two", "send"])?;
-        assert!(matches!(target.act(&add("soon 30 A 10.0.0.1")?).await, Err(DnsError::Taken { .. })), "{kind:?}");
+        assert!(matches!(target.apply(&add("soon 30 A 10.0.0.1")?).await, Err(DnsError::Taken { .. })), "{kind:?}");
         assert_eq!(running.dig(&["soon.example.org", "A"])?, [""; 0], "{kind:?}");
 
         // What is no more its own when it is to be taken out.
-        let found = target.look().await?;
+        let found = target.read().await?;
         running.nsupdate(&[
             "update delete _steadfast.beside.example.org TXT",
             "update add _steadfast.beside.example.org 60 TXT steadfast:two",
             "send",
         ])?;
         let all = found.own.into_iter().map(|(name, value)| Step::Remove { name, value });
-        let error = target.act(&all.collect::<Vec<_>>()).await.expect_err("no more its own");
+        let error = target.apply(&all.collect::<Vec<_>>()).await.expect_err("no more its own");
         assert!(error.to_string().contains("NXRRSET"), "{kind:?}: {error}");
         assert_eq!(running.dig(&["beside.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
     }
@@ -227,9 +227,9 @@ async fn of_two_mirrors_that_want_a_name_one_has_it() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "two").await?;
         let (one, other) = (mirror(running.target("one")?), mirror(running.target("other")?));
-        let all = |names: Range<u32>, address: &str| -> Result<Wanted<Record>> {
+        let all = |names: Range<u32>, address: &str| -> Result<DesiredState<Record>> {
             let lines: Vec<_> = names.map(|number| format!("n{number} 30 A {address}")).collect();
-            Ok(Wanted::certain(records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?))
+            Ok(DesiredState::certain(records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?))
         };
         one.want(all(0..120, "10.0.0.1")?);
         other.want(all(40..160, "10.0.0.2")?);
@@ -252,13 +252,10 @@ async fn a_name_with_more_than_goes_into_a_message_keeps_no_other_waiting() -> R
         let many = (0..3000).map(|number| format!("many 30 A 10.1.{}.{}", number / 256, number % 256));
         let lines: Vec<_> = many.chain(["beside 30 A 10.0.0.1".to_owned()]).collect();
         let wanted = records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?;
-        target.look().await?;
+        target.read().await?;
         let steps: Vec<_> = wanted.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
-        let error = target.act(&steps).await.expect_err("too many").to_string();
-        assert!(
-            error.starts_with("what is to be changed of many.example.org. does not go into one message"),
-            "{error}"
-        );
+        let error = target.apply(&steps).await.expect_err("too many").to_string();
+        assert!(error.starts_with("the changes of many.example.org. do not fit into one DNS message"), "{error}");
         assert_eq!(running.dig(&["beside.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
         assert_eq!(running.dig(&["many.example.org", "A"])?, [""; 0], "{kind:?}");
     }
@@ -271,16 +268,16 @@ async fn what_is_described_can_be_told_to_nsupdate() -> Result {
         let running = Running::start(kind, "described").await?;
         let target = running.target("one")?;
         let wanted = records(&["web 30 A 10.0.0.1", "web 30 A 10.0.0.2", "s 30 SRV 1 2 3 web.example.org"])?;
-        let found = target.look().await?;
+        let found = target.read().await?;
         let steps = wanted.iter().map(|(name, value)| Step::Add { name: name.clone(), value: value.clone() });
         let steps: Vec<_> = steps.collect();
         running.told(&target.describe(&found, &steps))?;
-        let found = target.look().await?;
+        let found = target.read().await?;
         assert_eq!(found.own, wanted, "{kind:?}");
         let steps: Vec<_> = found.own.clone().into_iter().map(|(name, value)| Step::Remove { name, value }).collect();
         let described = target.describe(&found, &steps);
         running.told(&described)?;
-        assert_eq!(target.look().await?.own, BTreeMap::new(), "{kind:?}: {described:?}");
+        assert_eq!(target.read().await?.own, BTreeMap::new(), "{kind:?}: {described:?}");
         assert_eq!(running.zone()?.iter().filter(|line| line.contains("steadfast:one")).count(), 0, "{kind:?}");
     }
     Ok(())
@@ -292,7 +289,7 @@ async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
         let running = Running::start(kind, "wrong").await?;
         let look = async |zone: &str, key: &str| -> Result<String> {
             let target = Zone::new(&running.address.to_string(), zone, key.parse()?, "one")?;
-            Ok(target.look().await.expect_err("something is wrong").to_string())
+            Ok(target.read().await.expect_err("something is wrong").to_string())
         };
         let error = look("example.org", &key("nobody", MIRROR.1)).await?;
         assert!(error.contains("it does not know the key, or not for this zone (BADKEY)"), "{kind:?}: {error}");
@@ -307,19 +304,19 @@ async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
         assert!(error.contains(expected), "{kind:?}: {error}");
 
         let target = Zone::new(&running.address.to_string(), "example.org", key(READER.0, READER.1).parse()?, "one")?;
-        target.look().await?;
+        target.read().await?;
         let steps: Vec<_> = records(&["web 30 A 10.0.0.1", "more 30 A 10.0.0.1"])?
             .into_iter()
             .map(|(name, value)| Step::Add { name, value })
             .collect();
-        let error = target.act(&steps).await.expect_err("it may only read").to_string();
+        let error = target.apply(&steps).await.expect_err("it may only read").to_string();
         let expected = if kind == Kind::Knot { "(BADKEY)" } else { "REFUSED; let the key update the zone" };
         assert!(error.contains(expected), "{kind:?}: {error}");
 
         let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let target = Zone::new(&nobody, "example.org", key(MIRROR.0, MIRROR.1).parse()?, "one")?;
-        let error = target.look().await.expect_err("nobody listens").to_string();
-        assert!(error.contains("does not answer over TCP"), "{error}");
+        let error = target.read().await.expect_err("nobody listens").to_string();
+        assert!(error.contains("does not respond over TCP"), "{error}");
     }
     Ok(())
 }
@@ -339,7 +336,7 @@ async fn the_judge_sees_the_zone_as_it_was_written() -> Result {
             "taken.example.org. 300 A 192.0.2.1",
         ];
         assert_eq!(running.zone()?, BTreeSet::from(expected.map(str::to_owned)), "{kind:?}");
-        let found = running.target("two")?.look().await?;
+        let found = running.target("two")?.read().await?;
         assert_eq!(found.own.keys().collect::<Vec<_>>(), ["foreign.example.org. A 192.0.2.3"], "{kind:?}");
         let others = ["mail.example.org.", "ns.example.org.", "taken.example.org."];
         assert_eq!(found.others, BTreeSet::from(others.map(str::to_owned)), "{kind:?}");
@@ -349,12 +346,12 @@ async fn the_judge_sees_the_zone_as_it_was_written() -> Result {
 
 /// Adds `lines` as entries.
 async fn add(target: &Zone, lines: &[&str]) -> Result {
-    target.look().await?;
+    target.read().await?;
     let mut wanted = records(lines)?;
-    let rejected = target.settle(&mut wanted);
+    let rejected = target.validate(&mut wanted);
     assert_eq!(rejected, BTreeMap::new());
     let steps: Vec<_> = wanted.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
-    Ok(target.act(&steps).await?)
+    Ok(target.apply(&steps).await?)
 }
 
 fn apex(kind: &str, data: &str) -> Result<(String, Record)> {
@@ -381,10 +378,10 @@ async fn apex_records_of_others_are_left_alone() -> Result {
             apex("TXT", "v=spf1 -all")?,
             apex("MX", "10 mx2.example.net")?,
         ];
-        target.look().await?;
+        target.read().await?;
         let mut wanted = BTreeMap::from(entries);
-        assert_eq!(target.settle(&mut wanted), BTreeMap::new());
-        mirror.want(Wanted::certain(wanted.clone()));
+        assert_eq!(target.validate(&mut wanted), BTreeMap::new());
+        mirror.want(DesiredState::certain(wanted.clone()));
         until(&mirror, |status| status.entries == 5).await?;
         assert_eq!(
             running.dig(&["example.org", "A"])?,
@@ -402,21 +399,21 @@ async fn apex_records_of_others_are_left_alone() -> Result {
         // A record that somebody deletes is added again; a second mirror does not take any of them for its own.
         running.nsupdate(&["update delete example.org A 10.0.0.1", "send"])?;
         mirror.nudge();
-        let again = async {
+        let retry_delay = async {
             while running.dig(&["example.org", "A"])?.len() != 3 {
                 sleep(Duration::from_millis(50)).await;
             }
             Result::Ok(())
         };
-        timeout(SOON, again).await??;
-        assert_eq!(running.target("other")?.look().await?.own, BTreeMap::new());
+        timeout(SOON, retry_delay).await??;
+        assert_eq!(running.target("other")?.read().await?.own, BTreeMap::new());
 
         // The same record of somebody else stays theirs.
         let mut theirs = BTreeMap::from([apex("A", "192.0.2.9")?]);
-        let rejected = target.settle(&mut theirs);
+        let rejected = target.validate(&mut theirs);
         assert!(rejected["example.org. A 192.0.2.9"].contains("has A 192.0.2.9 already"), "{rejected:?}");
 
-        mirror.want(Wanted::certain(BTreeMap::new()));
+        mirror.want(DesiredState::certain(BTreeMap::new()));
         until(&mirror, |status| status.entries == 0).await?;
         assert_eq!(running.zone()?, before, "{kind:?}");
     }
@@ -436,19 +433,19 @@ async fn text_of_others_at_own_name_is_left_alone() -> Result {
             "update add web.example.org 30 MX 20 mx.example.net.",
             "send",
         ])?;
-        let found = target.look().await?;
+        let found = target.read().await?;
         assert_eq!(found.own, records(&lines)?, "{kind:?}");
         // Another TTL, another preference.
         let change = |from: &str, to: &str| -> Result<Step<Record>> {
             let (from, to) = (records(&[from])?.pop_first().ok_or("one")?, records(&[to])?.pop_first().ok_or("one")?);
             Ok(Step::Change { name: from.0, from: from.1, to: to.1 })
         };
-        target.act(&[change("web 30 MX 10 mx.example.net", "web 30 MX 15 mx.example.net")?]).await?;
+        target.apply(&[change("web 30 MX 10 mx.example.net", "web 30 MX 15 mx.example.net")?]).await?;
         let mx = ["30 MX 15 mx.example.net.", "30 MX 20 mx.example.net."];
         assert_eq!(running.dig(&["web.example.org", "MX"])?, mx, "{kind:?}");
-        let found = target.look().await?;
+        let found = target.read().await?;
         let remove = found.own.into_iter().map(|(name, value)| Step::Remove { name, value });
-        target.act(&remove.collect::<Vec<_>>()).await?;
+        target.apply(&remove.collect::<Vec<_>>()).await?;
         assert_eq!(running.dig(&["web.example.org", "TXT"])?, ["30 TXT \"theirs\""], "{kind:?}");
         assert_eq!(running.dig(&["web.example.org", "MX"])?, ["30 MX 20 mx.example.net."]);
         assert_eq!(running.dig(&["web.example.org", "A"])?, [""; 0]);
@@ -466,7 +463,7 @@ async fn mark_of_deleted_record_is_removed() -> Result {
         running.nsupdate(&["update delete web.example.org TXT", "send"])?;
         add(&target, &["other 30 A 10.0.0.1"]).await?;
         running.nsupdate(&["update add web.example.org 30 TXT ours", "send"])?;
-        let found = target.look().await?;
+        let found = target.read().await?;
         assert!(!found.own.contains_key("web.example.org. TXT \"ours\""), "{kind:?}: {found:?}");
     }
     Ok(())
@@ -477,16 +474,16 @@ async fn rejected_name_delays_no_other_name() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "rejected").await?;
         let target = running.target("one")?;
-        target.look().await?;
+        target.read().await?;
         let day = (0..60).map(|number| format!("n{number:02} 86400 A 10.0.0.{number}"));
         // BIND rejects addresses of names that cannot be names of hosts.
         let lines: Vec<_> = day.chain(["a\\032b 30 A 10.0.0.1".to_owned()]).collect();
         let mut wanted = records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?;
         let steps = wanted.clone().into_iter().map(|(name, value)| Step::Add { name, value });
-        let result = target.act(&steps.collect::<Vec<_>>()).await;
+        let result = target.apply(&steps.collect::<Vec<_>>()).await;
         assert_eq!(result.is_err(), kind == Kind::Bind, "{result:?}");
         // From then on the name is reported, and the others are as they are wanted.
-        let rejected = target.settle(&mut wanted);
+        let rejected = target.validate(&mut wanted);
         assert_eq!(rejected.len(), usize::from(kind == Kind::Bind), "{rejected:?}");
         assert!(rejected.values().all(|why| why.contains("b.example.org. in example.org.: REFUSED")), "{rejected:?}");
         assert_eq!(wanted.len() + rejected.len(), 61);
@@ -505,12 +502,12 @@ async fn address_that_never_responds_is_skipped() -> Result {
         let server = format!("{},{}", silent.local_addr()?, running.address);
         let target = Zone::new(&server, "example.org", key(MIRROR.0, MIRROR.1).parse()?, "one")?;
         let started = Instant::now();
-        target.look().await?;
+        target.read().await?;
         let elapsed = started.elapsed();
         assert!((2..5).contains(&elapsed.as_secs()), "{kind:?}: {elapsed:?}");
         let started = Instant::now();
         add(&target, &["web 30 A 10.0.0.1"]).await?;
-        assert_eq!(target.look().await?.own.len(), 1, "{kind:?}");
+        assert_eq!(target.read().await?.own.len(), 1, "{kind:?}");
         assert!(started.elapsed() < Duration::from_secs(1), "{kind:?}: the silent address was asked again");
         drop(silent);
     }
@@ -524,12 +521,12 @@ async fn change_by_hand_is_reported_within_seconds() -> Result {
         let mut running = Running::start(kind, "serial").await?;
         let target = running.target("one")?;
         add(&target, &["web 30 A 10.0.0.1"]).await?;
-        target.look().await?;
+        target.read().await?;
         assert_eq!(target.claim("x", 1000).await?, Claim::Ours);
         assert!(timeout(Duration::from_secs(7), target.changed()).await.is_err(), "{kind:?}: nothing was changed");
         running.nsupdate(&["update delete web.example.org A", "send"])?;
         timeout(limit, target.changed()).await.map_err(|_| format!("{kind:?}: a change by hand"))?;
-        target.look().await?;
+        target.read().await?;
         // The old copy of the zone has a lower serial number.
         running.stop()?;
         running.forget()?;
@@ -554,11 +551,11 @@ async fn failing_zone_delays_no_other_zone() -> Result {
             zones.entry(Record { name: name.to_owned(), ttl: 30, data })
         });
         let mut wanted: BTreeMap<_, _> = records.into_iter().collect::<std::result::Result<_, _>>()?;
-        zones.look().await?;
-        let rejected = zones.settle(&mut wanted);
+        zones.read().await?;
+        let rejected = zones.validate(&mut wanted);
         assert_eq!(rejected.keys().collect::<Vec<_>>(), ["c.example.com. A 10.0.0.1"], "{kind:?}");
         assert!(rejected["c.example.com. A 10.0.0.1"].contains("the zone example.com. cannot be read"), "{rejected:?}");
-        mirror.want(Wanted::certain(wanted));
+        mirror.want(DesiredState::certain(wanted));
         let mut status = mirror.status();
         timeout(SOON, status.wait_for(|status| status.entries == 2)).await??;
         assert_eq!(running.dig(&["a.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
@@ -581,7 +578,7 @@ async fn second_process_with_one_mark_is_reported() -> Result {
         // Not renewed for five minutes.
         assert_eq!(other.claim("other", 1540).await?, Claim::Ours, "{kind:?}");
         assert_eq!(one.claim("one", 1541).await?, Claim::Other { instance: "other".into(), renewed: 1540 });
-        assert!(one.look().await?.others.iter().all(|name| !name.contains("steadfast")), "{kind:?}");
+        assert!(one.read().await?.others.iter().all(|name| !name.contains("steadfast")), "{kind:?}");
     }
     Ok(())
 }
@@ -592,17 +589,17 @@ async fn server_rejects_updates_of_an_earlier_term() -> Result {
         let running = Running::start(kind, "term").await?;
         let (earlier, later) = (running.target("m")?, running.target("m")?);
         assert!(earlier.fence(5, 1000).await?, "{kind:?}");
-        earlier.look().await?;
+        earlier.read().await?;
         add(&earlier, &["a 30 A 10.0.0.1"]).await?;
         assert!(later.fence(6, 1010).await?);
         // Sent late, as by a process that was suspended between its check and the write.
         assert!(add(&earlier, &["b 30 A 10.0.0.1"]).await.is_err(), "{kind:?}");
         assert!(!earlier.fence(5, 1020).await?, "an earlier term cannot return");
         assert!(add(&earlier, &["b 30 A 10.0.0.1"]).await.is_err(), "{kind:?}");
-        later.look().await?;
+        later.read().await?;
         add(&later, &["c 30 A 10.0.0.1"]).await?;
         assert!(later.fence(6, 1100).await?);
-        let found = later.look().await?;
+        let found = later.read().await?;
         assert_eq!(found.own.keys().collect::<Vec<_>>(), ["a.example.org. A 10.0.0.1", "c.example.org. A 10.0.0.1"]);
         assert!(found.others.iter().all(|name| !name.contains("steadfast")), "{kind:?}");
     }

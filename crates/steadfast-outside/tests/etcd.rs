@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_outside::etcd::{Etcd, EtcdError, Text};
-use steadfast_outside::{Claim, Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Wanted};
+use steadfast_outside::etcd::{Etcd, EtcdError, EtcdValue};
+use steadfast_outside::{Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
 use tokio::time::{sleep, timeout};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -85,7 +85,7 @@ impl Running {
     async fn ready(&self) -> Result {
         let target = self.target("nobody")?;
         let ready = async {
-            while target.look().await.is_err() {
+            while target.read().await.is_err() {
                 sleep(Duration::from_millis(20)).await;
             }
         };
@@ -102,10 +102,10 @@ impl Running {
     }
 
     fn target(&self, mark: &str) -> std::result::Result<Etcd, EtcdError> {
-        Ok(Etcd::new(&[&self.client], "/services/", mark)?.lasting(Duration::from_secs(3)))
+        Ok(Etcd::new(&[&self.client], "/services/", mark)?.with_lease_ttl(Duration::from_secs(3)))
     }
 
-    fn mirror(&self, mark: &str) -> Result<Mirror<Text>> {
+    fn mirror(&self, mark: &str) -> Result<Mirror<EtcdValue>> {
         let limits = Limits { share: 1.0, ..Limits::default() };
         let settings =
             Settings { limits, compare: Duration::from_millis(500), allow_empty: true, ..Settings::default() };
@@ -140,26 +140,28 @@ impl Drop for Running {
     }
 }
 
-fn wanted(entries: &[(&str, &str)]) -> Wanted<Text> {
-    Wanted::certain(entries.iter().map(|(name, value)| ((*name).to_owned(), Text((*value).to_owned()))).collect())
+fn wanted(entries: &[(&str, &str)]) -> DesiredState<EtcdValue> {
+    DesiredState::certain(
+        entries.iter().map(|(name, value)| ((*name).to_owned(), EtcdValue((*value).to_owned()))).collect(),
+    )
 }
 
 fn pairs(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
     entries.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-fn adds(names: &[&str]) -> Vec<Step<Text>> {
-    names.iter().map(|name| Step::Add { name: (*name).to_owned(), value: Text("mine".to_owned()) }).collect()
+fn adds(names: &[&str]) -> Vec<Step<EtcdValue>> {
+    names.iter().map(|name| Step::Add { name: (*name).to_owned(), value: EtcdValue("mine".to_owned()) }).collect()
 }
 
-async fn until(mirror: &Mirror<Text>, what: impl Fn(&Status<Text>) -> bool) -> Result<Status<Text>> {
+async fn until(mirror: &Mirror<EtcdValue>, what: impl Fn(&Status<EtcdValue>) -> bool) -> Result<Status<EtcdValue>> {
     let mut status = mirror.status();
     let waited = timeout(SOON, status.wait_for(|status| status.settled && what(status))).await;
     Ok(waited.map_err(|_| format!("not in {SOON:?}: {:?}", mirror.status().borrow().failing))??.clone())
 }
 
 /// Waits until all is as it is wanted now, and no earlier wish.
-async fn want(mirror: &Mirror<Text>, entries: &[(&str, &str)]) -> Result<Status<Text>> {
+async fn want(mirror: &Mirror<EtcdValue>, entries: &[(&str, &str)]) -> Result<Status<EtcdValue>> {
     mirror.want(wanted(entries));
     let looks = mirror.status().borrow().looks;
     // One that has begun before this was wanted may be the next.
@@ -176,7 +178,7 @@ async fn keys_come_and_change_and_go_and_those_of_others_are_left_alone() -> Res
     running.etcdctl(&["put", "/services0", "beside"])?;
     let mirror = running.mirror("one")?;
     let status = want(&mirror, &[("a", "10.0.0.1:80"), ("ü/b c", "{\"z\": \"ß\"}"), ("theirs", "mine")]).await?;
-    assert_eq!(status.kept, BTreeMap::from([("theirs".to_owned(), Kept::Others)]));
+    assert_eq!(status.kept, BTreeMap::from([("theirs".to_owned(), SkipReason::Foreign)]));
     let others = [("/services/theirs", "x"), ("/services0", "beside")];
     let all = [&others[..], &[("/services/a", "10.0.0.1:80"), ("/services/ü/b c", "{\"z\": \"ß\"}")]].concat();
     assert_eq!(running.keys()?, pairs(&all));
@@ -188,7 +190,7 @@ async fn keys_come_and_change_and_go_and_those_of_others_are_left_alone() -> Res
     running.etcdctl(&["del", "/services/b"])?;
     running.etcdctl(&["put", "/services/a", "hand"])?;
     let status = want(&mirror, &[("a", "1"), ("b", "2"), ("c", "3")]).await?;
-    assert_eq!(status.kept, BTreeMap::from([("a".to_owned(), Kept::Others)]));
+    assert_eq!(status.kept, BTreeMap::from([("a".to_owned(), SkipReason::Foreign)]));
     let expected = [("/services/a", "hand"), ("/services/b", "2"), ("/services/c", "3")];
     assert_eq!(running.keys()?, pairs(&[&others[..], &expected].concat()));
     want(&mirror, &[]).await?;
@@ -219,13 +221,13 @@ async fn a_lease_that_is_kept_outlives_its_time_and_one_that_is_lost_is_granted_
 
     // Somebody takes it away: with it goes all that it is for, and comes again with the next look, under the same number.
     running.etcdctl(&["lease", "revoke", &lease])?;
-    let again = async {
+    let retry_delay = async {
         while running.keys()? != all {
             sleep(Duration::from_millis(50)).await;
         }
         Result::Ok(())
     };
-    timeout(SOON, again).await??;
+    timeout(SOON, retry_delay).await??;
     assert!(running.etcdctl(&["lease", "list"])?.contains(&lease));
 
     // Longer than it lasts by itself: the mirror looks, and keeps it.
@@ -238,7 +240,7 @@ async fn a_lease_that_is_kept_outlives_its_time_and_one_that_is_lost_is_granted_
     running.stop()?;
     running.begin().await?;
     mirror.stop().await;
-    let found = running.target("one")?.look().await?;
+    let found = running.target("one")?.read().await?;
     assert_eq!(found.own.len(), 2);
 
     // Nobody keeps it.
@@ -262,21 +264,21 @@ async fn a_key_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_i
     }
     let running = Running::start("race").await?;
     let target = running.target("one")?;
-    target.look().await?;
+    target.read().await?;
     running.etcdctl(&["put", "/services/race", "theirs"])?;
-    let error = target.act(&adds(&["a", "race", "z"])).await.expect_err("taken");
+    let error = target.apply(&adds(&["a", "race", "z"])).await.expect_err("taken");
     assert!(matches!(&error, EtcdError::Taken { keys } if keys == &["/services/race"]), "{error}");
     let expected = [("/services/a", "mine"), ("/services/race", "theirs"), ("/services/z", "mine")];
     assert_eq!(running.keys()?, pairs(&expected));
 
     // What is no more its own when it is to be changed, or taken out.
-    let found = target.look().await?;
+    let found = target.read().await?;
     running.etcdctl(&["put", "/services/a", "theirs"])?;
-    let (from, to) = (Text("mine".to_owned()), Text("other".to_owned()));
+    let (from, to) = (EtcdValue("mine".to_owned()), EtcdValue("other".to_owned()));
     let change = Step::Change { name: "a".to_owned(), from, to };
-    assert!(matches!(target.act(&[change]).await, Err(EtcdError::Taken { .. })));
+    assert!(matches!(target.apply(&[change]).await, Err(EtcdError::Taken { .. })));
     let all = found.own.into_iter().map(|(name, value)| Step::Remove { name, value });
-    assert!(matches!(target.act(&all.collect::<Vec<_>>()).await, Err(EtcdError::Taken { .. })));
+    assert!(matches!(target.apply(&all.collect::<Vec<_>>()).await, Err(EtcdError::Taken { .. })));
     assert_eq!(running.keys()?, pairs(&[("/services/a", "theirs"), ("/services/race", "theirs")]));
     Ok(())
 }
@@ -289,11 +291,11 @@ async fn more_keys_than_a_page_or_a_transaction_are_all_seen_and_written() -> Re
     let running = Running::start("many").await?;
     let names: Vec<_> = (0..2500).map(|number| format!("n{number:05}")).collect();
     let target = running.target("one")?;
-    target.act(&adds(&names.iter().map(|name| &**name).collect::<Vec<_>>())).await?;
-    let found = target.look().await?;
+    target.apply(&adds(&names.iter().map(|name| &**name).collect::<Vec<_>>())).await?;
+    let found = target.read().await?;
     assert_eq!(found.own.into_keys().collect::<Vec<_>>(), names);
     assert_eq!(running.keys()?.len(), 2500);
-    assert_eq!(running.target("two")?.look().await?.others.len(), 2500);
+    assert_eq!(running.target("two")?.read().await?.others.len(), 2500);
     Ok(())
 }
 
@@ -304,22 +306,22 @@ async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
     }
     let running = Running::start("wrong").await?;
     let nobody = format!("http://{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?);
-    let error = Etcd::new(&[&nobody], "/services/", "m")?.look().await.expect_err("nobody listens");
+    let error = Etcd::new(&[&nobody], "/services/", "m")?.read().await.expect_err("nobody listens");
     assert!(error.to_string().contains("is it in its `--advertise-client-urls`"), "{error}");
     // Another endpoint does.
-    Etcd::new(&[&nobody, &running.client], "/services/", "m")?.look().await?;
-    let large = Step::Add { name: "large".to_owned(), value: Text("x".repeat(1_600_000)) };
-    let error = running.target("m")?.act(&[large, adds(&["small"]).remove(0)]).await.expect_err("too much");
+    Etcd::new(&[&nobody, &running.client], "/services/", "m")?.read().await?;
+    let large = Step::Add { name: "large".to_owned(), value: EtcdValue("x".repeat(1_600_000)) };
+    let error = running.target("m")?.apply(&[large, adds(&["small"]).remove(0)]).await.expect_err("too much");
     assert!(error.to_string().contains("a value may have up to 1.5 MiB"), "{error}");
     assert_eq!(running.keys()?, pairs(&[("/services/small", "mine")]));
 
     running.etcdctl(&["user", "add", "root:secret"])?;
     running.etcdctl(&["user", "grant-role", "root", "root"])?;
     running.etcdctl(&["auth", "enable"])?;
-    let error = running.target("m")?.look().await.expect_err("it has users");
+    let error = running.target("m")?.read().await.expect_err("it has users");
     assert!(error.to_string().ends_with("; it has users: give the mirror one, with a password"), "{error}");
     let target = running.target("m")?.user("root", || Ok("wrong".to_owned()));
-    let error = target.look().await.expect_err("a wrong password").to_string();
+    let error = target.read().await.expect_err("a wrong password").to_string();
     assert!(error.contains("authentication failed") && !error.contains("wrong"), "{error}");
     Ok(())
 }
@@ -345,20 +347,20 @@ async fn frozen_member_delays_requests_once() -> Result {
     }
     let members = cluster("frozen").await?;
     let endpoints: Vec<_> = members.iter().map(|member| &*member.client).collect();
-    let target = Etcd::new(&endpoints, "/services/", "one")?.lasting(Duration::from_secs(300));
-    target.look().await?;
-    target.act(&adds(&["before"])).await?;
+    let target = Etcd::new(&endpoints, "/services/", "one")?.with_lease_ttl(Duration::from_secs(300));
+    target.read().await?;
+    target.apply(&adds(&["before"])).await?;
     members[0].signal("-STOP")?;
     let started = Instant::now();
     // Longer than the attempt with the frozen member and an election of a new leader among the others.
     let kept = timeout(SOON, async { while target.renew().await.is_err() {} });
     kept.await.map_err(|_| "the lease was not renewed")?;
     // The first attempt was rejected or timed out, and the mirror would look again.
-    timeout(SOON, async { while target.look().await.is_err() {} }).await.map_err(|_| "no look")?;
+    timeout(SOON, async { while target.read().await.is_err() {} }).await.map_err(|_| "no look")?;
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     let started = Instant::now();
-    target.act(&adds(&["during"])).await?;
-    assert_eq!(target.look().await?.own.len(), 2);
+    target.apply(&adds(&["during"])).await?;
+    assert_eq!(target.read().await?.own.len(), 2);
     assert!(started.elapsed() < Duration::from_secs(2), "the frozen member was asked again: {:?}", started.elapsed());
     members[0].signal("-CONT")?;
     Ok(())
@@ -386,8 +388,8 @@ async fn oversized_value_affects_only_itself() -> Result {
         return Ok(());
     }
     let running = Running::start("sizes").await?;
-    let target = running.target("one")?.lasting(Duration::from_secs(300));
-    let text = |bytes: usize| Text("x".repeat(bytes));
+    let target = running.target("one")?.with_lease_ttl(Duration::from_secs(300));
+    let text = |bytes: usize| EtcdValue("x".repeat(bytes));
     let mut wanted = BTreeMap::from([
         ("a".to_owned(), text(900_000)),
         ("b".to_owned(), text(900_000)),
@@ -396,16 +398,16 @@ async fn oversized_value_affects_only_itself() -> Result {
         ("too-large".to_owned(), text(1_600_000)),
         ("z".to_owned(), text(1)),
     ]);
-    let rejected = target.settle(&mut wanted);
+    let rejected = target.validate(&mut wanted);
     assert_eq!(rejected.keys().collect::<Vec<_>>(), ["too-large"]);
     assert!(rejected["too-large"].contains("a value may have up to 1.5 MiB"), "{rejected:?}");
     let steps = wanted.clone().into_iter().map(|(name, value)| Step::Add { name, value });
-    target.act(&steps.collect::<Vec<_>>()).await?;
-    assert_eq!(target.look().await?.own, wanted);
+    target.apply(&steps.collect::<Vec<_>>()).await?;
+    assert_eq!(target.read().await?.own, wanted);
     // One more than a page of them fits into a response.
     let more = (0..36).map(|number| Step::Add { name: format!("m{number:02}"), value: text(1_400_000) });
-    target.act(&more.collect::<Vec<_>>()).await?;
-    assert_eq!(target.look().await?.own.len(), 41);
+    target.apply(&more.collect::<Vec<_>>()).await?;
+    assert_eq!(target.read().await?.own.len(), 41);
     Ok(())
 }
 
@@ -422,24 +424,24 @@ async fn changes_by_others_are_reported_at_once() -> Result {
     let running = Running::start("watch").await?;
     let target = running.target("one")?;
     let second = Duration::from_secs(2);
-    target.look().await?;
-    target.act(&adds(&["a", "b"])).await?;
-    target.look().await?;
+    target.read().await?;
+    target.apply(&adds(&["a", "b"])).await?;
+    target.read().await?;
     // Neither its own writes nor keys of others are a change.
     running.etcdctl(&["put", "/services/theirs", "x"])?;
     running.etcdctl(&["put", "/elsewhere", "x"])?;
     assert!(!reports(&target, second).await);
 
     let lease = running.etcdctl(&["lease", "list"])?.lines().last().ok_or("a lease")?.trim().to_owned();
-    target.act(&adds(&["c"])).await?;
+    target.apply(&adds(&["c"])).await?;
     for hand in [&["del", "/services/a"][..], &["put", "/services/b", "hand"], &["lease", "revoke", &lease]] {
-        target.look().await?;
+        target.read().await?;
         running.etcdctl(hand)?;
         assert!(reports(&target, second).await, "{hand:?}");
     }
     // A change while no watch was open is found by its revision.
-    target.act(&adds(&["d"])).await?;
-    target.look().await?;
+    target.apply(&adds(&["d"])).await?;
+    target.read().await?;
     running.etcdctl(&["del", "/services/d"])?;
     running.etcdctl(&["put", "/elsewhere", "y"])?;
     running.etcdctl(&["compaction", &target_revision(&running)?])?;
@@ -459,14 +461,14 @@ async fn mirror_restores_revoked_lease_within_seconds() -> Result {
     }
     let running = Running::start("revoked").await?;
     let target = Etcd::new(&[&running.client], "/services/", "one")?;
-    target.act(&adds(&["a"])).await?;
-    target.look().await?;
+    target.apply(&adds(&["a"])).await?;
+    target.read().await?;
     let lease = running.etcdctl(&["lease", "list"])?.lines().last().ok_or("a lease")?.trim().to_owned();
     running.etcdctl(&["lease", "revoke", &lease])?;
     assert!(reports(&target, Duration::from_secs(2)).await);
-    assert_eq!(target.look().await?.own.len(), 0);
-    target.act(&adds(&["a"])).await?;
-    assert_eq!(target.look().await?.own.len(), 1);
+    assert_eq!(target.read().await?.own.len(), 0);
+    target.apply(&adds(&["a"])).await?;
+    assert_eq!(target.read().await?.own.len(), 1);
     Ok(())
 }
 
@@ -488,9 +490,9 @@ async fn user_with_password_gets_new_tokens() -> Result {
     let current = password.clone();
     let target =
         running.target("one")?.user("mirror", move || Ok(current.lock().map_err(|error| error.to_string())?.clone()));
-    target.look().await?;
-    target.act(&adds(&["a"])).await?;
-    assert_eq!(target.look().await?.own.len(), 1);
+    target.read().await?;
+    target.apply(&adds(&["a"])).await?;
+    assert_eq!(target.read().await?.own.len(), 1);
     // Every change of users and roles makes tokens invalid.
     *password.lock().map_err(|error| error.to_string())? = "second".to_owned();
     let mut child = Command::new("etcdctl")
@@ -501,8 +503,8 @@ async fn user_with_password_gets_new_tokens() -> Result {
         .spawn()?;
     std::io::Write::write_all(&mut child.stdin.take().ok_or("a pipe")?, b"second\n")?;
     assert!(child.wait()?.success());
-    target.act(&adds(&["b"])).await?;
-    assert_eq!(target.look().await?.own.len(), 2);
+    target.apply(&adds(&["b"])).await?;
+    assert_eq!(target.read().await?.own.len(), 2);
     root(&["del", "/services/a"])?;
     assert!(reports(&target, Duration::from_secs(5)).await);
     // The record beside the prefix needs a permission of its own.
@@ -527,7 +529,7 @@ async fn second_process_with_one_mark_is_reported() -> Result {
     assert_eq!(other.claim("other", 1081).await?, claim);
     // Another mark is another registry.
     assert_eq!(running.target("n")?.claim("other", 1081).await?, Claim::Ours);
-    assert!(one.look().await?.others.is_empty(), "the record lies outside of the prefix");
+    assert!(one.read().await?.others.is_empty(), "the record lies outside of the prefix");
     // Its lease expires when no process renews it.
     for lease in running.etcdctl(&["lease", "list"])?.lines().skip(1) {
         running.etcdctl(&["lease", "revoke", lease])?;
@@ -545,22 +547,22 @@ async fn etcd_rejects_writes_of_an_earlier_term() -> Result {
     let running = Running::start("term").await?;
     let (earlier, later) = (running.target("m")?, running.target("m")?);
     assert!(earlier.fence(5, 1000).await?);
-    earlier.act(&adds(&["a", "b"])).await?;
+    earlier.apply(&adds(&["a", "b"])).await?;
     assert!(later.fence(6, 1000).await?);
     // Sent late, as by a process that was suspended between its check and the write.
-    let error = earlier.act(&adds(&["c", "d"])).await.expect_err("another term is recorded").to_string();
+    let error = earlier.apply(&adds(&["c", "d"])).await.expect_err("another term is recorded").to_string();
     assert!(
         error.contains("a later leader writes these keys") && error.contains("the term 5") && error.contains('6'),
         "{error}"
     );
     assert!(!earlier.fence(5, 1000).await?, "an earlier term cannot return");
-    assert!(earlier.act(&adds(&["c"])).await.is_err());
-    later.act(&adds(&["e"])).await?;
+    assert!(earlier.apply(&adds(&["c"])).await.is_err());
+    later.apply(&adds(&["e"])).await?;
     assert!(later.fence(6, 1100).await?, "renewed");
-    let found = later.look().await?;
+    let found = later.read().await?;
     assert_eq!(found.own.keys().collect::<Vec<_>>(), ["a", "b", "e"]);
     assert!(found.others.is_empty(), "the record lies outside of the prefix");
     // Without replicas there is no term.
-    running.target("m")?.act(&adds(&["f"])).await?;
+    running.target("m")?.apply(&adds(&["f"])).await?;
     Ok(())
 }

@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use steadfast_outside::haproxy::{Haproxy, HaproxyError, Server};
-use steadfast_outside::{Found, Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Wanted};
+use steadfast_outside::{
+    ActualState, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -67,7 +69,7 @@ impl Running {
     async fn ready(&self) -> Result {
         let target = self.target()?;
         let ready = async {
-            while target.look().await.is_err() {
+            while target.read().await.is_err() {
                 sleep(Duration::from_millis(20)).await;
             }
         };
@@ -147,9 +149,9 @@ async fn backend(name: &'static str) -> Result<SocketAddr> {
     Ok(address)
 }
 
-fn wanted(servers: &[(&str, SocketAddr, u16)]) -> Wanted<Server> {
+fn wanted(servers: &[(&str, SocketAddr, u16)]) -> DesiredState<Server> {
     let entry = |&(name, address, weight): &(&str, SocketAddr, u16)| (name.to_owned(), Server { address, weight });
-    Wanted::certain(servers.iter().map(entry).collect())
+    DesiredState::certain(servers.iter().map(entry).collect())
 }
 
 async fn until(mirror: &Mirror<Server>, what: impl FnMut(&Status<Server>) -> bool) -> Result<Status<Server>> {
@@ -180,7 +182,7 @@ async fn traffic_goes_where_it_is_wanted_through_drains_and_a_restart() -> Resul
         held.push((name[0], stream));
     }
     mirror.want(wanted(&[("two", b, 10), ("three", c, 30)]));
-    let status = until(&mirror, |status| status.settled && status.kept.get("one") == Some(&Kept::Busy)).await?;
+    let status = until(&mirror, |status| status.settled && status.kept.get("one") == Some(&SkipReason::InUse)).await?;
     assert_eq!(status.entries, 3);
     assert_eq!(running.asked(8).await, BTreeMap::from([("b".to_owned(), 2), ("c".to_owned(), 6)]));
     let (_, mut at_a) = held.remove(held.iter().position(|(name, _)| *name == b'a').ok_or("one of two is at a")?);
@@ -195,13 +197,13 @@ async fn traffic_goes_where_it_is_wanted_through_drains_and_a_restart() -> Resul
     assert_eq!(running.asked(4).await, BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]));
 
     running.restart().await?;
-    let again = async {
+    let retry_delay = async {
         while running.asked(4).await != BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]) {
             sleep(Duration::from_millis(100)).await;
         }
     };
-    timeout(SOON, again).await?;
-    let found = running.target()?.look().await?;
+    timeout(SOON, retry_delay).await?;
+    let found = running.target()?.read().await?;
     assert_eq!(found.others.into_iter().collect::<Vec<_>>(), ["other"], "what others have put there is left alone");
     mirror.stop().await;
     Ok(())
@@ -220,7 +222,7 @@ async fn what_is_there_at_the_start_is_adopted() -> Result {
     let mirror = running.mirror()?;
     mirror.want(wanted(&[("one", a, 10)]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
-    let Found { own, .. } = running.target()?.look().await?;
+    let ActualState { own, .. } = running.target()?.read().await?;
     assert_eq!(own, BTreeMap::from([("one".to_owned(), Server { address: a, weight: 10 })]));
     Ok(())
 }
@@ -229,9 +231,9 @@ async fn what_is_there_at_the_start_is_adopted() -> Result {
 async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
     let Some(program) = program()? else { return Ok(()) };
     let running = Running::start(program, "wrong").await?;
-    let error = Haproxy::new(&running.socket(), "nowhere", "sf-")?.look().await.expect_err("no such backend");
+    let error = Haproxy::new(&running.socket(), "nowhere", "sf-")?.read().await.expect_err("no such backend");
     assert!(error.to_string().ends_with("; name a backend of its configuration"), "{error}");
-    let error = Haproxy::new(Path::new("/nowhere/admin.sock"), "web", "sf-")?.look().await.expect_err("no socket");
+    let error = Haproxy::new(Path::new("/nowhere/admin.sock"), "web", "sf-")?.read().await.expect_err("no socket");
     assert!(error.to_string().contains("`stats socket /nowhere/admin.sock level admin`"), "{error}");
     Ok(())
 }
@@ -243,9 +245,9 @@ async fn thousand_servers_return_within_two_seconds_of_a_restart() -> Result {
     let target = running.target()?.server_options("check inter 60s maxconn 10".parse()?);
     let server = Server { address: backend("a").await?, weight: 1 };
     let steps: Vec<_> = (0..1000).map(|number| Step::Add { name: format!("pod-{number:04}"), value: server }).collect();
-    assert!(target.look().await?.own.is_empty());
-    target.act(&steps).await?;
-    assert_eq!(target.look().await?.own.len(), 1000);
+    assert!(target.read().await?.own.is_empty());
+    target.apply(&steps).await?;
+    assert_eq!(target.read().await?.own.len(), 1000);
     assert!(timeout(Duration::from_millis(1500), target.changed()).await.is_err(), "nothing has changed");
 
     let watching = target.clone();
@@ -253,17 +255,17 @@ async fn thousand_servers_return_within_two_seconds_of_a_restart() -> Result {
     running.restart().await?;
     let restarted = Instant::now();
     timeout(SOON, noticed).await??;
-    assert!(target.look().await?.own.is_empty());
-    target.act(&steps).await?;
+    assert!(target.read().await?.own.is_empty());
+    target.apply(&steps).await?;
     let took = restarted.elapsed();
-    assert_eq!(target.look().await?.own.len(), 1000);
+    assert_eq!(target.read().await?.own.len(), 1000);
     assert!(took < Duration::from_secs(2), "{took:?}");
 
     // In the end they can all be removed, checks or not.
     let removes: Vec<_> =
         (0..1000).map(|number| Step::Remove { name: format!("pod-{number:04}"), value: server }).collect();
-    target.act(&removes).await?;
-    assert!(target.look().await?.own.is_empty());
+    target.apply(&removes).await?;
+    assert!(target.read().await?.own.is_empty());
     Ok(())
 }
 
@@ -298,8 +300,8 @@ async fn checked_server_that_is_dead_costs_no_request() -> Result {
     let alive = backend("a").await?;
     let dead = StdListener::bind("127.0.0.1:0")?.local_addr()?;
     let add = |name: &str, address| Step::Add { name: name.to_owned(), value: Server { address, weight: 10 } };
-    target.look().await?;
-    target.act(&[add("alive", alive), add("dead", dead)]).await?;
+    target.read().await?;
+    target.apply(&[add("alive", alive), add("dead", dead)]).await?;
     assert_eq!(running.asked(20).await, BTreeMap::from([("a".to_owned(), 20)]), "redispatched until it is down");
     let state = async || -> Result<BTreeMap<String, String>> {
         let mut stream = tokio::net::UnixStream::connect(running.socket()).await?;
@@ -324,11 +326,11 @@ async fn checked_server_that_is_dead_costs_no_request() -> Result {
     let mut stream = tokio::net::UnixStream::connect(running.socket()).await?;
     stream.write_all(b"disable health web/sf-alive\n").await?;
     stream.read_to_string(&mut String::new()).await?;
-    let from = target.look().await?.own["alive"];
+    let from = target.read().await?.own["alive"];
     let to = Server { weight: 10, ..from };
     assert_ne!(from, to);
-    target.act(&[Step::Change { name: "alive".to_owned(), from, to }]).await?;
-    assert_eq!(target.look().await?.own["alive"], to);
+    target.apply(&[Step::Change { name: "alive".to_owned(), from, to }]).await?;
+    assert_eq!(target.read().await?.own["alive"], to);
     Ok(())
 }
 
@@ -338,7 +340,7 @@ async fn option_that_haproxy_rejects_is_reported_with_what_to_do() -> Result {
     let running = Running::start(program, "options").await?;
     let target = running.target()?.server_options("ssl verify required ca-file /nowhere/ca.pem".parse()?);
     let value = Server { address: "127.0.0.1:9".parse()?, weight: 1 };
-    let error = target.act(&[Step::Add { name: "a".to_owned(), value }]).await.expect_err("no such file");
+    let error = target.apply(&[Step::Add { name: "a".to_owned(), value }]).await.expect_err("no such file");
     assert!(error.to_string().contains("`ca-file @system-ca`"), "{error}");
     Ok(())
 }

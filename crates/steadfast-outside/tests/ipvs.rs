@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use steadfast_outside::ipvs::{Forward, Ipvs, IpvsError, Server, Service};
-use steadfast_outside::{Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Wanted};
+use steadfast_outside::ipvs::{Forward, Ipvs, IpvsError, RealServer, VirtualService};
+use steadfast_outside::{DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
 use tokio::runtime;
 use tokio::time::timeout;
 
@@ -58,7 +58,7 @@ async fn all_that_is_to_hold(modules: &OsStr) -> Result {
 }
 
 async fn without_ipvs_it_says_what_to_load() {
-    let error = web("wrr").look().await.expect_err("no IPVS yet");
+    let error = web("wrr").read().await.expect_err("no IPVS yet");
     assert!(matches!(error, IpvsError::Absent) && error.to_string().contains("`modprobe ip_vs`"), "{error}");
 }
 
@@ -69,7 +69,7 @@ fn without_the_capability_it_says_which() -> Result {
         sets.effective.remove(CapabilitySet::NET_ADMIN);
         set_capabilities(None, sets)?;
         let runtime = runtime::Builder::new_current_thread().build()?;
-        Ok(runtime.block_on(web("wrr").look()))
+        Ok(runtime.block_on(web("wrr").read()))
     });
     let error = looked.join().map_err(|_| "it panicked")??.expect_err("refused");
     assert!(error.to_string().contains("it takes CAP_NET_ADMIN"), "{error}");
@@ -77,7 +77,7 @@ fn without_the_capability_it_says_which() -> Result {
 }
 
 async fn a_scheduler_that_is_not_loaded_is_told() -> Result {
-    let error = web("mh").act(&[add(A, 1)]).await.expect_err("no such scheduler");
+    let error = web("mh").apply(&[add(A, 1)]).await.expect_err("no such scheduler");
     assert!(error.to_string().contains("`modprobe ip_vs_mh`"), "{error}");
     assert_eq!(listed()?, [""; 0]);
     Ok(())
@@ -89,38 +89,38 @@ async fn what_ipvsadm_is_told_does_the_same() -> Result {
     let remove = Step::Remove { name: B.to_owned(), value: masqueraded(1) };
     for steps in [vec![add(A, 1), add(B, 2)], vec![change, remove]] {
         let before = listed()?;
-        let lines = target.describe(&target.look().await?, &steps).join("\n");
+        let lines = target.describe(&target.read().await?, &steps).join("\n");
         run(Command::new("sh").args(["-e", "-c", &lines]))?;
         let by_hand = listed()?;
         run(Command::new("ipvsadm").arg("-C"))?;
         assert_ne!(by_hand, before);
         restored(&before.join("\n"))?;
-        target.act(&steps).await?;
+        target.apply(&steps).await?;
         assert_eq!(listed()?, by_hand);
     }
     assert_eq!(listed()?, ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 7"]);
     // Somebody else was faster: what is to be gone is gone, and what is there is told.
-    target.act(&[Step::Remove { name: B.to_owned(), value: masqueraded(0) }]).await?;
-    let error = target.act(&[add(A, 1), add(B, 1)]).await.expect_err("it is there");
-    assert!(error.to_string().contains("somebody else has put it there"), "{error}");
-    assert!(target.look().await?.own.contains_key(B), "what is wrong with one server keeps no other waiting");
+    target.apply(&[Step::Remove { name: B.to_owned(), value: masqueraded(0) }]).await?;
+    let error = target.apply(&[add(A, 1), add(B, 1)]).await.expect_err("it is there");
+    assert!(error.to_string().contains("another program added it"), "{error}");
+    assert!(target.read().await?.own.contains_key(B), "what is wrong with one server keeps no other waiting");
     run(Command::new("ipvsadm").arg("-C"))?;
     Ok(())
 }
 
 async fn both_families_and_all_methods_are_written_and_read_alike() -> Result {
-    let service = Service::udp("[fd00::1]:53".parse()?)?.scheduler("rr")?.persistent(60);
+    let service = VirtualService::udp("[fd00::1]:53".parse()?)?.scheduler("rr")?.persistent(60);
     let target = Ipvs::new(service);
     let all = [
-        ("[fd00::2]:5353", Server::new(1, Forward::Masquerade)),
-        ("[fd00::3]:53", Server::new(65_535, Forward::Direct)),
-        ("[fd00::4]:53", Server::new(0, Forward::Tunnel)),
+        ("[fd00::2]:5353", RealServer::new(1, Forward::Masquerade)),
+        ("[fd00::3]:53", RealServer::new(65_535, Forward::Direct)),
+        ("[fd00::4]:53", RealServer::new(0, Forward::Tunnel)),
     ];
     let own: BTreeMap<_, _> = all.into_iter().map(|(name, server)| (name.to_owned(), server)).collect();
     let steps: Vec<_> = own.iter().map(|(name, value)| Step::Add { name: name.clone(), value: *value }).collect();
-    assert_eq!(target.look().await?.own, BTreeMap::new());
-    target.act(&steps).await?;
-    assert_eq!(target.look().await?.own, own);
+    assert_eq!(target.read().await?.own, BTreeMap::new());
+    target.apply(&steps).await?;
+    assert_eq!(target.read().await?.own, own);
     assert_eq!(
         listed()?,
         [
@@ -139,8 +139,8 @@ async fn many_servers_are_read_in_pieces() -> Result {
     let steps: Vec<_> =
         (0..1000).map(|number| add(&format!("10.8.{}.{}:80", number / 200, number % 200 + 1), 1)).collect();
     let target = web("wrr");
-    target.act(&steps).await?;
-    assert_eq!(target.look().await?.own.len(), 1000);
+    target.apply(&steps).await?;
+    assert_eq!(target.read().await?.own.len(), 1000);
     assert_eq!(listed()?.len(), 1001);
     Ok(())
 }
@@ -173,7 +173,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
     // Out of traffic: whoever is connected stays.
     let mut held = held_by('b')?;
     mirror.want(wanted(&[(A, 1)]));
-    until(&mirror, |status| status.kept.get(B) == Some(&Kept::Busy)).await?;
+    until(&mirror, |status| status.kept.get(B) == Some(&SkipReason::InUse)).await?;
     assert_eq!(listed()?.join("\n"), all(&[a_once, &b(0)]));
     assert_eq!(asked(4), times(&[('a', 4)]));
     assert_eq!(answer(&mut held)?, 'b', "who is connected is served to the end");
@@ -211,7 +211,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
 
     // In doubt nothing goes; without doubt all does.
     let doubt = Some("the view is stale".into());
-    mirror.want(Wanted { entries: BTreeMap::new(), doubt, ..Wanted::default() });
+    mirror.want(DesiredState { entries: BTreeMap::new(), doubt, ..DesiredState::default() });
     until(&mirror, |status| status.kept.len() == 2).await?;
     assert_eq!(listed()?.join("\n"), all(&[a_once, &b(1)]));
     mirror.want(wanted(&[]));
@@ -239,23 +239,23 @@ async fn whoever_stays_too_long_is_not_waited_for() -> Result {
 }
 
 fn web(scheduler: &str) -> Ipvs {
-    let service = Service::tcp(SERVICE.parse().expect("an address")).expect("a service");
+    let service = VirtualService::tcp(SERVICE.parse().expect("an address")).expect("a service");
     Ipvs::new(service.scheduler(scheduler).expect("a name"))
 }
 
-fn masqueraded(weight: u16) -> Server {
-    Server::new(weight, Forward::Masquerade)
+fn masqueraded(weight: u16) -> RealServer {
+    RealServer::new(weight, Forward::Masquerade)
 }
 
-fn add(name: &str, weight: u16) -> Step<Server> {
+fn add(name: &str, weight: u16) -> Step<RealServer> {
     Step::Add { name: name.to_owned(), value: masqueraded(weight) }
 }
 
-fn wanted(all: &[(&str, u16)]) -> Wanted<Server> {
-    Wanted::certain(all.iter().map(|(name, weight)| ((*name).to_owned(), masqueraded(*weight))).collect())
+fn wanted(all: &[(&str, u16)]) -> DesiredState<RealServer> {
+    DesiredState::certain(all.iter().map(|(name, weight)| ((*name).to_owned(), masqueraded(*weight))).collect())
 }
 
-async fn until(mirror: &Mirror<Server>, what: impl FnMut(&Status<Server>) -> bool) -> Result {
+async fn until(mirror: &Mirror<RealServer>, what: impl FnMut(&Status<RealServer>) -> bool) -> Result {
     let mut status = mirror.status();
     let waited = timeout(SOON, status.wait_for(what)).await;
     waited.map_err(|_| format!("not in {SOON:?}: {:?}", mirror.status().borrow()))??;
@@ -263,9 +263,9 @@ async fn until(mirror: &Mirror<Server>, what: impl FnMut(&Status<Server>) -> boo
 }
 
 /// Until it has looked anew and there is nothing to be done, and so many entries are there.
-async fn settled(mirror: &Mirror<Server>, entries: usize) -> Result {
+async fn settled(mirror: &Mirror<RealServer>, entries: usize) -> Result {
     let looks = mirror.status().borrow().looks;
-    let is_settled = |status: &Status<Server>| {
+    let is_settled = |status: &Status<RealServer>| {
         // One may have begun before.
         let is_new = status.looks > looks + 1;
         is_new && status.settled && status.kept.is_empty() && status.entries == entries

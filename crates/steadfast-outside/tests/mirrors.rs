@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use steadfast_outside::{
-    Claim, Found, Kept, Limits, Memory, Mirror, Settings, State, Status, Step, Target, Value, Wanted,
+    ActualState, Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, State, Status, Step, Target, Value,
 };
 use tokio::time::{Instant, sleep};
 
@@ -25,7 +25,7 @@ impl Value for Number {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("it does not answer")]
+#[error("the target does not respond")]
 struct Deaf;
 
 struct World {
@@ -80,13 +80,13 @@ impl Target for Outside {
     type Value = Number;
     type Error = Deaf;
 
-    async fn look(&self) -> Result<Found<Number>, Deaf> {
+    async fn read(&self) -> Result<ActualState<Number>, Deaf> {
         self.answer().await?;
         let world = self.lock();
-        Ok(Found { own: world.own.clone(), others: world.others.clone(), busy: world.busy.clone() })
+        Ok(ActualState { own: world.own.clone(), others: world.others.clone(), busy: world.busy.clone() })
     }
 
-    async fn act(&self, steps: &[Step<Number>]) -> Result<(), Deaf> {
+    async fn apply(&self, steps: &[Step<Number>]) -> Result<(), Deaf> {
         for step in steps {
             if self.fails() {
                 return self.answer().await;
@@ -109,17 +109,17 @@ impl Target for Outside {
         self.answer().await
     }
 
-    fn describe(&self, _found: &Found<Number>, steps: &[Step<Number>]) -> Vec<String> {
+    fn describe(&self, _found: &ActualState<Number>, steps: &[Step<Number>]) -> Vec<String> {
         steps.iter().map(|step| format!("{step:?}")).collect()
     }
 }
 
-fn wanted(names: impl IntoIterator<Item = usize>, value: i32) -> Wanted<Number> {
-    Wanted::certain(names.into_iter().map(|name| (name.to_string(), Number(value))).collect())
+fn wanted(names: impl IntoIterator<Item = usize>, value: i32) -> DesiredState<Number> {
+    DesiredState::certain(names.into_iter().map(|name| (name.to_string(), Number(value))).collect())
 }
 
-fn doubted(names: impl IntoIterator<Item = usize>) -> Wanted<Number> {
-    Wanted { doubt: Some("the cache is stale".into()), ..wanted(names, 1) }
+fn doubted(names: impl IntoIterator<Item = usize>) -> DesiredState<Number> {
+    DesiredState { doubt: Some("the cache is stale".into()), ..wanted(names, 1) }
 }
 
 fn anything_goes() -> Settings {
@@ -191,7 +191,7 @@ async fn nothing_is_taken_out_on_the_word_of_a_view_in_doubt_and_what_is_missing
 
     mirror.want(doubted(8..12));
     let status = until(&mirror, |status| status.settled && status.entries == 12).await;
-    assert_eq!(status.kept, (0..8).map(|name| (name.to_string(), Kept::Doubt)).collect());
+    assert_eq!(status.kept, (0..8).map(|name| (name.to_string(), SkipReason::Doubt)).collect());
     sleep(Duration::from_secs(24 * 3600)).await;
     assert_eq!(outside.lock().fewest, 10);
 
@@ -210,7 +210,7 @@ async fn what_is_used_is_waited_for_but_not_for_ever() {
     let begun = Instant::now();
     mirror.want(wanted(2..3, 1));
     let status = until(&mirror, |status| status.settled && status.kept.len() == 2).await;
-    assert_eq!(status.kept["0"], Kept::Busy);
+    assert_eq!(status.kept["0"], SkipReason::InUse);
     assert_eq!(outside.lock().serving(), 1, "nothing new comes to it");
     sleep(Duration::from_secs(10)).await;
     outside.lock().busy.remove("0");
@@ -290,7 +290,8 @@ async fn an_outside_that_cannot_be_reached_is_asked_less_and_less_and_that_is_to
     let status = until(&mirror, |status| status.failing.is_some()).await;
     assert!(!status.settled);
     assert!(
-        ["it does not answer", "no answer in 10s"].contains(&status.failing.as_deref().unwrap_or_default()),
+        ["the target does not respond", "no response within 10s"]
+            .contains(&status.failing.as_deref().unwrap_or_default()),
         "{status:?}"
     );
     sleep(Duration::from_secs(3600)).await;
@@ -307,17 +308,17 @@ impl Target for Picky {
     type Value = Number;
     type Error = Deaf;
 
-    async fn look(&self) -> Result<Found<Number>, Deaf> {
-        self.0.look().await
+    async fn read(&self) -> Result<ActualState<Number>, Deaf> {
+        self.0.read().await
     }
 
-    async fn act(&self, steps: &[Step<Number>]) -> Result<(), Deaf> {
+    async fn apply(&self, steps: &[Step<Number>]) -> Result<(), Deaf> {
         let good: Vec<_> = steps.iter().filter(|step| step.name() != "13").cloned().collect();
-        self.0.act(&good).await?;
+        self.0.apply(&good).await?;
         if good.len() == steps.len() { Ok(()) } else { Err(Deaf) }
     }
 
-    fn describe(&self, found: &Found<Number>, steps: &[Step<Number>]) -> Vec<String> {
+    fn describe(&self, found: &ActualState<Number>, steps: &[Step<Number>]) -> Vec<String> {
         self.0.describe(found, steps)
     }
 }
@@ -328,7 +329,7 @@ async fn refused_entry_delays_no_other() {
     let mirror = Mirror::start("m", Picky(outside.clone()), anything_goes(), Memory::volatile());
     mirror.want(wanted(10..20, 1));
     let status = until(&mirror, |status| status.entries == 9 && status.kept.contains_key("13")).await;
-    assert_eq!(status.kept["13"], Kept::Refused("it does not answer".into()));
+    assert_eq!(status.kept["13"], SkipReason::Rejected("the target does not respond".into()));
     assert!(matches!(status.state(), State::Blocked(why) if why.contains("13")));
     assert_eq!(status.failing, None);
     sleep(Duration::from_secs(600)).await;
@@ -349,15 +350,15 @@ impl Target for Owned {
 
     const HAS_OWNER_RECORD: bool = true;
 
-    async fn look(&self) -> Result<Found<Number>, Deaf> {
-        self.0.look().await
+    async fn read(&self) -> Result<ActualState<Number>, Deaf> {
+        self.0.read().await
     }
 
-    async fn act(&self, steps: &[Step<Number>]) -> Result<(), Deaf> {
-        self.0.act(steps).await
+    async fn apply(&self, steps: &[Step<Number>]) -> Result<(), Deaf> {
+        self.0.apply(steps).await
     }
 
-    fn describe(&self, found: &Found<Number>, steps: &[Step<Number>]) -> Vec<String> {
+    fn describe(&self, found: &ActualState<Number>, steps: &[Step<Number>]) -> Vec<String> {
         self.0.describe(found, steps)
     }
 
@@ -386,5 +387,5 @@ async fn processes_with_one_mark_remove_nothing_of_each_other() {
     outside.lock().own.insert("a third one's".to_owned(), Number(1));
     sleep(Duration::from_secs(600)).await;
     assert_eq!(outside.lock().own.len(), 10);
-    assert_eq!(mirror.status().borrow().kept["a third one's"], Kept::OtherProcess);
+    assert_eq!(mirror.status().borrow().kept["a third one's"], SkipReason::OtherProcess);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use std::{env, io, process, thread};
 
 use steadfast_outside::nftables::{Backend, Nftables, Protocol};
-use steadfast_outside::{Limits, Memory, Mirror, Settings, Status, Target, Wanted};
+use steadfast_outside::{DesiredState, Limits, Memory, Mirror, Settings, Status, Target};
 use tokio::time::timeout;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -78,7 +78,7 @@ fn client() -> io::Result<()> {
     let mut held = None;
     println!("ready");
     for line in stdin().lines() {
-        let answer = match &*line? {
+        let message = match &*line? {
             "ask" => connect().and_then(|mut stream| ask(&mut stream)),
             "hold" => connect().and_then(|mut stream| {
                 let name = ask(&mut stream);
@@ -96,7 +96,7 @@ fn client() -> io::Result<()> {
             "again" => held.as_mut().map_or(Err(io::ErrorKind::NotConnected.into()), ask),
             other => panic!("{other}"),
         };
-        println!("answer {}", answer.unwrap_or('-'));
+        println!("answer {}", message.unwrap_or('-'));
     }
     Ok(())
 }
@@ -233,11 +233,11 @@ impl Drop for Networks {
     }
 }
 
-fn wanted(all: &[(&str, &str, u16)]) -> Wanted<Backend> {
+fn wanted(all: &[(&str, &str, u16)]) -> DesiredState<Backend> {
     let entry = |(name, address, weight): &(&str, &str, u16)| {
         ((*name).to_owned(), Backend { address: address.parse().expect("an address"), weight: *weight })
     };
-    Wanted::certain(all.iter().map(entry).collect())
+    DesiredState::certain(all.iter().map(entry).collect())
 }
 
 async fn until(mirror: &Mirror<Backend>, what: impl FnMut(&Status<Backend>) -> bool) -> Result {
@@ -302,9 +302,9 @@ async fn the_other_family_is_written_and_read_alike() -> Result {
     let own = wanted(&[("a", "[fd00::a]:8443", 2), ("b", "[fd00::b]:8443", 1), ("c", "[fd00::c]:8443", 0)]).entries;
     let steps: Vec<_> =
         own.iter().map(|(name, value)| steadfast_outside::Step::Add { name: name.clone(), value: *value }).collect();
-    assert!(target.look().await?.own.is_empty());
-    target.act(&steps).await?;
-    assert_eq!(target.look().await?.own, own);
+    assert!(target.read().await?.own.is_empty());
+    target.apply(&steps).await?;
+    assert_eq!(target.read().await?.own, own);
     Ok(())
 }
 
@@ -326,17 +326,17 @@ async fn datagrams_reach_backends_of_a_udp_table() -> Result {
     mirror.stop().await;
 
     // The same table for the other protocol: the mirror writes it again.
-    let found = networks.target()?.look().await?.own;
+    let found = networks.target()?.read().await?.own;
     assert_ne!(found["two"], Backend { address: B.parse()?, weight: 30 });
-    assert_eq!(target.look().await?.own["two"], Backend { address: B.parse()?, weight: 30 });
+    assert_eq!(target.read().await?.own["two"], Backend { address: B.parse()?, weight: 30 });
 
     // A rule of another hand among the entries does not blind the mirror.
     networks.by_hand(&["add", "rule", "ip", "steadfast_web", "entries", "counter", "comment", "\"what is this\""])?;
     let (name, to) = ("two".to_owned(), Backend { address: B.parse()?, weight: 30 });
-    let from = target.look().await?.own["two"];
+    let from = target.read().await?.own["two"];
     assert_ne!(from, to);
-    target.act(&[steadfast_outside::Step::Change { name, from, to }]).await?;
-    assert_eq!(target.look().await?.own["two"], to);
+    target.apply(&[steadfast_outside::Step::Change { name, from, to }]).await?;
+    assert_eq!(target.read().await?.own["two"], to);
     assert!(!networks.by_hand(&["list", "ruleset"])?.contains("what is this"));
     Ok(())
 }

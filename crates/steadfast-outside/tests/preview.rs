@@ -5,26 +5,26 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use steadfast_outside::haproxy::{Haproxy, Server};
-use steadfast_outside::{Memory, Mirror, Rehearsal, Settings, Step, Target, Wanted, preview};
+use steadfast_outside::{DesiredState, DryRun, Memory, Mirror, Settings, Step, Target, preview};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-fn wanted(names: &[&str]) -> Result<Wanted<Server>> {
+fn wanted(names: &[&str]) -> Result<DesiredState<Server>> {
     let server = Server { address: "10.0.0.1:80".parse()?, weight: 1 };
-    Ok(Wanted::certain(names.iter().map(|&name| (name.to_owned(), server)).collect()))
+    Ok(DesiredState::certain(names.iter().map(|&name| (name.to_owned(), server)).collect()))
 }
 
 /// What was said.
 type Said = Arc<Mutex<Vec<String>>>;
 
 /// A HAProxy that nobody asks, and what would have been done to it.
-fn played() -> Result<(Rehearsal<Haproxy>, Said)> {
+fn played() -> Result<(DryRun<Haproxy>, Said)> {
     let said = Arc::new(Mutex::new(Vec::new()));
     let say = {
         let said = said.clone();
         move |words| said.lock().expect("nothing panics under it").extend::<Vec<String>>(words)
     };
-    Ok((Rehearsal::new(Haproxy::new(Path::new("/nowhere/admin.sock"), "web", "sf-")?, say), said))
+    Ok((DryRun::new(Haproxy::new(Path::new("/nowhere/admin.sock"), "web", "sf-")?, say), said))
 }
 
 #[tokio::test]
@@ -37,12 +37,12 @@ async fn what_would_be_done_is_seen_and_neither_done_nor_remembered() -> Result 
     let seen = preview("web", &target, &settings, &memory, &wanted(&names)?).await.map_err(|why| why.to_string())?;
     assert_eq!((seen.steps.len(), seen.words.len(), seen.ask), (4, 8, None));
     assert_eq!(seen.words[0], "echo 'add server web/sf-a 10.0.0.1:80 weight 1' | socat stdio /nowhere/admin.sock");
-    assert_eq!(target.look().await?.own, BTreeMap::new());
+    assert_eq!(target.read().await?.own, BTreeMap::new());
     assert!(said.lock().expect("nothing panics under it").is_empty());
 
     // More than a third would ask, as often as it is looked, and is not asked for.
     let adds: Vec<Step<Server>> = seen.steps;
-    target.act(&adds).await?;
+    target.apply(&adds).await?;
     for _ in 0..2 {
         let seen =
             preview("web", &target, &settings, &memory, &wanted(&["a"])?).await.map_err(|why| why.to_string())?;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use steadfast_outside::registry::{Item, Layout, Plain, Registry, RegistryError};
-use steadfast_outside::{Kept, Limits, Memory, Mirror, Settings, Status, Step, Target, Wanted};
+use steadfast_outside::registry::{Item, Layout, PlainRegistryClient, Registry, RegistryError};
+use steadfast_outside::{DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
 use tokio::time::timeout;
 use tree::Tree;
 
@@ -15,10 +15,10 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + 
 
 const SOON: Duration = Duration::from_secs(20);
 
-fn target(tree: &Tree, mark: &str) -> Result<Registry<Plain>> {
+fn target(tree: &Tree, mark: &str) -> Result<Registry<PlainRegistryClient>> {
     let (url, list) = (format!("{}/services/{{key}}", tree.url), format!("{}/services?of={{mark}}", tree.url));
     let layout = Layout { items: "/services".to_owned(), ..Layout::new(&url, &list, mark) };
-    Ok(Registry::new(Plain, layout)?)
+    Ok(Registry::new(PlainRegistryClient, layout)?)
 }
 
 fn begun(tree: &Tree, mark: &str) -> Result<Mirror<Item>> {
@@ -36,7 +36,7 @@ fn values(all: &[(&str, Value)]) -> BTreeMap<String, Value> {
 }
 
 /// Has it wanted, and waits until it was looked at and is so.
-async fn want(mirror: &Mirror<Item>, wanted: Wanted<Item>) -> Result<Status<Item>> {
+async fn want(mirror: &Mirror<Item>, wanted: DesiredState<Item>) -> Result<Status<Item>> {
     let looks = mirror.status().borrow().looks;
     mirror.want(wanted);
     let mut status = mirror.status();
@@ -55,30 +55,30 @@ async fn items_come_change_and_go_and_those_of_others_are_left_alone() -> Result
     tree.now().put("/services/nobodys", json!({"key": "nobodys"}));
     let mirror = begun(&tree, "one")?;
     let all = [("a", json!({"port": 80})), ("shop/ü b", json!("x")), ("theirs", json!("mine"))];
-    let status = want(&mirror, Wanted::certain(entries(&all))).await?;
-    assert_eq!(status.kept, BTreeMap::from([("theirs".to_owned(), Kept::Others)]));
+    let status = want(&mirror, DesiredState::certain(entries(&all))).await?;
+    assert_eq!(status.kept, BTreeMap::from([("theirs".to_owned(), SkipReason::Foreign)]));
     let others = [("theirs", json!(1)), ("nobodys", Value::Null)];
     assert_eq!(tree.now().values(), values(&[&all[..2], &others[..]].concat()));
 
     let other = [("a", json!({"port": 81}))];
-    want(&mirror, Wanted::certain(entries(&other))).await?;
+    want(&mirror, DesiredState::certain(entries(&other))).await?;
     assert_eq!(tree.now().values(), values(&[&other[..], &others[..]].concat()));
 
     // In doubt what is missing comes, and nothing goes.
     let more = [("b", json!(2))];
     let doubt = Some("the cache is stale".into());
-    let status = want(&mirror, Wanted { entries: entries(&more), doubt, ..Wanted::default() }).await?;
-    assert_eq!(status.kept, BTreeMap::from([("a".to_owned(), Kept::Doubt)]));
+    let status = want(&mirror, DesiredState { entries: entries(&more), doubt, ..DesiredState::default() }).await?;
+    assert_eq!(status.kept, BTreeMap::from([("a".to_owned(), SkipReason::Doubt)]));
     assert_eq!(tree.now().values(), values(&[&other[..], &more[..], &others[..]].concat()));
 
     // Another life of it adopts what there is, and somebody's hand is put right.
     mirror.stop().await;
     let mirror = begun(&tree, "one")?;
-    want(&mirror, Wanted::certain(entries(&more))).await?;
+    want(&mirror, DesiredState::certain(entries(&more))).await?;
     tree.now().items.remove("/services/b");
-    want(&mirror, Wanted::certain(entries(&more))).await?;
+    want(&mirror, DesiredState::certain(entries(&more))).await?;
     assert_eq!(tree.now().values(), values(&[&more[..], &others[..]].concat()));
-    want(&mirror, Wanted::certain(BTreeMap::new())).await?;
+    want(&mirror, DesiredState::certain(BTreeMap::new())).await?;
     assert_eq!(tree.now().values(), values(&others));
     Ok(())
 }
@@ -87,11 +87,11 @@ async fn items_come_change_and_go_and_those_of_others_are_left_alone() -> Result
 async fn an_item_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_it() -> Result {
     let tree = Tree::start().await;
     let target = target(&tree, "one")?;
-    target.look().await?;
+    target.read().await?;
     let theirs = |key: &str| json!({"key": key, "owner": "somebody", "value": "theirs"});
     tree.now().put("/services/race", theirs("race"));
     let adds = ["a", "race", "z"].map(|key| step(key, &json!("mine")));
-    let error = target.act(&adds).await.expect_err("it is taken");
+    let error = target.apply(&adds).await.expect_err("it is taken");
     assert!(matches!(&error, RegistryError::Taken { key } if key == "race"), "{error}");
     let there = [("a", json!("mine")), ("race", json!("theirs")), ("z", json!("mine"))];
     assert_eq!(tree.now().values(), values(&there));
@@ -102,13 +102,13 @@ async fn an_item_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for
         tree.now().put("/services/a", theirs("a"));
         let from = Item(json!("mine"));
         let change = Step::Change { name: "a".to_owned(), from: from.clone(), to: Item(json!("other")) };
-        assert!(matches!(target.act(&[change]).await, Err(RegistryError::Taken { .. })));
+        assert!(matches!(target.apply(&[change]).await, Err(RegistryError::Taken { .. })));
         let remove = Step::Remove { name: "a".to_owned(), value: from };
-        assert!(matches!(target.act(&[remove]).await, Err(RegistryError::Taken { .. })));
+        assert!(matches!(target.apply(&[remove]).await, Err(RegistryError::Taken { .. })));
         assert_eq!(tree.now().values()["a"], "theirs");
     }
     // What has gone by itself is gone.
-    target.act(&[Step::Remove { name: "never".to_owned(), value: Item(Value::Null) }]).await?;
+    target.apply(&[Step::Remove { name: "never".to_owned(), value: Item(Value::Null) }]).await?;
     Ok(())
 }
 
@@ -117,10 +117,10 @@ async fn a_registry_that_does_not_answer_truly_is_no_empty_one() -> Result {
     let tree = Tree::start().await;
     let mirror = begun(&tree, "one")?;
     let all = [("a", json!(1)), ("b", json!(2))];
-    want(&mirror, Wanted::certain(entries(&all))).await?;
-    let asked = |tree: &Tree| tree.now().asked.iter().filter(|asked| !asked.starts_with("GET")).count();
-    let before = asked(&tree);
-    for (status, remedy) in [(503, "503"), (401, "give it what it wants in a header"), (302, "nobody follows it")] {
+    want(&mirror, DesiredState::certain(entries(&all))).await?;
+    let request = |tree: &Tree| tree.now().asked.iter().filter(|request| !request.starts_with("GET")).count();
+    let before = request(&tree);
+    for (status, remedy) in [(503, "503"), (401, "set them in a header"), (302, "redirects are not followed")] {
         tree.now().answers = Some(status);
         let mut told = mirror.status();
         let failing = told.wait_for(|told| told.failing.as_ref().is_some_and(|why| why.contains(remedy)));
@@ -128,8 +128,8 @@ async fn a_registry_that_does_not_answer_truly_is_no_empty_one() -> Result {
         assert!(why.contains("`GET http://127.0.0.1:") && !why.contains("of=one"), "{why}");
     }
     tree.now().answers = None;
-    want(&mirror, Wanted::certain(entries(&all))).await?;
-    assert_eq!(asked(&tree), before, "nothing was written meanwhile");
+    want(&mirror, DesiredState::certain(entries(&all))).await?;
+    assert_eq!(request(&tree), before, "nothing was written meanwhile");
     assert_eq!(tree.now().values(), values(&all));
     Ok(())
 }
@@ -141,7 +141,7 @@ async fn what_would_be_done_is_told_in_words_that_do_it() -> Result {
     let steps = [step("it's", &json!({"port": 80})), Step::Remove { name: "b".to_owned(), value: Item(json!(1)) }];
     let url = &tree.url;
     assert_eq!(
-        target.describe(&target.look().await?, &steps),
+        target.describe(&target.read().await?, &steps),
         [
             format!(
                 "curl -X PUT -H 'Content-Type: application/json' -H 'If-None-Match: *' \

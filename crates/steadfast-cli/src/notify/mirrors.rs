@@ -12,7 +12,7 @@ use steadfast_notify::config::sinks::Sink;
 use steadfast_notify::notice::escaped;
 use steadfast_notify::state::{self, State};
 use steadfast_notify::{
-    Approvals, Ask, Feed, How, Memory, MirrorTask, Openings, Plan, Seen, Supervisor, TermGate, previewed,
+    ApprovalRequest, Approvals, Feed, How, Memory, MirrorTask, Openings, Plan, Seen, Supervisor, TermGate, previewed,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -184,7 +184,7 @@ fn told(name: &str, seen: &Seen) -> String {
     for (entry, why) in kept {
         let _ = writeln!(text, "  {} stays unchanged: {}", escaped(entry), escaped(why));
     }
-    for Ask { id, group, names, of } in asks {
+    for ApprovalRequest { id, group, names, of } in asks {
         let _ = writeln!(text, "  removing {} of {of} entries of {group:?} needs approval ({id})", names.len());
     }
     text
@@ -211,7 +211,7 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     for (mirror, asks) in &chosen {
         let ids: Vec<String> = asks.iter().map(|ask| ask.id.clone()).collect();
         approvals.give(mirror, &ids).map_err(Failure::run)?;
-        for Ask { names, of, group, .. } in asks {
+        for ApprovalRequest { names, of, group, .. } in asks {
             let (count, names) = (names.len(), escaped(&names.join(", ")));
             aside::say(format_args!("mirror {mirror}: removing {count} of {of} entries of {group:?}: {names}"));
         }
@@ -219,8 +219,9 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     let until = Instant::now() + TAKEN_WITHIN;
     let mut now = pending()?;
     // A running program first takes the approval file and then records the removal, so both must be checked.
-    let is_open = |(mirror, asks): (&String, &Vec<Ask>), now: &BTreeMap<String, Vec<Ask>>| {
-        let is_pending = |ask: &Ask| now.get(mirror).is_some_and(|now| now.iter().any(|now| now.id == ask.id));
+    let is_open = |(mirror, asks): (&String, &Vec<ApprovalRequest>), now: &BTreeMap<String, Vec<ApprovalRequest>>| {
+        let is_pending =
+            |ask: &ApprovalRequest| now.get(mirror).is_some_and(|now| now.iter().any(|now| now.id == ask.id));
         approvals.waits(mirror) || asks.iter().any(is_pending)
     };
     while chosen.iter().any(|one| is_open(one, &now)) && Instant::now() < until {
@@ -251,14 +252,14 @@ const SHORTEST_ID: usize = 6;
 
 /// Returns the pending removals of `sink` whose ID equals `id` or starts with it.
 fn chosen(
-    mut pending: BTreeMap<String, Vec<Ask>>,
+    mut pending: BTreeMap<String, Vec<ApprovalRequest>>,
     sink: Option<&str>,
     id: Option<&str>,
-) -> Result<BTreeMap<String, Vec<Ask>>, Failure> {
+) -> Result<BTreeMap<String, Vec<ApprovalRequest>>, Failure> {
     pending.retain(|mirror, _| sink.is_none_or(|sink| sink == mirror));
     let all: Vec<String> = pending.values().flatten().map(|ask| ask.id.clone()).collect();
     if let Some(id) = id {
-        let is_named = |ask: &Ask| ask.id == id || id.len() >= SHORTEST_ID && ask.id.starts_with(id);
+        let is_named = |ask: &ApprovalRequest| ask.id == id || id.len() >= SHORTEST_ID && ask.id.starts_with(id);
         for asks in pending.values_mut() {
             asks.retain(is_named);
         }

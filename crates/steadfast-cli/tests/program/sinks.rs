@@ -75,7 +75,7 @@ fn unreachable_sink_is_reported_with_position() {
                 "dns = {{server = \"127.0.0.1:{port}\", zone = \"example.org\", secret = {{file = \"key\"}}, mark = \"m\"}}"
             ),
             NAME,
-            "does not answer over TCP",
+            "does not respond over TCP",
         ),
     ];
     for (sink, send, told) in sinks {

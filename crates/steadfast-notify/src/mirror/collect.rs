@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_outside::{Doubts, Exists, ObjectId};
+use steadfast_outside::{Doubts, ExistenceCheck, ObjectId};
 
 use super::claim::{Claim, Sent};
 use super::view::Presence;
@@ -19,7 +19,7 @@ pub(crate) struct Gathered {
     pub(crate) doubts: Doubts,
     /// Reason why all entries may be wrong.
     pub(crate) doubt: Option<Arc<str>>,
-    pub(crate) exists: Option<Exists>,
+    pub(crate) exists: Option<ExistenceCheck>,
 }
 
 /// Collects the entries in `sent`, in this order.
@@ -58,7 +58,8 @@ pub(super) fn collect<'a>(
         // Without rules the wanted state is unknown, not empty: nothing may be removed.
         gathered.doubt = Some("no rule feeds the mirror".into());
     }
-    gathered.exists = Some(Exists::new(move |origin| presences.iter().find_map(|presence| presence.of(origin))));
+    gathered.exists =
+        Some(ExistenceCheck::new(move |origin| presences.iter().find_map(|presence| presence.of(origin))));
     gathered
 }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use steadfast_outside::{
-    Ask, Kept, Loss, Memory, Mirror, ObjectId, Rehearsal, Rival, Settings, State, Status, Target, Value, Wanted,
-    preview,
+    ApprovalRequest, CompetingEntry, DesiredState, DryRun, Loss, Memory, Mirror, ObjectId, Settings, SkipReason, State,
+    Status, Target, Value, preview,
 };
 use tokio::sync::watch;
 
@@ -48,7 +48,7 @@ pub struct Seen {
     /// Entries that would not match the wanted state, with reasons.
     pub kept: BTreeMap<String, String>,
     /// Removals that need approval.
-    pub asks: Vec<Ask>,
+    pub asks: Vec<ApprovalRequest>,
     /// Reason why no entries would be removed, if the wanted state is uncertain.
     pub doubt: Option<String>,
 }
@@ -69,7 +69,7 @@ pub struct MirrorStanding {
     /// Number of entries with a removal that needs approval.
     pub asks: usize,
     /// Removals that need approval, by group.
-    pub pending: Vec<Ask>,
+    pub pending: Vec<ApprovalRequest>,
     /// Reason why the target cannot be read or changed.
     pub failing: Option<Arc<str>>,
     /// Time since the last successful read of the target. `None` before the first read.
@@ -143,7 +143,7 @@ pub(crate) trait AnyMirror: Send + Sync {
 /// Conditions of a mirror that need attention by an operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Troubles {
-    pub(crate) asks: Vec<Ask>,
+    pub(crate) asks: Vec<ApprovalRequest>,
     pub(crate) failing: Option<Arc<str>>,
     /// Keys with several different entries of one group.
     pub(crate) contested: Vec<String>,
@@ -183,7 +183,7 @@ impl<T: Target> AnyDriver for Driver<T> {
         let Self { target, values } = *self;
         let mirror = match say {
             None => Mirror::start(name, target, settings, memory),
-            Some(say) => Mirror::start(name, Rehearsal::new(target, say), settings, memory),
+            Some(say) => Mirror::start(name, DryRun::new(target, say), settings, memory),
         };
         let status = mirror.status();
         Arc::new(Running { mirror: Mutex::new(Some(mirror)), status, values, unknown: Mutex::default() })
@@ -209,9 +209,9 @@ impl<T: Target> AnyDriver for Driver<T> {
 }
 
 /// Converts the collected entries. Returns invalid entries by object. Other entries of such an object stay unchanged.
-fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (Wanted<V>, BTreeMap<ObjectId, Arc<str>>) {
+fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (DesiredState<V>, BTreeMap<ObjectId, Arc<str>>) {
     let Gathered { claims, doubts, doubt, exists } = gathered;
-    let mut wanted = Wanted { doubt: doubt.clone(), exists: exists.clone(), ..Wanted::default() };
+    let mut wanted = DesiredState { doubt: doubt.clone(), exists: exists.clone(), ..DesiredState::default() };
     let mut invalid = BTreeMap::new();
     for Claim { entry, origin } in claims {
         match values(entry) {
@@ -222,7 +222,7 @@ fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (Wanted<V>, BTre
                     wanted.origins.insert(name, origin.clone());
                 }
                 btree_map::Entry::Occupied(_) => {
-                    wanted.rivals.push(Rival { name, value, origin: origin.clone() });
+                    wanted.competing.push(CompetingEntry { name, value, origin: origin.clone() });
                 }
             },
             Err(why) => {
@@ -236,7 +236,7 @@ fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (Wanted<V>, BTre
     (wanted, invalid)
 }
 
-fn told(kept: &BTreeMap<String, Kept>) -> BTreeMap<String, String> {
+fn told(kept: &BTreeMap<String, SkipReason>) -> BTreeMap<String, String> {
     kept.iter().map(|(name, why)| (name.clone(), why.to_string())).collect()
 }
 
@@ -275,8 +275,15 @@ impl<V: Value> AnyMirror for Running<V> {
 
     fn troubles(&self) -> Troubles {
         let status = self.status.borrow();
-        let of_entry = |why: &Kept| {
-            matches!(why, Kept::Conflict(_) | Kept::Invalid(_) | Kept::Others | Kept::OtherProcess | Kept::Refused(_))
+        let of_entry = |why: &SkipReason| {
+            matches!(
+                why,
+                SkipReason::Conflict(_)
+                    | SkipReason::Invalid(_)
+                    | SkipReason::Foreign
+                    | SkipReason::OtherProcess
+                    | SkipReason::Rejected(_)
+            )
         };
         let rejected = status.kept.iter().filter(|(_, why)| of_entry(why));
         Troubles {

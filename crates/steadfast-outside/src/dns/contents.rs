@@ -9,22 +9,22 @@ use domain::dep::octseq::Octets;
 use domain::rdata::{A, Aaaa, Cname, Mx, Ptr, Soa, Srv, Txt};
 
 use super::record::{Data, MARK, OWNER, Record, entry_name, hash};
-use crate::entry::Found;
+use crate::entry::ActualState;
 
 /// All of a zone.
 #[derive(Default)]
 pub(super) struct Contents {
-    names: BTreeMap<String, Owner>,
+    names: BTreeMap<String, NameRecords>,
     serial: Option<u32>,
 }
 
 /// Records of one name, of the types that a mirror writes. A name without any of those is in use, too.
 #[derive(Default)]
-struct Owner {
+struct NameRecords {
     records: Vec<Record>,
 }
 
-impl Owner {
+impl NameRecords {
     /// Returns whether the name bears `mark`: as its only TXT record.
     fn bears(&self, mark: &str) -> bool {
         let mut texts = self.records.iter().filter_map(|record| match &record.data {
@@ -62,7 +62,7 @@ impl Contents {
     }
 
     /// Divides the contents of `zone` into what bears `mark` and what does not.
-    pub(super) fn divided(self, zone: &str, mark: &str) -> (Found<Record>, Seen) {
+    pub(super) fn divided(self, zone: &str, mark: &str) -> (ActualState<Record>, Seen) {
         let Self { names, serial } = self;
         let mut others = BTreeSet::new();
         let mut seen = Seen { serial, ..Seen::default() };
@@ -104,7 +104,7 @@ impl Contents {
             let entry = if seen.own.contains_key(&entry) { format!("{} {}", record.name, record.data) } else { entry };
             seen.own.insert(entry, record);
         }
-        (Found { own: seen.own.clone(), others, busy: BTreeSet::new() }, seen)
+        (ActualState { own: seen.own.clone(), others, busy: BTreeSet::new() }, seen)
     }
 }
 

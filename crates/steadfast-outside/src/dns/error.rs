@@ -1,15 +1,15 @@
-//! Why a zone cannot be seen or changed, and what to do about it.
+//! Errors of zones, each with advice.
 
 use domain::base::iana::Rcode;
 use domain::tsig::ValidationError;
 
-/// Why a zone cannot be seen or changed.
+/// Reason that a zone cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum DnsError {
-    /// What should be a key is none. The secret is in no error.
+    /// A key is not a valid TSIG key. Errors never contain the secret.
     #[error("this is no TSIG key: {0}; `tsig-keygen` and `keymgr -t` make one")]
-    Key(&'static str),
-    /// What should say whose the names are cannot.
+    TsigKey(&'static str),
+    /// A mark is not valid.
     #[error(
         "{0:?} cannot be a mark: it may have letters, digits, `-`, `_`, `.`, `/` and `:` in it, and up to 200 of them"
     )]
@@ -17,13 +17,13 @@ pub enum DnsError {
     /// It can be no name.
     #[error("{name:?} cannot be the name of an entry: {why}")]
     Name {
-        /// What it was to be.
+        /// Rejected name.
         name: String,
         /// Why it cannot.
         why: String,
     },
     /// It is not in the zone.
-    #[error("{name} is not in the zone {zone}: names are to be given in full")]
+    #[error("{name} is not in the zone {zone}: give the full name")]
     Outside {
         /// The name.
         name: String,
@@ -35,9 +35,9 @@ pub enum DnsError {
     Data {
         /// The type.
         kind: String,
-        /// What it was to say.
+        /// Rejected text.
         text: String,
-        /// What it could.
+        /// Expected form of the data.
         expected: &'static str,
     },
     /// It could be remembered for longer than is provided for.
@@ -45,7 +45,7 @@ pub enum DnsError {
     Ttl {
         /// The name.
         name: String,
-        /// What it was to be given.
+        /// Requested TTL in seconds.
         ttl: u32,
     },
     /// A name cannot have both.
@@ -90,68 +90,67 @@ pub enum DnsError {
         /// The cause.
         why: String,
     },
-    /// Nobody answers.
+    /// The server does not respond.
     #[error(
-        "the server {server} does not answer over TCP: {source}; does it listen there, and is this its primary address?"
+        "the server {server} does not respond over TCP: {source}; check that it listens there and that this is its primary address"
     )]
     Socket {
         /// The server.
         server: String,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Server and mirror do not agree on the key, or the answer is not the server's.
+    /// Server and mirror do not agree on the key, or the response was forged.
     #[error("the server {server} and the key {key}: {}", disagreement(.why))]
     Tsig {
         /// The server.
         server: String,
         /// The key's name.
         key: String,
-        /// What is wrong with a signature.
+        /// Failed check of the signature.
         why: ValidationError,
     },
-    /// Names are not as they were when they were looked at: somebody else has taken them, or has taken the mark away. Nothing of
-    /// them was changed.
-    #[error("{} {rcode} in {zone}: somebody has changed it since it was looked at, and nothing of it is touched; it is looked at again", .names.join(", "))]
+    /// Another client changed these names or their marks since the last read. The update was rejected as a whole.
+    #[error("another client changed {} in {zone} since the last read ({rcode}); nothing was changed, and the mirror reads the zone again", .names.join(", "))]
     Taken {
         /// The zone.
         zone: String,
         /// The names.
         names: Vec<String>,
-        /// What the server said.
+        /// Response code of the server.
         rcode: Rcode,
     },
     /// It does not do it.
-    #[error("the server {server} refuses {} of {zone}: {rcode}{}", .what.words(), .what.remedy(*.rcode))]
+    #[error("the server {server} rejected {} of {zone}: {rcode}{}", .what.words(), .what.remedy(*.rcode))]
     Refused {
         /// The server.
         server: String,
         /// The zone.
         zone: String,
-        /// What it was asked for.
-        what: Asked,
-        /// What it said.
+        /// Requested operation.
+        what: DnsOperation,
+        /// Response code of the server.
         rcode: Rcode,
     },
     /// No message has room for it.
-    #[error("what is to be changed of {} does not go into one message of DNS, of 65535 bytes: give the name fewer records", .names.join(", "))]
-    TooMuch {
+    #[error("the changes of {} do not fit into one DNS message of 65535 bytes; give the name fewer records", .names.join(", "))]
+    MessageFull {
         /// The names.
         names: Vec<String>,
     },
-    /// It answers what this was not written for.
-    #[error("the server {server} answers in an unknown form: {why}")]
+    /// A response has an unknown form.
+    #[error("the response of the server {server} has an unknown form: {why}")]
     Unexpected {
         /// The server.
         server: String,
-        /// What is unknown about it.
+        /// Unknown part of the response.
         why: String,
     },
 }
 
-/// What a server was asked for.
+/// Operation requested from a DNS server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum DnsOperation {
     /// All that is in the zone.
     Transfer,
     /// A change.
@@ -171,7 +170,7 @@ impl DnsError {
     }
 }
 
-impl Asked {
+impl DnsOperation {
     fn words(self) -> &'static str {
         match self {
             Self::Transfer => "a transfer (AXFR)",
@@ -180,7 +179,7 @@ impl Asked {
         }
     }
 
-    /// What to do about an answer.
+    /// Returns advice for a response code.
     fn remedy(self, rcode: Rcode) -> &'static str {
         match (rcode, self) {
             (Rcode::REFUSED, Self::Transfer) => {
@@ -219,8 +218,8 @@ fn disagreement(why: &ValidationError) -> String {
             format!("its clock is {apart} s {how} (BADTIME): set the clocks of both, by NTP for example")
         }
         ValidationError::ServerUnsigned | ValidationError::TooManyUnsigned => {
-            "the answer is not signed, and not believed: something between here and there may have written it".into()
+            "the response is not signed and was rejected: a host on the network path may have written it".into()
         }
-        other => format!("the answer is not signed as it has to be ({other}), and not believed"),
+        other => format!("the signature of the response is not valid ({other}); the response was rejected"),
     }
 }

@@ -1,4 +1,4 @@
-//! What a mirror signs with.
+//! TSIG keys that sign requests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,19 +15,19 @@ use super::error::DnsError;
 /// ```
 /// use steadfast_outside::dns::Key;
 ///
-/// let key: Key = "hmac-sha256:mirror:c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=".parse()?;
+/// let key: TsigKey = "hmac-sha256:mirror:c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=".parse()?;
 /// assert_eq!(format!("{key:?}"), "Key(hmac-sha256:mirror.)");
 /// # Ok::<(), steadfast_outside::dns::DnsError>(())
 /// ```
 #[derive(Clone)]
-pub struct Key {
+pub struct TsigKey {
     pub(super) tsig: Tsig,
 }
 
 /// A shorter secret could be guessed.
-const SHORTEST: usize = 16;
+const MIN_SECRET_BYTES: usize = 16;
 
-impl Key {
+impl TsigKey {
     /// The key called `name` of the server's configuration, with its `secret` in Base64.
     ///
     /// # Errors
@@ -35,40 +35,40 @@ impl Key {
     /// Where one of them is none.
     pub fn new(algorithm: &str, name: &str, secret: &str) -> Result<Self, DnsError> {
         let algorithm = Algorithm::from_str(&algorithm.to_ascii_lowercase()).map_err(|_| {
-            DnsError::Key("its algorithm is none of hmac-sha256, hmac-sha384, hmac-sha512 and hmac-sha1")
+            DnsError::TsigKey("its algorithm is none of hmac-sha256, hmac-sha384, hmac-sha512 and hmac-sha1")
         })?;
-        let mut name: KeyName = Name::from_str(name).map_err(|_| DnsError::Key("its name is no domain name"))?;
+        let mut name: KeyName = Name::from_str(name).map_err(|_| DnsError::TsigKey("its name is no domain name"))?;
         name.make_canonical();
         let secret: Vec<u8> =
-            base64::decode(secret.trim()).map_err(|_| DnsError::Key("its secret is not in Base64"))?;
-        if secret.len() < SHORTEST {
-            return Err(DnsError::Key("its secret has less than 16 bytes"));
+            base64::decode(secret.trim()).map_err(|_| DnsError::TsigKey("its secret is not in Base64"))?;
+        if secret.len() < MIN_SECRET_BYTES {
+            return Err(DnsError::TsigKey("its secret has less than 16 bytes"));
         }
         let key = Tsig::new(algorithm, &secret, name, None, None);
-        key.map(|tsig| Self { tsig }).map_err(|_| DnsError::Key("its signatures would be too short"))
+        key.map(|tsig| Self { tsig }).map_err(|_| DnsError::TsigKey("its signatures would be too short"))
     }
 }
 
-impl FromStr for Key {
+impl FromStr for TsigKey {
     type Err = DnsError;
 
     fn from_str(text: &str) -> Result<Self, DnsError> {
         let mut parts = text.trim().splitn(3, ':');
         match (parts.next(), parts.next(), parts.next()) {
             (Some(algorithm), Some(name), Some(secret)) => Self::new(algorithm, name, secret),
-            _ => Err(DnsError::Key("it is not of the form ALGORITHM:NAME:SECRET")),
+            _ => Err(DnsError::TsigKey("it is not of the form ALGORITHM:NAME:SECRET")),
         }
     }
 }
 
 /// Without its secret.
-impl fmt::Debug for Key {
+impl fmt::Debug for TsigKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({}:{})", self.tsig.algorithm(), self.tsig.name().fmt_with_dot())
     }
 }
 
-impl AsRef<Tsig> for Key {
+impl AsRef<Tsig> for TsigKey {
     fn as_ref(&self) -> &Tsig {
         &self.tsig
     }

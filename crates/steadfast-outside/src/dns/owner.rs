@@ -5,11 +5,11 @@ use domain::base::{Ttl, UnknownRecordData};
 use sha2::{Digest, Sha256};
 
 use super::Zone;
-use super::error::{Asked, DnsError};
-use super::question::Question;
+use super::error::{DnsError, DnsOperation};
+use super::query::ZoneQuery;
 use super::record::{Data, OWNER, parsed, short_hash, text_octets};
-use super::update::TooMuch;
-use super::wire::Trouble;
+use super::update::MessageFull;
+use super::wire::WireError;
 use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
 
 /// TTL of the record, in seconds.
@@ -27,8 +27,8 @@ impl Zone {
         let instance: String = instance.chars().filter(char::is_ascii_graphic).take(MAX_INSTANCE_BYTES).collect();
         let name = self.owner_name();
         let wire = parsed(&name)?;
-        let query = Question::Records(&wire, Rtype::TXT);
-        let (records, _) = self.ask(query).await?.records();
+        let query = ZoneQuery::Records(&wire, Rtype::TXT);
+        let (records, _) = self.query(query).await?.records();
         if let Some((other, renewed)) = records.iter().find_map(read_owner) {
             let age = now.saturating_sub(renewed);
             if other != instance && age < OWNER_EXPIRES_SECS {
@@ -41,7 +41,7 @@ impl Zone {
         match self.write_owner(&name, &records, &instance, now).await {
             // Another process was faster: the next claim shows its record.
             Err(DnsError::Taken { .. }) => {
-                let (records, _) = self.ask(query).await?.records();
+                let (records, _) = self.query(query).await?.records();
                 let other = records.iter().find_map(read_owner).filter(|(other, _)| *other != instance);
                 Ok(other.map_or(Claim::Ours, |(other, renewed)| Claim::Other {
                     instance: other.escape_debug().to_string(),
@@ -69,28 +69,28 @@ impl Zone {
         let (address, mut connection) = self.connect().await?;
         let before = connection.query(&self.wire, Rtype::SOA, &self.key).await;
         let wire = parsed(name)?;
-        let much = |_| TooMuch;
+        let too_large = |_| MessageFull;
         let fill = |mut prerequisites: domain::base::message_builder::AnswerBuilder<Vec<u8>>| {
             let zero = Ttl::from_secs(0);
-            let data = |kind, octets| UnknownRecordData::from_octets(kind, octets).map_err(|_| TooMuch);
+            let data = |kind, octets| UnknownRecordData::from_octets(kind, octets).map_err(|_| MessageFull);
             if found.is_empty() {
-                prerequisites.push((&wire, Class::NONE, zero, data(Rtype::ANY, Vec::new())?)).map_err(much)?;
+                prerequisites.push((&wire, Class::NONE, zero, data(Rtype::ANY, Vec::new())?)).map_err(too_large)?;
             }
             for record in found {
-                let (kind, octets) = record.wire().map_err(|_| TooMuch)?;
-                prerequisites.push((&wire, Class::IN, zero, data(kind, octets)?)).map_err(much)?;
+                let (kind, octets) = record.wire().map_err(|_| MessageFull)?;
+                prerequisites.push((&wire, Class::IN, zero, data(kind, octets)?)).map_err(too_large)?;
             }
             let mut changes = prerequisites.authority();
-            changes.push((&wire, Class::ANY, zero, data(Rtype::TXT, Vec::new())?)).map_err(much)?;
+            changes.push((&wire, Class::ANY, zero, data(Rtype::TXT, Vec::new())?)).map_err(too_large)?;
             let text = data(Rtype::TXT, text_octets(strings))?;
-            changes.push((&wire, Class::IN, Ttl::from_secs(OWNER_TTL), text)).map_err(much)?;
+            changes.push((&wire, Class::IN, Ttl::from_secs(OWNER_TTL), text)).map_err(too_large)?;
             Ok(changes.additional())
         };
-        if let Err(trouble) = connection.update(&self.wire, &self.key, fill).await {
-            if matches!(trouble, Trouble::Socket(_)) {
+        if let Err(error) = connection.update(&self.wire, &self.key, fill).await {
+            if matches!(error, WireError::Socket(_)) {
                 self.addresses.failed(&address);
             }
-            return Err(match self.told(Asked::Update, &[], trouble) {
+            return Err(match self.dns_error(DnsOperation::Update, &[], error) {
                 DnsError::Taken { zone, rcode, .. } => DnsError::Taken { zone, names: vec![name.to_owned()], rcode },
                 error => error,
             });

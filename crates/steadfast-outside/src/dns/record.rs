@@ -28,7 +28,8 @@ const MAX_SHOWN_CHARS: usize = 80;
 pub struct Record {
     /// Name of the record, in full; a dot at the end is optional.
     pub name: String,
-    /// How long the record may be cached, in seconds: 0 to 2147483647. All records of one name and type must have the same.
+    /// Maximum time that the record may be cached, in seconds: 0 to 2147483647. All records of one name and type must have the
+    /// same TTL.
     pub ttl: u32,
     /// Type and data of the record.
     pub data: Data,
@@ -68,7 +69,7 @@ pub enum Data {
 }
 
 impl Value for Record {
-    fn place<'a>(&'a self, _name: &'a str) -> &'a str {
+    fn location<'a>(&'a self, _name: &'a str) -> &'a str {
         &self.name
     }
 }
@@ -260,8 +261,7 @@ pub(super) fn entry_name(record: &Record) -> String {
     }
 }
 
-/// Returns a hash of type and data: the label under which the mark of a single record lies. 128 bits of SHA-256, so that nobody finds
-/// two records with the same.
+/// Returns a hash of type and data: the label of the mark of a single record. 128 bits of SHA-256 make collisions infeasible.
 pub(super) fn hash(record: &Record) -> String {
     // Names in data were read as such before.
     let (kind, octets) = record.data.wire().unwrap_or((Rtype::NULL, Vec::new()));
@@ -304,7 +304,7 @@ pub(super) fn within(zone: &str, name: &str) -> Result<String, DnsError> {
     if !is_within(zone, &canonical) {
         return Err(DnsError::Outside { name: canonical, zone: zone.to_owned() });
     }
-    // Marks must be names, too, and nobody may write them as records.
+    // Marks must be valid names too, and entries must not overwrite them.
     let mark = record_mark(&canonical, &"0".repeat(32));
     let reserved = [MARK, OWNER].map(|label| label.trim_end_matches('.'));
     if canonical.split('.').any(|label| reserved.contains(&label)) || parsed(&mark).is_err() {

@@ -6,7 +6,7 @@ use domain::base::iana::{Rcode, Rtype};
 
 use super::Zone;
 use super::error::DnsError;
-use super::question::Question;
+use super::query::ZoneQuery;
 use super::record::{Data, parsed, text_octets};
 use crate::owner::OWNER_EXPIRES_SECS;
 
@@ -39,7 +39,7 @@ impl Zone {
     async fn try_to_record(&self, term: u64, now: u64) -> Result<bool, DnsError> {
         let name = self.term_name();
         let wire = parsed(&name)?;
-        let (records, _) = self.ask(Question::Records(&wire, Rtype::TXT)).await?.records();
+        let (records, _) = self.query(ZoneQuery::Records(&wire, Rtype::TXT)).await?.records();
         let text = |term: u64, since: u64| {
             [self.mark.clone(), term.to_string(), since.to_string()].map(String::into_bytes).to_vec()
         };

@@ -8,12 +8,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::{Limits, Memory, Mirror, Settings, Wanted};
+use crate::{DesiredState, Limits, Memory, Mirror, Settings};
 
 const SECRET: &str = "c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=";
 
-fn key() -> Key {
-    Key::new("hmac-sha256", "mirror", SECRET).expect("a key")
+fn key() -> TsigKey {
+    TsigKey::new("hmac-sha256", "mirror", SECRET).expect("a key")
 }
 
 fn record(name: &str, ttl: u32, kind: &str, text: &str) -> Record {
@@ -35,7 +35,8 @@ fn what_is_said_the_same_is_one_entry_however_it_is_written() {
         record("alias.example.org", 90, "CNAME", "WEB.example.org"),
     ])
     .expect("entries");
-    let told: Vec<_> = made.iter().map(|(name, record)| format!("{name}: {} {}", record.ttl, record.data)).collect();
+    let dns_error: Vec<_> =
+        made.iter().map(|(name, record)| format!("{name}: {} {}", record.ttl, record.data)).collect();
     let expected = [
         "_x._tcp.example.org. SRV 80 web.example.org.: 90 SRV 0 5 80 web.example.org.",
         "alias.example.org. CNAME: 90 CNAME web.example.org.",
@@ -43,15 +44,15 @@ fn what_is_said_the_same_is_one_entry_however_it_is_written() {
         "web.example.org. A 10.0.0.2: 30 A 10.0.0.2",
         "web.example.org. AAAA fd00::1: 90 AAAA fd00::1",
     ];
-    assert_eq!(told, expected, "and of one name and type the shortest time is that of all");
+    assert_eq!(dns_error, expected, "and of one name and type the shortest time is that of all");
 }
 
 #[test]
 fn what_cannot_be_in_the_zone_is_told() {
     let long = format!("{}.example.org", ["a".repeat(59), "b".repeat(59), "c".repeat(59), "d".repeat(59)].join("."));
     let a = |name: &str| record(name, 60, "A", "10.0.0.1");
-    for (records, told) in [
-        (vec![a("web.example.com")], "web.example.com. is not in the zone example.org.: names are to be given in full"),
+    for (records, dns_error) in [
+        (vec![a("web.example.com")], "web.example.com. is not in the zone example.org.: give the full name"),
         (vec![a("badexample.org")], "badexample.org. is not in the zone example.org."),
         (vec![a("web..example.org")], "\"web..example.org\" cannot be the name of an entry"),
         (vec![a("_steadfast.web.example.org")], "record the owner of each name"),
@@ -72,10 +73,10 @@ fn what_cannot_be_in_the_zone_is_told() {
         ),
         (vec![Record { ttl: u32::MAX, ..a("web.example.org") }], "a TTL of 4294967295 s: the longest is 2147483647 s"),
     ] {
-        let error = all(&records).expect_err(told);
-        assert!(error.contains(told), "{error}");
+        let error = all(&records).expect_err(dns_error);
+        assert!(error.contains(dns_error), "{error}");
     }
-    for (kind, text, told) in [
+    for (kind, text, dns_error) in [
         ("A", "fd00::1", "\"fd00::1\" is no data of a record of type A: it takes an address such as 10.0.0.1"),
         ("AAAA", "10.0.0.1", "it takes an address such as fd00::1"),
         ("SRV", "1 2 3", "it takes priority, weight, port and target"),
@@ -89,8 +90,8 @@ fn what_cannot_be_in_the_zone_is_told() {
         ("TXT", &"x".repeat(9000), "it takes a text of up to 8 KiB"),
         ("NS", "a.", "it takes a type that a mirror writes: A, AAAA, CNAME, SRV, TXT, MX or PTR"),
     ] {
-        let error = Data::read(kind, text).expect_err(told).to_string();
-        assert!(error.contains(told), "{error}");
+        let error = Data::read(kind, text).expect_err(dns_error).to_string();
+        assert!(error.contains(dns_error), "{error}");
     }
     let error = Zone::new("127.0.0.1", "example.org", key(), "a\" b").expect_err("no mark");
     assert!(error.to_string().starts_with("\"a\\\" b\" cannot be a mark"), "{error}");
@@ -98,15 +99,15 @@ fn what_cannot_be_in_the_zone_is_told() {
 
 #[test]
 fn a_key_that_is_none_is_told_and_no_secret_ever() {
-    for (text, told) in [
+    for (text, dns_error) in [
         ("mirror:c2VjcmV0", "it is not of the form ALGORITHM:NAME:SECRET"),
         ("hmac-md5:mirror:c2VjcmV0", "its algorithm is none of hmac-sha256"),
         ("hmac-sha256:a..b:c2VjcmV0", "its name is no domain name"),
         ("hmac-sha256:mirror:c2Vjcm!0", "its secret is not in Base64"),
         ("hmac-sha256:mirror:c2VjcmV0", "its secret has less than 16 bytes"),
     ] {
-        let error = text.parse::<Key>().expect_err(told).to_string();
-        assert!(error.contains(told), "{error}");
+        let error = text.parse::<TsigKey>().expect_err(dns_error).to_string();
+        assert!(error.contains(dns_error), "{error}");
         assert!(!error.contains("c2Vj"), "{error}");
     }
     let zone = Zone::new("127.0.0.1", "example.org", key(), "m").expect("a zone");
@@ -132,7 +133,7 @@ fn a_server_has_its_port_unless_another_is_said() {
 fn all_of_a_name_is_changed_at_once_and_its_mark_with_the_first_and_the_last() {
     let zone = Zone::new("[fd00::53]:5353", "example.org", key(), "m").expect("a zone");
     let own = all(&[record("old.example.org", 60, "A", "10.0.0.1"), record("web.example.org", 60, "A", "10.0.0.2")]);
-    let found = Found { own: own.expect("entries"), others: [].into(), busy: [].into() };
+    let found = ActualState { own: own.expect("entries"), others: [].into(), busy: [].into() };
     let wanted = all(&[
         record("new.example.org", 30, "AAAA", "fd00::1"),
         record("web.example.org", 60, "CNAME", "new.example.org"),
@@ -188,10 +189,10 @@ async fn server(answers: Answers) -> String {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut octets = vec![0; usize::from(stream.read_u16().await.expect("a length"))];
             stream.read_exact(&mut octets).await.expect("a message");
-            let mut asked = Message::from_octets(octets).expect("a message");
-            let answer = answer(answers, &mut asked);
-            let length = u16::try_from(answer.len()).expect("a length");
-            stream.write_all(&[&length.to_be_bytes(), &*answer].concat()).await.expect("somebody who listens");
+            let mut operation = Message::from_octets(octets).expect("a message");
+            let response = response(answers, &mut operation);
+            let length = u16::try_from(response.len()).expect("a length");
+            stream.write_all(&[&length.to_be_bytes(), &*response].concat()).await.expect("somebody who listens");
             // Closed by whoever has heard enough.
             let _ = stream.read_u8().await;
         }
@@ -199,19 +200,20 @@ async fn server(answers: Answers) -> String {
     address
 }
 
-fn answer(answers: Answers, asked: &mut Message<Vec<u8>>) -> Vec<u8> {
+fn response(answers: Answers, operation: &mut Message<Vec<u8>>) -> Vec<u8> {
     let (mine, now) = (key().tsig, Time48::now());
     let ahead = Time48::from_u64(u64::from(now) + 3600);
-    let plain =
-        |asked: &Message<Vec<u8>>| MessageBuilder::new_vec().start_answer(asked, Rcode::NOERROR).expect("an answer");
+    let plain = |operation: &Message<Vec<u8>>| {
+        MessageBuilder::new_vec().start_answer(operation, Rcode::NOERROR).expect("an answer")
+    };
     match answers {
         Answers::Ahead => {
-            let error = ServerTransaction::request(&mine, asked, ahead).expect_err("too late");
+            let error = ServerTransaction::request(&mine, operation, ahead).expect_err("too late");
             let builder = MessageBuilder::new_vec();
-            error.build_message(&asked.for_slice_ref(), builder).expect("an answer").finish()
+            error.build_message(&operation.for_slice_ref(), builder).expect("an answer").finish()
         }
-        Answers::Unsigned => plain(asked).finish(),
-        Answers::Nothing => plain(asked).finish()[..12].to_vec(),
+        Answers::Unsigned => plain(operation).finish(),
+        Answers::Nothing => plain(operation).finish()[..12].to_vec(),
         Answers::Forged => {
             let name = mine.name().clone();
             let other = Tsig::new(mine.algorithm(), b"not the same secret", name, None, None).expect("a key");
@@ -220,7 +222,7 @@ fn answer(answers: Answers, asked: &mut Message<Vec<u8>>) -> Vec<u8> {
             domain::tsig::ClientTransaction::request(&other, &mut again, now).expect("a request");
             let mut again = Message::from_octets(again.finish()).expect("a message");
             let forged = ServerTransaction::request(&other, &mut again, now).expect("ours").expect("signed");
-            let mut message = plain(asked).additional();
+            let mut message = plain(operation).additional();
             forged.answer(&mut message, now).expect("an answer");
             message.finish()
         }
@@ -229,13 +231,13 @@ fn answer(answers: Answers, asked: &mut Message<Vec<u8>>) -> Vec<u8> {
             domain::tsig::ClientTransaction::request(&mine, &mut earlier, now).expect("a request");
             let mut earlier = Message::from_octets(earlier.finish()).expect("a message");
             let replayed = ServerTransaction::request(&mine, &mut earlier, now).expect("ours").expect("signed");
-            let mut message = plain(asked).additional();
+            let mut message = plain(operation).additional();
             replayed.answer(&mut message, now).expect("an answer");
             message.finish()
         }
         Answers::Short => {
-            let transaction = ServerTransaction::request(&mine, asked, now).expect("ours").expect("signed");
-            let mut message = plain(asked);
+            let transaction = ServerTransaction::request(&mine, operation, now).expect("ours").expect("signed");
+            let mut message = plain(operation);
             let name: Name<Vec<u8>> = record::parsed("web.example.org").expect("a name");
             let data = domain::base::UnknownRecordData::from_octets(Rtype::A, vec![10, 0, 0, 1]).expect("data");
             message.push((name, Class::IN, 60, data)).expect("room");
@@ -248,24 +250,24 @@ fn answer(answers: Answers, asked: &mut Message<Vec<u8>>) -> Vec<u8> {
 
 #[tokio::test]
 async fn no_answer_is_believed_that_is_not_signed_as_it_has_to_be() {
-    for (answers, told) in [
+    for (answers, dns_error) in [
         (Answers::Ahead, "the key mirror.: its clock is 3600 s ahead (BADTIME): set the clocks of both"),
-        (Answers::Unsigned, "the answer is not signed, and not believed"),
-        (Answers::Forged, "the answer is not signed as it has to be (bad signature), and not believed"),
-        (Answers::Replayed, "the answer is not signed as it has to be (bad signature), and not believed"),
-        (Answers::Short, "in an unknown form: a transfer that does not go from one SOA to the next"),
-        (Answers::Nothing, "not believed"),
+        (Answers::Unsigned, "the response is not signed and was rejected"),
+        (Answers::Forged, "the signature of the response is not valid (bad signature); the response was rejected"),
+        (Answers::Replayed, "the signature of the response is not valid (bad signature); the response was rejected"),
+        (Answers::Short, "has an unknown form: a transfer that does not go from one SOA to the next"),
+        (Answers::Nothing, "was rejected"),
     ] {
         let zone = Zone::new(&server(answers).await, "example.org", key(), "m").expect("a zone");
-        let error = zone.look().await.expect_err(told).to_string();
-        assert!(error.contains(told), "{answers:?}: {error}");
+        let error = zone.read().await.expect_err(dns_error).to_string();
+        assert!(error.contains(dns_error), "{answers:?}: {error}");
         if matches!(answers, Answers::Short) {
             continue;
         }
         let wanted = all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries");
         let steps: Vec<_> = wanted.into_iter().map(|(name, value)| Step::Add { name, value }).collect();
-        let error = zone.act(&steps).await.expect_err(told).to_string();
-        assert!(error.contains(told), "{answers:?}: {error}");
+        let error = zone.apply(&steps).await.expect_err(dns_error).to_string();
+        assert!(error.contains(dns_error), "{answers:?}: {error}");
     }
 }
 
@@ -275,7 +277,7 @@ async fn a_zone_that_cannot_be_seen_is_not_changed() {
     let zone = Zone::new(&address, "example.org", key(), "m").expect("a zone");
     let settings = Settings { limits: Limits { share: 1.0, ..Limits::default() }, ..Settings::default() };
     let mirror = Mirror::start("zone", zone, settings, Memory::volatile());
-    mirror.want(Wanted::certain(all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries")));
+    mirror.want(DesiredState::certain(all(&[record("web.example.org", 30, "A", "10.0.0.1")]).expect("entries")));
     let mut status = mirror.status();
     let status = status.wait_for(|status| status.failing.is_some()).await.expect("a mirror at work").clone();
     assert_eq!((status.looks, status.done), (0, Vec::new()));
@@ -324,7 +326,7 @@ fn settle_rejects_only_what_clashes() {
         record("example.org", 90, "CNAME", "x."),
         record("example.org", 90, "A", "10.0.0.3"),
     ]);
-    let rejected = zone.settle(&mut all);
+    let rejected = zone.validate(&mut all);
     assert_eq!(rejected.keys().collect::<Vec<_>>(), ["example.org. CNAME", "web.example.org. CNAME"]);
     assert!(rejected["web.example.org. CNAME"].contains("cannot have both A 10.0.0.1 and CNAME x."), "{rejected:?}");
     let left: Vec<_> = all.iter().map(|(name, record)| format!("{name} {}", record.ttl)).collect();
@@ -353,7 +355,7 @@ fn settle_keeps_existing_alias_and_foreign_records() {
         record("example.org", 60, "TXT", "theirs"),
         record("example.org", 60, "TXT", "ours"),
     ]);
-    let rejected = zone.settle(&mut all);
+    let rejected = zone.validate(&mut all);
     assert_eq!(rejected.keys().collect::<Vec<_>>(), ["example.org. TXT \"theirs\"", "web.example.org. A 10.0.0.1"]);
     assert_eq!(all["example.org. TXT \"ours\""].ttl, 300, "one TTL with the record of others");
 }
@@ -373,7 +375,7 @@ fn zones_route_records_by_longest_suffix() {
         .map(|name| record(&format!("{name}."), 1, "A", "10.0.0.1"))
         .map(|value| Step::Add { name: value.name.clone(), value })
         .into();
-    let found = Found { own: [].into(), others: [].into(), busy: [].into() };
+    let found = ActualState { own: [].into(), others: [].into(), busy: [].into() };
     let described = zones.describe(&found, &steps);
     let of = |start: &str| described.iter().filter(|line| line.starts_with(start)).cloned().collect::<Vec<_>>();
     assert_eq!(of("zone "), ["zone b.example.org.", "zone example.org."]);

@@ -19,7 +19,7 @@ const MARK_TTL: u32 = 60;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Update {
     pub(super) name: String,
-    pub(super) owner: Owner,
+    pub(super) owner: NameOwner,
     /// Records to delete. They come first, so that a name with a CNAME can have another record afterwards.
     pub(super) less: Vec<Record>,
     pub(super) more: Vec<Record>,
@@ -29,13 +29,13 @@ pub(super) struct Update {
 
 /// Owner of the name of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum NameOwner {
     /// The mirror: the name bears the mark, and loses it with its last record.
     Mirror {
-        /// Whether no entry is left.
+        /// True if the name has no entry left.
         is_last: bool,
     },
-    /// Nobody: neither the name nor a mark may exist.
+    /// Free name: neither the name nor a mark may exist.
     Nobody,
     /// Somebody else: at the apex only the marks of single records count.
     Zone,
@@ -56,7 +56,7 @@ impl Update {
     /// Returns a name for the update that is the same the next time.
     pub(super) fn id(&self) -> String {
         match (self.owner, self.records.keys().next()) {
-            (Owner::Zone, Some(mark)) => mark.clone(),
+            (NameOwner::Zone, Some(mark)) => mark.clone(),
             _ => self.name.clone(),
         }
     }
@@ -106,9 +106,9 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
         let place = (name, is_apex.then(|| step.name()));
         let place = *places.entry(place).or_insert_with(|| {
             let owner = match (is_apex, seen.marked.contains(name)) {
-                (true, _) => Owner::Zone,
-                (false, true) => Owner::Mirror { is_last: false },
-                (false, false) => Owner::Nobody,
+                (true, _) => NameOwner::Zone,
+                (false, true) => NameOwner::Mirror { is_last: false },
+                (false, false) => NameOwner::Nobody,
             };
             let (less, more, records) = (Vec::new(), Vec::new(), BTreeMap::new());
             updates.push(Update { name: name.clone(), owner, less, more, records });
@@ -118,7 +118,7 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
         updates[place].more.extend(more.cloned());
     }
     for update in &mut updates {
-        if let Owner::Mirror { is_last } = &mut update.owner {
+        if let NameOwner::Mirror { is_last } = &mut update.owner {
             *is_last = left[&*update.name].is_empty();
         }
         update.records = record_marks(update, seen);
@@ -138,7 +138,7 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
 
 /// Returns what happens to the marks of single records.
 fn record_marks(update: &Update, seen: &Seen) -> BTreeMap<String, RecordMark> {
-    let is_marked = |record: &&Record| update.owner == Owner::Zone || record.data.is_shared();
+    let is_marked = |record: &&Record| update.owner == NameOwner::Zone || record.data.is_shared();
     let mut marks = BTreeMap::new();
     for record in update.less.iter().filter(is_marked) {
         marks.insert(record_mark(&update.name, &hash(record)), RecordMark::Remove);
@@ -168,7 +168,7 @@ fn unused_marks<'a>(seen: &'a Seen, zone: &'a str) -> impl Iterator<Item = Updat
     let unused = seen.records.iter().filter(move |record| !used.contains(record));
     unused.filter(move |(name, _)| name == zone || seen.marked.contains(name)).map(|(name, hash)| Update {
         name: name.clone(),
-        owner: Owner::Zone,
+        owner: NameOwner::Zone,
         less: Vec::new(),
         more: Vec::new(),
         records: BTreeMap::from([(record_mark(name, hash), RecordMark::Remove)]),
@@ -195,7 +195,7 @@ fn sound(zone: &str, record: &Record, seen: &Seen) -> Result<(), DnsError> {
 
 /// The changes do not fit into one message.
 #[derive(Debug)]
-pub(super) struct TooMuch;
+pub(super) struct MessageFull;
 
 /// Writes `updates` into one message, which the server carries out as a whole or not at all.
 pub(super) fn write(
@@ -203,37 +203,37 @@ pub(super) fn write(
     mark: &str,
     term: Option<TermRecord>,
     mut prerequisites: AnswerBuilder<Vec<u8>>,
-) -> Result<AdditionalBuilder<Vec<u8>>, TooMuch> {
+) -> Result<AdditionalBuilder<Vec<u8>>, MessageFull> {
     // Names and data were read as such before, and a mark is short.
-    fn much(_: impl Sized) -> TooMuch {
-        TooMuch
+    fn too_large(_: impl Sized) -> MessageFull {
+        MessageFull
     }
-    let data = |kind: Rtype, octets: Vec<u8>| UnknownRecordData::from_octets(kind, octets).map_err(much);
+    let data = |kind: Rtype, octets: Vec<u8>| UnknownRecordData::from_octets(kind, octets).map_err(too_large);
     let nothing = || data(Rtype::ANY, Vec::new());
     let text = || data(Rtype::TXT, text_octets(&[mark.as_bytes().to_vec()]));
-    let name_of = |name: &str| parsed(name).map_err(much);
-    let mark_of = |update: &Update| parsed(&format!("{MARK}{}", update.name)).map_err(much);
+    let name_of = |name: &str| parsed(name).map_err(too_large);
+    let mark_of = |update: &Update| parsed(&format!("{MARK}{}", update.name)).map_err(too_large);
     let now = Ttl::from_secs(0);
     if let Some(TermRecord { name, text }) = term {
-        prerequisites.push((name, Class::IN, now, data(Rtype::TXT, text)?)).map_err(much)?;
+        prerequisites.push((name, Class::IN, now, data(Rtype::TXT, text)?)).map_err(too_large)?;
     }
     for update in updates {
         match update.owner {
-            Owner::Mirror { .. } => {
-                prerequisites.push((mark_of(update)?, Class::IN, now, text()?)).map_err(much)?;
+            NameOwner::Mirror { .. } => {
+                prerequisites.push((mark_of(update)?, Class::IN, now, text()?)).map_err(too_large)?;
             }
-            Owner::Nobody => {
-                prerequisites.push((name_of(&update.name)?, Class::NONE, now, nothing()?)).map_err(much)?;
-                prerequisites.push((mark_of(update)?, Class::NONE, now, nothing()?)).map_err(much)?;
+            NameOwner::Nobody => {
+                prerequisites.push((name_of(&update.name)?, Class::NONE, now, nothing()?)).map_err(too_large)?;
+                prerequisites.push((mark_of(update)?, Class::NONE, now, nothing()?)).map_err(too_large)?;
             }
-            Owner::Zone => {}
+            NameOwner::Zone => {}
         }
         for (name, mark) in &update.records {
             let condition = match mark {
                 RecordMark::Add => (name_of(name)?, Class::NONE, now, nothing()?),
                 RecordMark::Keep | RecordMark::Remove => (name_of(name)?, Class::IN, now, text()?),
             };
-            prerequisites.push(condition).map_err(much)?;
+            prerequisites.push(condition).map_err(too_large)?;
         }
     }
     let mut changes = prerequisites.authority();
@@ -241,17 +241,17 @@ pub(super) fn write(
         let name = name_of(&update.name)?;
         for (records, class) in [(&update.less, Class::NONE), (&update.more, Class::IN)] {
             for record in records {
-                let (kind, octets) = record.data.wire().map_err(much)?;
+                let (kind, octets) = record.data.wire().map_err(too_large)?;
                 let ttl = if class == Class::IN { Ttl::from_secs(record.ttl) } else { now };
-                changes.push((&name, class, ttl, data(kind, octets)?)).map_err(much)?;
+                changes.push((&name, class, ttl, data(kind, octets)?)).map_err(too_large)?;
             }
         }
         match update.owner {
-            Owner::Mirror { is_last: true } => {
-                changes.push((mark_of(update)?, Class::NONE, now, text()?)).map_err(much)?;
+            NameOwner::Mirror { is_last: true } => {
+                changes.push((mark_of(update)?, Class::NONE, now, text()?)).map_err(too_large)?;
             }
-            Owner::Nobody if !update.more.is_empty() => {
-                changes.push((mark_of(update)?, Class::IN, Ttl::from_secs(MARK_TTL), text()?)).map_err(much)?;
+            NameOwner::Nobody if !update.more.is_empty() => {
+                changes.push((mark_of(update)?, Class::IN, Ttl::from_secs(MARK_TTL), text()?)).map_err(too_large)?;
             }
             _ => {}
         }
@@ -261,7 +261,7 @@ pub(super) fn write(
                 RecordMark::Remove => (name_of(name)?, Class::NONE, now, text()?),
                 RecordMark::Keep => continue,
             };
-            changes.push(change).map_err(much)?;
+            changes.push(change).map_err(too_large)?;
         }
     }
     Ok(changes.additional())
@@ -271,9 +271,9 @@ pub(super) fn write(
 pub(super) fn words(update: &Update, mark: &str) -> Vec<String> {
     let Update { name, owner, less, more, records } = update;
     let mut words = match owner {
-        Owner::Mirror { .. } => vec![format!("prereq yxrrset {MARK}{name} IN TXT \"{mark}\"")],
-        Owner::Nobody => vec![format!("prereq nxdomain {name}"), format!("prereq nxdomain {MARK}{name}")],
-        Owner::Zone => Vec::new(),
+        NameOwner::Mirror { .. } => vec![format!("prereq yxrrset {MARK}{name} IN TXT \"{mark}\"")],
+        NameOwner::Nobody => vec![format!("prereq nxdomain {name}"), format!("prereq nxdomain {MARK}{name}")],
+        NameOwner::Zone => Vec::new(),
     };
     words.extend(records.iter().map(|(name, change)| match change {
         RecordMark::Add => format!("prereq nxdomain {name}"),
@@ -282,8 +282,8 @@ pub(super) fn words(update: &Update, mark: &str) -> Vec<String> {
     words.extend(less.iter().map(|record| format!("update delete {name} IN {}", record.data)));
     words.extend(more.iter().map(|record| format!("update add {name} {} IN {}", record.ttl, record.data)));
     match owner {
-        Owner::Mirror { is_last: true } => words.push(format!("update delete {MARK}{name} IN TXT \"{mark}\"")),
-        Owner::Nobody if !more.is_empty() => {
+        NameOwner::Mirror { is_last: true } => words.push(format!("update delete {MARK}{name} IN TXT \"{mark}\"")),
+        NameOwner::Nobody if !more.is_empty() => {
             words.push(format!("update add {MARK}{name} {MARK_TTL} IN TXT \"{mark}\""));
         }
         _ => {}

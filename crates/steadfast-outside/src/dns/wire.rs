@@ -17,36 +17,36 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::contents::{Contents, data, serial};
-use super::key::Key;
+use super::key::TsigKey;
 use super::record::Data;
-use super::update::TooMuch;
+use super::update::MessageFull;
 
 /// Upper bound of a zone: a mirror reads all of it again each minute.
 const MAX_ZONE_BYTES: usize = 64 * 1024 * 1024;
 
-/// How long an address may take to accept a connection.
+/// Timeout for a TCP connection to one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a server may take for each message.
+/// Timeout for each message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What went wrong between here and a server.
+/// Failure of an exchange with a server.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum WireError {
     Socket(io::Error),
     Signature(ValidationError),
     Refused(Rcode),
     Form(String),
-    TooMuch,
+    MessageFull,
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for WireError {
     fn from(error: io::Error) -> Self {
         Self::Socket(error)
     }
 }
 
-impl From<ParseError> for Trouble {
+impl From<ParseError> for WireError {
     fn from(error: ParseError) -> Self {
         Self::Form(error.to_string())
     }
@@ -64,27 +64,27 @@ impl Connection {
         Ok(Self { stream })
     }
 
-    async fn send(&mut self, message: &[u8]) -> Result<(), Trouble> {
-        let length = u16::try_from(message.len()).map_err(much)?;
+    async fn send(&mut self, message: &[u8]) -> Result<(), WireError> {
+        let length = u16::try_from(message.len()).map_err(too_large)?;
         let message = [&length.to_be_bytes(), message].concat();
         Ok(in_time(MESSAGE_TIMEOUT, self.stream.write_all(&message)).await?)
     }
 
-    async fn receive(&mut self, id: u16) -> Result<Message<Vec<u8>>, Trouble> {
+    async fn receive(&mut self, id: u16) -> Result<Message<Vec<u8>>, WireError> {
         let receive = async { Ok(self.receive_all(id).await) };
         in_time(MESSAGE_TIMEOUT, receive).await?
     }
 
-    async fn receive_all(&mut self, id: u16) -> Result<Message<Vec<u8>>, Trouble> {
+    async fn receive_all(&mut self, id: u16) -> Result<Message<Vec<u8>>, WireError> {
         let length = self.stream.read_u16().await?;
         let mut octets = vec![0; usize::from(length)];
         self.stream.read_exact(&mut octets).await?;
         let message =
-            Message::from_octets(octets).map_err(|_| Trouble::Form("a message of less than a header".into()))?;
+            Message::from_octets(octets).map_err(|_| WireError::Form("a message of less than a header".into()))?;
         if message.header().id() == id && message.header().qr() {
             Ok(message)
         } else {
-            Err(Trouble::Form("a message that is no answer to what was asked".into()))
+            Err(WireError::Form("a message that does not belong to the request".into()))
         }
     }
 
@@ -92,16 +92,16 @@ impl Connection {
     pub(super) async fn update(
         &mut self,
         zone: &Name<Vec<u8>>,
-        key: &Key,
-        fill: impl FnOnce(AnswerBuilder<Vec<u8>>) -> Result<AdditionalBuilder<Vec<u8>>, TooMuch>,
-    ) -> Result<(), Trouble> {
-        let (question, id) = ask(zone, Rtype::SOA, Opcode::UPDATE)?;
-        let mut message = fill(question).map_err(|TooMuch| Trouble::TooMuch)?;
-        let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(much)?;
+        key: &TsigKey,
+        fill: impl FnOnce(AnswerBuilder<Vec<u8>>) -> Result<AdditionalBuilder<Vec<u8>>, MessageFull>,
+    ) -> Result<(), WireError> {
+        let (query, id) = query(zone, Rtype::SOA, Opcode::UPDATE)?;
+        let mut message = fill(query).map_err(|MessageFull| WireError::MessageFull)?;
+        let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(too_large)?;
         self.send(message.as_slice()).await?;
-        let mut answer = self.receive(id).await?;
-        let checked = transaction.answer(&mut answer, Time48::now());
-        believed(checked, answer.header().rcode())
+        let mut response = self.receive(id).await?;
+        let checked = transaction.answer(&mut response, Time48::now());
+        check_response(checked, response.header().rcode())
     }
 
     /// Returns the records of type `kind` at `name`, as far as a mirror reads them, and the serial number, if it is among them.
@@ -109,20 +109,20 @@ impl Connection {
         &mut self,
         name: &Name<Vec<u8>>,
         kind: Rtype,
-        key: &Key,
-    ) -> Result<(Vec<Data>, Option<u32>), Trouble> {
-        let (question, id) = ask(name, kind, Opcode::QUERY)?;
-        let mut message = question.additional();
-        let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(much)?;
+        key: &TsigKey,
+    ) -> Result<(Vec<Data>, Option<u32>), WireError> {
+        let (query, id) = query(name, kind, Opcode::QUERY)?;
+        let mut message = query.additional();
+        let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(too_large)?;
         self.send(message.as_slice()).await?;
-        let mut answer = self.receive(id).await?;
-        let checked = transaction.answer(&mut answer, Time48::now());
-        match believed(checked, answer.header().rcode()) {
-            Err(Trouble::Refused(Rcode::NXDOMAIN)) => return Ok((Vec::new(), None)),
+        let mut response = self.receive(id).await?;
+        let checked = transaction.answer(&mut response, Time48::now());
+        match check_response(checked, response.header().rcode()) {
+            Err(WireError::Refused(Rcode::NXDOMAIN)) => return Ok((Vec::new(), None)),
             result => result?,
         }
         let (mut found, mut number) = (Vec::new(), None);
-        for record in answer.answer()? {
+        for record in response.answer()? {
             let record = record?;
             if record.rtype() == kind {
                 number = serial(&record)?.or(number);
@@ -133,10 +133,10 @@ impl Connection {
     }
 
     /// Returns all that is in `zone`.
-    pub(super) async fn transfer(&mut self, zone: &Name<Vec<u8>>, key: &Key) -> Result<Contents, Trouble> {
-        let (question, id) = ask(zone, Rtype::AXFR, Opcode::QUERY)?;
-        let mut message = question.additional();
-        let mut sequence = ClientSequence::request(key, &mut message, Time48::now()).map_err(much)?;
+    pub(super) async fn transfer(&mut self, zone: &Name<Vec<u8>>, key: &TsigKey) -> Result<Contents, WireError> {
+        let (query, id) = query(zone, Rtype::AXFR, Opcode::QUERY)?;
+        let mut message = query.additional();
+        let mut sequence = ClientSequence::request(key, &mut message, Time48::now()).map_err(too_large)?;
         self.send(message.as_slice()).await?;
         let (mut contents, mut ends, mut read) = (Contents::default(), 0, 0);
         // From one SOA to the next.
@@ -144,25 +144,25 @@ impl Connection {
             let mut part = self.receive(id).await?;
             read += part.as_slice().len();
             if read > MAX_ZONE_BYTES {
-                return Err(Trouble::Form(format!(
+                return Err(WireError::Form(format!(
                     "a zone of more than {MAX_ZONE_BYTES} bytes; give the mirror one of its own"
                 )));
             }
             let checked = sequence.answer(&mut part, Time48::now());
-            believed(checked, part.header().rcode())?;
+            check_response(checked, part.header().rcode())?;
             for record in part.answer()? {
                 let record = record?;
                 if ends == 2 || (ends == 0 && record.rtype() != Rtype::SOA) {
-                    return Err(Trouble::Form("a transfer that does not go from one SOA to the next".into()));
+                    return Err(WireError::Form("a transfer that does not go from one SOA to the next".into()));
                 }
                 ends += usize::from(record.rtype() == Rtype::SOA);
                 contents.add(&record)?;
             }
             if ends == 0 {
-                return Err(Trouble::Form("a transfer that begins with nothing".into()));
+                return Err(WireError::Form("a transfer without an initial SOA record".into()));
             }
         }
-        sequence.done().map_err(Trouble::Signature)?;
+        sequence.done().map_err(WireError::Signature)?;
         Ok(contents)
     }
 }
@@ -173,28 +173,28 @@ async fn in_time<T>(limit: Duration, operation: impl Future<Output = io::Result<
     timeout(limit, operation).await.map_err(|_| late())?
 }
 
-fn ask(zone: &Name<Vec<u8>>, kind: Rtype, opcode: Opcode) -> Result<(AnswerBuilder<Vec<u8>>, u16), Trouble> {
+fn query(zone: &Name<Vec<u8>>, kind: Rtype, opcode: Opcode) -> Result<(AnswerBuilder<Vec<u8>>, u16), WireError> {
     let mut message = MessageBuilder::new_vec();
     let id = fastrand::u16(..);
     message.header_mut().set_id(id);
     message.header_mut().set_opcode(opcode);
-    let mut question = message.question();
-    question.push((zone, kind, Class::IN)).map_err(much)?;
-    Ok((question.answer(), id))
+    let mut query = message.question();
+    query.push((zone, kind, Class::IN)).map_err(too_large)?;
+    Ok((query.answer(), id))
 }
 
-fn much(_: impl Sized) -> Trouble {
-    Trouble::TooMuch
+fn too_large(_: impl Sized) -> WireError {
+    WireError::MessageFull
 }
 
 /// Checks a response: an error code counts without a signature, too, and a success only with one.
-fn believed(checked: Result<(), ValidationError>, rcode: Rcode) -> Result<(), Trouble> {
+fn check_response(checked: Result<(), ValidationError>, rcode: Rcode) -> Result<(), WireError> {
     match (checked, rcode) {
         (Ok(()), Rcode::NOERROR) => Ok(()),
         (Err(ValidationError::ServerUnsigned), Rcode::NOERROR) => {
-            Err(Trouble::Signature(ValidationError::ServerUnsigned))
+            Err(WireError::Signature(ValidationError::ServerUnsigned))
         }
-        (Ok(()) | Err(ValidationError::ServerUnsigned), refused) => Err(Trouble::Refused(refused)),
-        (Err(error), _) => Err(Trouble::Signature(error)),
+        (Ok(()) | Err(ValidationError::ServerUnsigned), refused) => Err(WireError::Refused(refused)),
+        (Err(error), _) => Err(WireError::Signature(error)),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Zone;
 use super::error::DnsError;
 use super::record::{self, Record, canonical, is_within};
-use crate::entry::{Found, Step, Target};
+use crate::entry::{ActualState, Step, Target};
 use crate::owner::Claim;
 
 /// The names of several zones that belong to a mirror. A zone that cannot be read delays no other zone.
@@ -17,10 +17,10 @@ pub struct Zones {
     last: Arc<Mutex<Vec<Last>>>,
 }
 
-/// Result of the last look at a zone.
+/// Result of the last read of a zone.
 #[derive(Clone, Debug, Default)]
 struct Last {
-    found: Option<Found<Record>>,
+    found: Option<ActualState<Record>>,
     /// Why the last look failed, if it did; `found` is older then.
     failed: Option<String>,
 }
@@ -77,10 +77,10 @@ impl Zones {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at one zone. Returns what was found at its last successful look, if this one fails.
-    async fn look_at(&self, place: usize) -> (Option<Found<Record>>, Option<DnsError>) {
+    /// Reads one zone. Returns the result of the last successful read if this read fails.
+    async fn look_at(&self, place: usize) -> (Option<ActualState<Record>>, Option<DnsError>) {
         let zone = &self.zones[place];
-        let result = zone.look().await;
+        let result = zone.read().await;
         let mut all = self.last();
         let last = &mut all[place];
         match result {
@@ -91,7 +91,7 @@ impl Zones {
             Err(error) => {
                 let why = error.to_string();
                 if last.failed.as_ref() != Some(&why) && self.zones.len() > 1 {
-                    tracing::warn!(zone = zone.name, %why, "the zone cannot be read; its names stay as they are");
+                    tracing::warn!(zone = zone.name, %why, "cannot read the zone; its names stay unchanged");
                 }
                 last.failed = Some(why);
                 (last.found.clone(), Some(error))
@@ -118,9 +118,9 @@ impl Target for Zones {
 
     const HAS_OWNER_RECORD: bool = true;
 
-    async fn look(&self) -> Result<Found<Record>, DnsError> {
+    async fn read(&self) -> Result<ActualState<Record>, DnsError> {
         let results = together(self.zones.len(), |place| self.look_at(place)).await;
-        let mut all = Found { own: BTreeMap::new(), others: [].into(), busy: [].into() };
+        let mut all = ActualState { own: BTreeMap::new(), others: [].into(), busy: [].into() };
         let (mut first, mut is_any) = (None, false);
         for (found, error) in results {
             is_any |= error.is_none();
@@ -136,7 +136,7 @@ impl Target for Zones {
         }
     }
 
-    async fn act(&self, steps: &[Step<Record>]) -> Result<(), DnsError> {
+    async fn apply(&self, steps: &[Step<Record>]) -> Result<(), DnsError> {
         let divided = self.divided(steps);
         let results = together(self.zones.len(), async |place: usize| {
             if divided[place].is_empty() {
@@ -146,25 +146,25 @@ impl Target for Zones {
             let failed = self.last()[place].failed.clone();
             match failed {
                 Some(why) => Err(DnsError::Unread { zone: zone.name.clone(), why }),
-                None => zone.act(&divided[place]).await,
+                None => zone.apply(&divided[place]).await,
             }
         });
         results.await.into_iter().fold(Ok(()), Result::and)
     }
 
-    fn describe(&self, found: &Found<Record>, steps: &[Step<Record>]) -> Vec<String> {
+    fn describe(&self, found: &ActualState<Record>, steps: &[Step<Record>]) -> Vec<String> {
         let divided = self.divided(steps).into_iter().enumerate().filter(|(_, steps)| !steps.is_empty());
         let described = divided.flat_map(|(place, steps)| {
             let is_own = |record: &Record| self.place(&record.name) == Some(place);
             let own = found.own.iter().filter(|(_, record)| is_own(record));
             let own = own.map(|(name, record)| (name.clone(), record.clone())).collect();
-            let found = Found { own, others: found.others.clone(), busy: found.busy.clone() };
+            let found = ActualState { own, others: found.others.clone(), busy: found.busy.clone() };
             self.zones[place].describe(&found, &steps)
         });
         described.collect()
     }
 
-    fn settle(&self, wanted: &mut BTreeMap<String, Record>) -> BTreeMap<String, String> {
+    fn validate(&self, wanted: &mut BTreeMap<String, Record>) -> BTreeMap<String, String> {
         let mut rejected = BTreeMap::new();
         let mut divided = vec![BTreeMap::new(); self.zones.len()];
         for (name, record) in std::mem::take(wanted) {
@@ -175,7 +175,7 @@ impl Target for Zones {
         }
         let last = self.last().clone();
         for ((zone, last), mut entries) in self.zones.iter().zip(last).zip(divided) {
-            rejected.extend(zone.settle(&mut entries));
+            rejected.extend(zone.validate(&mut entries));
             if let (Some(why), true) = (last.failed, self.zones.len() > 1) {
                 let found = last.found.map(|found| found.own).unwrap_or_default();
                 entries.retain(|name, record| {

@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     /// The prefix or the mark is empty.
-    #[error("a mirror in etcd needs a prefix and a mark: all of etcd is nobody's alone")]
+    #[error("a mirror in etcd needs a prefix and a mark; set both")]
     Empty,
     /// An endpoint is not a client URL.
     #[error(
@@ -44,12 +44,12 @@ pub enum EtcdError {
         bytes: usize,
     },
     /// etcd rejects a request.
-    #[error("etcd rejects `/v3/{asked}`: {answer}{}", remedy(.answer))]
+    #[error("etcd rejects `/v3/{method}`: {message}{}", remedy(.message))]
     Refused {
         /// The method of the gateway.
-        asked: &'static str,
+        method: &'static str,
         /// The message of etcd.
-        answer: String,
+        message: String,
     },
     /// No password is available.
     #[error("no password for the user {user:?} of etcd: {why}")]
@@ -60,10 +60,10 @@ pub enum EtcdError {
         why: String,
     },
     /// A response has an unknown form.
-    #[error("the response of etcd to `/v3/{asked}` has an unknown form: {why}")]
+    #[error("the response of etcd to `/v3/{method}` has an unknown form: {why}")]
     Unexpected {
         /// The method of the gateway.
-        asked: &'static str,
+        method: &'static str,
         /// The reason.
         why: String,
     },
@@ -76,8 +76,8 @@ impl EtcdError {
             ["no leader", "timed out", "leader changed", "server stopped", "unavailable", "unhealthy", "EOF"];
         match self {
             Self::Socket { .. } | Self::Unexpected { .. } => true,
-            Self::Refused { answer, .. } => {
-                answer.starts_with('5') || of_member.iter().any(|text| answer.contains(text))
+            Self::Refused { message, .. } => {
+                message.starts_with('5') || of_member.iter().any(|text| message.contains(text))
             }
             _ => false,
         }
@@ -86,28 +86,30 @@ impl EtcdError {
     /// Returns whether the token of a user has expired, or the user's rights have changed since it was given.
     pub(super) fn is_of_token(&self) -> bool {
         let texts = ["invalid auth token", "user name is empty", "revision of auth store is old", "invalid token"];
-        matches!(self, Self::Refused { answer, .. } if texts.iter().any(|text| answer.contains(text)))
+        matches!(self, Self::Refused { message, .. } if texts.iter().any(|text| message.contains(text)))
     }
 }
 
 /// Returns the way out for a message of etcd.
-fn remedy(answer: &str) -> &'static str {
-    match answer {
-        _ if answer.contains("user name is empty") => "; it has users: give the mirror one, with a password",
-        _ if answer.contains("permission denied") => {
-            "; grant the role of the user `readwrite` for the prefix, and for the owner record beside it"
+fn remedy(message: &str) -> &'static str {
+    match message {
+        _ if message.contains("user name is empty") => "; it has users: give the mirror one, with a password",
+        _ if message.contains("permission denied") => {
+            "; grant the role of the user `readwrite` for the prefix, and for the owner record next to it"
         }
-        _ if answer.contains("authentication failed") => "; correct the name of the user or the password",
-        _ if answer.contains("authentication is not enabled") => "; leave the user out, or enable authentication",
-        _ if answer.contains("space exceeded") => {
+        _ if message.contains("authentication failed") => "; correct the name of the user or the password",
+        _ if message.contains("authentication is not enabled") => "; leave the user out, or enable authentication",
+        _ if message.contains("space exceeded") => {
             "; its quota is used up: compact and defragment it, and `etcdctl alarm disarm`"
         }
-        _ if answer.contains("lease not found") => "; the lease has expired, and is granted again after the next look",
-        _ if answer.contains("no leader") || answer.contains("timed out") => "; most of its members must be available",
-        _ if answer.contains("too large") => {
+        _ if message.contains("lease not found") => "; the lease has expired, and is granted again after the next look",
+        _ if message.contains("no leader") || message.contains("timed out") => {
+            "; most of its members must be available"
+        }
+        _ if message.contains("too large") => {
             "; a value may have up to 1.5 MiB, unless `--max-request-bytes` allows more"
         }
-        _ if answer.starts_with("404") => "; the gateway at /v3 takes etcd 3.4, and no `--enable-grpc-gateway=false`",
+        _ if message.starts_with("404") => "; the gateway at /v3 takes etcd 3.4, and no `--enable-grpc-gateway=false`",
         _ => "",
     }
 }

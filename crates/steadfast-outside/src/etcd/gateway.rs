@@ -11,19 +11,19 @@ use hyper::{Request, Response, StatusCode, Uri};
 use serde_json::{Value as Json, json};
 use tokio::time::timeout;
 
+use super::client::{Body, EtcdClient};
 use super::error::EtcdError;
-use super::plain::{Body, Requests};
 use crate::rotation::Rotation;
 
-/// How long an endpoint may take to respond, and then to send each further part of a response. The connection is included.
+/// Timeout for an endpoint to connect and respond, and then for each further part of the response.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Upper bound of a response.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 
-/// Whether a request may be sent again to another endpoint.
+/// Permission to send a request to another endpoint after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repeat {
+pub(super) enum Retry {
     /// A read, or a write that changes nothing the second time.
     Allowed,
     /// A write: without a response, only the next look shows whether it was carried out.
@@ -55,7 +55,7 @@ impl<R> fmt::Debug for Gateway<R> {
     }
 }
 
-impl<R: Requests> Gateway<R> {
+impl<R: EtcdClient> Gateway<R> {
     pub(super) fn new(requests: R, endpoints: &[&str], schemes: &[&str]) -> Result<Self, EtcdError> {
         let parsed = endpoints.iter().map(|endpoint| {
             read_endpoint(endpoint, schemes).ok_or_else(|| EtcdError::Endpoint((*endpoint).to_owned()))
@@ -82,17 +82,17 @@ impl<R: Requests> Gateway<R> {
         self.endpoints.order()
     }
 
-    pub(super) fn unexpected(&self, asked: &'static str, why: &str) -> EtcdError {
-        EtcdError::Unexpected { asked, why: format!("{why} (from {})", self.endpoints()) }
+    pub(super) fn unexpected(&self, method: &'static str, why: &str) -> EtcdError {
+        EtcdError::Unexpected { method, why: format!("{why} (from {})", self.endpoints()) }
     }
 
     /// Returns the response to `body` at `/v3/ASKED`.
-    pub(super) async fn ask(&self, repeat: Repeat, asked: &'static str, body: &Json) -> Result<Json, EtcdError> {
+    pub(super) async fn request(&self, retry: Retry, method: &'static str, body: &Json) -> Result<Json, EtcdError> {
         let mut first = None;
         for endpoint in self.endpoints.order() {
-            match self.ask_at(&endpoint, asked, body).await {
+            match self.request_at(&endpoint, method, body).await {
                 Err(error) if error.is_of_endpoint() => {
-                    if repeat == Repeat::Never {
+                    if retry == Retry::Never {
                         return Err(error);
                     }
                     first = first.or(Some(error));
@@ -104,43 +104,48 @@ impl<R: Requests> Gateway<R> {
     }
 
     /// Returns the response of one endpoint.
-    pub(super) async fn ask_at(&self, endpoint: &str, asked: &'static str, body: &Json) -> Result<Json, EtcdError> {
-        let result = self.authenticated(endpoint, asked, body).await;
+    pub(super) async fn request_at(
+        &self,
+        endpoint: &str,
+        method: &'static str,
+        body: &Json,
+    ) -> Result<Json, EtcdError> {
+        let result = self.authenticated(endpoint, method, body).await;
         self.note(endpoint, &result);
         result
     }
 
-    async fn authenticated(&self, endpoint: &str, asked: &'static str, body: &Json) -> Result<Json, EtcdError> {
+    async fn authenticated(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<Json, EtcdError> {
         self.ensure_token(endpoint).await?;
-        match self.attempt(endpoint, asked, body).await {
+        match self.attempt(endpoint, method, body).await {
             // The token has expired: the request was rejected, and may be sent again.
             Err(error) if self.user.is_some() && error.is_of_token() => {
                 self.authenticate(endpoint).await?;
-                self.attempt(endpoint, asked, body).await
+                self.attempt(endpoint, method, body).await
             }
             result => result,
         }
     }
 
     /// Opens a stream of responses to `body` at `/v3/ASKED` of one endpoint.
-    pub(super) async fn open(&self, endpoint: &str, asked: &'static str, body: &Json) -> Result<Lines, EtcdError> {
-        let opened = self.open_at(endpoint, asked, body).await;
+    pub(super) async fn open(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<Lines, EtcdError> {
+        let opened = self.open_at(endpoint, method, body).await;
         if opened.is_err() {
             self.note(endpoint, &opened);
         }
         opened
     }
 
-    async fn open_at(&self, endpoint: &str, asked: &'static str, body: &Json) -> Result<Lines, EtcdError> {
+    async fn open_at(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<Lines, EtcdError> {
         self.ensure_token(endpoint).await?;
-        let (status, body) = self.send(endpoint, asked, body).await?;
+        let (status, body) = self.send(endpoint, method, body).await?;
         let lines = Lines { endpoint: endpoint.to_owned(), body, read: Vec::new() };
         if status.is_success() {
             return Ok(lines);
         }
         let text = lines.rest().await?;
-        let error = self.read(asked, status, &text).err();
-        let error = error.unwrap_or_else(|| self.unexpected(asked, "it is not a stream"));
+        let error = self.read(method, status, &text).err();
+        let error = error.unwrap_or_else(|| self.unexpected(method, "it is not a stream"));
         self.forget_token(&error);
         Err(error)
     }
@@ -152,7 +157,7 @@ impl<R: Requests> Gateway<R> {
         }
     }
 
-    /// Has the next attempt get another token, if `error` is about the token.
+    /// Drops the token if `error` concerns it, so that the next attempt requests another one.
     pub(super) fn forget_token(&self, error: &EtcdError) {
         if error.is_of_token() {
             *self.token() = None;
@@ -172,53 +177,53 @@ impl<R: Requests> Gateway<R> {
         let Some(User { name, password }) = &self.user else { return Ok(()) };
         *self.token() = None;
         let password = password().map_err(|why| EtcdError::Password { user: name.clone(), why })?;
-        let asked = "auth/authenticate";
-        let response = self.attempt(endpoint, asked, &json!({ "name": name, "password": password })).await?;
-        let token = response["token"].as_str().ok_or_else(|| self.unexpected(asked, "it has no token"))?;
+        let method = "auth/authenticate";
+        let response = self.attempt(endpoint, method, &json!({ "name": name, "password": password })).await?;
+        let token = response["token"].as_str().ok_or_else(|| self.unexpected(method, "it has no token"))?;
         *self.token() = Some(token.to_owned());
         Ok(())
     }
 
-    async fn attempt(&self, endpoint: &str, asked: &'static str, body: &Json) -> Result<Json, EtcdError> {
-        let (status, body) = self.send(endpoint, asked, body).await?;
+    async fn attempt(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<Json, EtcdError> {
+        let (status, body) = self.send(endpoint, method, body).await?;
         let text = Lines { endpoint: endpoint.to_owned(), body, read: Vec::new() }.rest().await?;
-        self.read(asked, status, &text)
+        self.read(method, status, &text)
     }
 
-    async fn send(&self, endpoint: &str, asked: &'static str, body: &Json) -> Result<(StatusCode, Body), EtcdError> {
-        let unanswered = |why: String| EtcdError::Socket { endpoint: shown(endpoint), why };
-        let mut request = Request::post(format!("{endpoint}/v3/{asked}")).header(CONTENT_TYPE, "application/json");
+    async fn send(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<(StatusCode, Body), EtcdError> {
+        let socket_error = |why: String| EtcdError::Socket { endpoint: shown(endpoint), why };
+        let mut request = Request::post(format!("{endpoint}/v3/{method}")).header(CONTENT_TYPE, "application/json");
         if let Some(token) = &*self.token() {
             let mut token =
-                HeaderValue::from_str(token).map_err(|_| self.unexpected(asked, "its token is unusable"))?;
+                HeaderValue::from_str(token).map_err(|_| self.unexpected(method, "its token is unusable"))?;
             token.set_sensitive(true);
             request = request.header(AUTHORIZATION, token);
         }
-        let body = serde_json::to_vec(body).map_err(|error| unanswered(error.to_string()))?;
-        let request = request.body(body).map_err(|error| unanswered(error.to_string()))?;
+        let body = serde_json::to_vec(body).map_err(|error| socket_error(error.to_string()))?;
+        let request = request.body(body).map_err(|error| socket_error(error.to_string()))?;
         let sent = timeout(ATTEMPT_TIMEOUT, self.requests.send(request)).await;
-        let response: Response<Body> = sent.map_err(|_| unanswered(late()))?.map_err(unanswered)?;
+        let response: Response<Body> = sent.map_err(|_| socket_error(timeout_message()))?.map_err(socket_error)?;
         let (head, body) = response.into_parts();
         Ok((head.status, body))
     }
 
-    fn read(&self, asked: &'static str, status: StatusCode, text: &[u8]) -> Result<Json, EtcdError> {
+    fn read(&self, method: &'static str, status: StatusCode, text: &[u8]) -> Result<Json, EtcdError> {
         let json: Result<Json, _> = serde_json::from_slice(text);
         if !status.is_success() {
             // The page of a proxy has no message of etcd.
             let message = json.ok().and_then(|json| json["error"].as_str().map(str::to_owned));
-            return Err(EtcdError::Refused { asked, answer: message.unwrap_or_else(|| status.to_string()) });
+            return Err(EtcdError::Refused { method, message: message.unwrap_or_else(|| status.to_string()) });
         }
-        let json = json.map_err(|error| self.unexpected(asked, &format!("it is not JSON: {error}")))?;
+        let json = json.map_err(|error| self.unexpected(method, &format!("it is not JSON: {error}")))?;
         // A stream reports its error there.
         match json["error"]["message"].as_str().or(json["error"].as_str()) {
-            Some(message) => Err(EtcdError::Refused { asked, answer: message.to_owned() }),
+            Some(message) => Err(EtcdError::Refused { method, message: message.to_owned() }),
             None => Ok(json),
         }
     }
 }
 
-fn late() -> String {
+fn timeout_message() -> String {
     format!("no response within {ATTEMPT_TIMEOUT:?}")
 }
 
@@ -254,12 +259,12 @@ impl Lines {
                         return Ok(Some(data));
                     }
                 }
-                Some(Err(error)) => return Err(self.unanswered(error.to_string())),
+                Some(Err(error)) => return Err(self.socket_error(error.to_string())),
             }
         }
     }
 
-    fn unanswered(&self, why: String) -> EtcdError {
+    fn socket_error(&self, why: String) -> EtcdError {
         EtcdError::Socket { endpoint: shown(&self.endpoint), why }
     }
 
@@ -267,9 +272,9 @@ impl Lines {
     async fn rest(mut self) -> Result<Vec<u8>, EtcdError> {
         loop {
             let part = timeout(ATTEMPT_TIMEOUT, self.part()).await;
-            let Some(part) = part.map_err(|_| self.unanswered(late()))?? else { return Ok(self.read) };
+            let Some(part) = part.map_err(|_| self.socket_error(timeout_message()))?? else { return Ok(self.read) };
             if self.read.len() + part.len() > MAX_RESPONSE_BYTES {
-                return Err(EtcdError::Refused { asked: "kv/range", answer: TOO_LONG.to_owned() });
+                return Err(EtcdError::Refused { method: "kv/range", message: TOO_LARGE.to_owned() });
             }
             self.read.extend_from_slice(&part);
         }
@@ -295,4 +300,4 @@ impl Lines {
 }
 
 /// A page of keys was larger than a response may be.
-pub(super) const TOO_LONG: &str = "the response is larger than 64 MiB";
+pub(super) const TOO_LARGE: &str = "the response is larger than 64 MiB";

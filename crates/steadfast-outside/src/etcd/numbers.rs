@@ -16,7 +16,7 @@ pub(super) fn fnv(texts: &[&str]) -> i64 {
     i64::try_from(hash >> 1).unwrap_or(i64::MAX).max(1)
 }
 
-/// Returns the first key after all keys that begin with `prefix`; etcd reads `\0` as the end of all keys.
+/// Returns the first key after all keys with the prefix `prefix`. etcd reads `\0` as the end of all keys.
 pub(super) fn after(prefix: &[u8]) -> Vec<u8> {
     match prefix.iter().rposition(|byte| *byte < 0xff) {
         Some(last) => [&prefix[..last], &[prefix[last] + 1]].concat(),

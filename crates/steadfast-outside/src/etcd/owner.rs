@@ -3,14 +3,14 @@
 use serde_json::{Value as Json, json};
 
 use super::Etcd;
-use super::answers::{self, bytes};
+use super::client::EtcdClient;
 use super::error::EtcdError;
-use super::gateway::Repeat;
+use super::gateway::Retry;
 use super::numbers::fnv;
-use super::plain::Requests;
+use super::responses::{self, bytes};
 use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
 
-/// How often a claim is retried when the record changes during the claim.
+/// Maximum number of attempts if the record changes during a claim.
 const MAX_CLAIM_ATTEMPTS: usize = 3;
 
 /// The record as it was read.
@@ -21,7 +21,7 @@ struct Record {
     revision: i64,
 }
 
-impl<R: Requests> Etcd<R> {
+impl<R: EtcdClient> Etcd<R> {
     /// Claims the keys of this mark for the process `instance` at `now`, in seconds since 1970.
     ///
     /// The record is a key outside of the prefix (`steadfast-owner/LEASE`). It expires five minutes after its last
@@ -66,9 +66,9 @@ impl<R: Requests> Etcd<R> {
     }
 
     async fn owner(&self) -> Result<Option<Record>, EtcdError> {
-        let asked = json!({ "key": bytes(self.owner_key().as_bytes()) });
-        let response = self.gateway.ask(Repeat::Allowed, "kv/range", &asked).await?;
-        let kvs = answers::kvs(&response).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
+        let method = json!({ "key": bytes(self.owner_key().as_bytes()) });
+        let response = self.gateway.request(Retry::Allowed, "kv/range", &method).await?;
+        let kvs = responses::kvs(&response).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
         Ok(kvs.into_iter().next().map(|kv| {
             let value: Json = serde_json::from_slice(&kv.value).unwrap_or_default();
             let instance = value["instance"].as_str().unwrap_or_default().to_owned();
@@ -90,7 +90,7 @@ impl<R: Requests> Etcd<R> {
             "compare": [{ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() }],
             "success": [{ "request_put": { "key": key, "value": value, "lease": lease.to_string() } }],
         });
-        let response = self.gateway.ask(Repeat::Never, "kv/txn", &transaction).await?;
+        let response = self.gateway.request(Retry::Never, "kv/txn", &transaction).await?;
         Ok(response["succeeded"] == true)
     }
 }

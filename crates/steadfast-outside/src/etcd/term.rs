@@ -6,17 +6,17 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value as Json, json};
 
 use super::Etcd;
-use super::answers::{self, bytes};
+use super::client::EtcdClient;
 use super::error::EtcdError;
-use super::gateway::Repeat;
+use super::gateway::Retry;
 use super::numbers::fnv;
-use super::plain::Requests;
+use super::responses::{self, bytes};
 use crate::owner::OWNER_EXPIRES_SECS;
 
-/// How often recording a term is retried if the record changes in between.
+/// Maximum number of attempts if the record changes in between.
 const MAX_RECORD_ATTEMPTS: usize = 3;
 
-impl<R: Requests> Etcd<R> {
+impl<R: EtcdClient> Etcd<R> {
     /// Returns the key of the record. It is the key of the ownership record with an ending.
     fn term_key(&self) -> String {
         format!("{}/term", self.owner_key())
@@ -30,7 +30,7 @@ impl<R: Requests> Etcd<R> {
     /// A user who may not write the record writes without it.
     pub(super) async fn record_term(&self, term: u64) -> Result<bool, EtcdError> {
         let recorded = self.try_to_record(term).await;
-        if matches!(&recorded, Err(EtcdError::Refused { answer, .. }) if answer.contains("permission denied")) {
+        if matches!(&recorded, Err(EtcdError::Refused { message, .. }) if message.contains("permission denied")) {
             self.term.store(0, Ordering::Release);
         }
         recorded
@@ -41,8 +41,8 @@ impl<R: Requests> Etcd<R> {
         self.term.store(term, Ordering::Release);
         for _ in 0..MAX_RECORD_ATTEMPTS {
             self.grant_lease(lease, OWNER_EXPIRES_SECS).await?;
-            let response = self.gateway.ask(Repeat::Allowed, "kv/range", &json!({ "key": key })).await?;
-            let kvs = answers::kvs(&response).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
+            let response = self.gateway.request(Retry::Allowed, "kv/range", &json!({ "key": key })).await?;
+            let kvs = responses::kvs(&response).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
             let mut revision = 0;
             if let Some(record) = kvs.into_iter().next() {
                 let found: u64 = String::from_utf8_lossy(&record.value).parse().unwrap_or_default();
@@ -56,7 +56,7 @@ impl<R: Requests> Etcd<R> {
                 "compare": [{ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() }],
                 "success": [{ "request_put": { "key": key, "value": value, "lease": lease } }],
             });
-            let response = self.gateway.ask(Repeat::Never, "kv/txn", &transaction).await?;
+            let response = self.gateway.request(Retry::Never, "kv/txn", &transaction).await?;
             if response["succeeded"] == true {
                 return Ok(true);
             }
@@ -82,7 +82,7 @@ impl<R: Requests> Etcd<R> {
             return Ok(());
         }
         let found = &response["responses"][0]["response_range"]["kvs"][0]["value"];
-        let found = answers::decoded(found).unwrap_or_default();
+        let found = responses::decoded(found).unwrap_or_default();
         let found = String::from_utf8_lossy(&found).escape_debug().to_string();
         if found == term.to_string() { Ok(()) } else { Err(EtcdError::Superseded { term, found }) }
     }

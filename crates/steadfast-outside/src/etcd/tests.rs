@@ -34,9 +34,9 @@ fn a_prefix_ends_where_the_next_begins() {
 
 #[test]
 fn a_step_is_described_in_words_that_a_shell_reads_as_they_are() {
-    let (name, it) = ("it's".to_owned(), Text("{\"a\": 1}".to_owned()));
+    let (name, it) = ("it's".to_owned(), EtcdValue("{\"a\": 1}".to_owned()));
     let steps = [Step::Add { name: name.clone(), value: it.clone() }, Step::Remove { name, value: it }];
-    let found = Found { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
+    let found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
     let etcdctl = "etcdctl --endpoints=127.0.0.1:2379,[fd00::1]:2379";
     let expected = [
         format!("{etcdctl} put --lease={:x} -- '/services/it'\\''s' '{{\"a\": 1}}'", etcd().lease),
@@ -47,14 +47,14 @@ fn a_step_is_described_in_words_that_a_shell_reads_as_they_are() {
 
 #[test]
 fn what_is_no_list_of_keys_is_no_empty_one() {
-    let answer = |text: &str| answers::kvs(&serde_json::from_str(text).expect("JSON"));
-    assert_eq!(answer(r#"{"header": {"revision": "7"}}"#), Ok(Vec::new()));
-    assert!(answer("{}").is_err());
-    assert!(answer(r#"{"header": {"revision": "7"}, "count": "2"}"#).is_err());
-    assert!(answer(r#"{"kvs": [{"key": "a!"}]}"#).expect_err("no Base64").contains("\"a!\" is not Base64"));
+    let message = |text: &str| responses::kvs(&serde_json::from_str(text).expect("JSON"));
+    assert_eq!(message(r#"{"header": {"revision": "7"}}"#), Ok(Vec::new()));
+    assert!(message("{}").is_err());
+    assert!(message(r#"{"header": {"revision": "7"}, "count": "2"}"#).is_err());
+    assert!(message(r#"{"kvs": [{"key": "a!"}]}"#).expect_err("no Base64").contains("\"a!\" is not Base64"));
     let kv = Kv { key: b"a".to_vec(), value: b"b".to_vec(), lease: i64::MAX, revision: 7 };
     assert_eq!(
-        answer(r#"{"kvs": [{"key": "YQ==", "value": "Yg==", "lease": "9223372036854775807", "mod_revision": "7"}]}"#),
+        message(r#"{"kvs": [{"key": "YQ==", "value": "Yg==", "lease": "9223372036854775807", "mod_revision": "7"}]}"#),
         Ok(vec![kv])
     );
 }
@@ -100,12 +100,12 @@ async fn write_without_response_is_not_sent_again() {
     let (urls, requested) = endpoints([&[KEPT], &[KEPT, ("kv/txn", r#"{"succeeded": true}"#)]]).await;
     let urls: Vec<_> = urls.iter().map(String::as_str).collect();
     let target = Etcd::new(&urls, "/p/", "m").expect("a target");
-    let steps = [Step::Add { name: "a".to_owned(), value: Text("1".to_owned()) }];
-    let error = target.act(&steps).await.expect_err("no response").to_string();
+    let steps = [Step::Add { name: "a".to_owned(), value: EtcdValue("1".to_owned()) }];
+    let error = target.apply(&steps).await.expect_err("no response").to_string();
     assert!(error.contains("no response within 3s"), "{error}");
     assert_eq!(*requested.lock().expect("no panic"), ["0 lease/keepalive", "0 kv/txn"]);
     // The next requests go to the other endpoint.
-    target.act(&steps).await.expect("a response");
+    target.apply(&steps).await.expect("a response");
     assert_eq!(requested.lock().expect("no panic")[2..], ["1 lease/keepalive", "1 kv/txn"]);
 }
 
@@ -114,7 +114,7 @@ async fn read_without_response_goes_to_next_endpoint() {
     let (urls, requested) = endpoints([&[], &[KEPT, PAGE]]).await;
     let urls: Vec<_> = urls.iter().map(String::as_str).collect();
     let target = Etcd::new(&urls, "/p/", "m").expect("a target");
-    target.look().await.expect("the second endpoint responds");
+    target.read().await.expect("the second endpoint responds");
     assert_eq!(*requested.lock().expect("no panic"), ["0 lease/keepalive", "1 lease/keepalive", "1 kv/range"]);
 }
 

@@ -7,15 +7,15 @@ use serde_json::{Value as Json, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Etcd;
-use super::answers::{self, bytes};
+use super::client::EtcdClient;
 use super::error::EtcdError;
 use super::numbers::after;
-use super::plain::Requests;
+use super::responses::{self, bytes};
 
 /// Shortest time between two notifications: other clients may write under the prefix all the time.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often an endpoint has to show that it still takes part in the cluster. A frozen member sends no events either.
+/// Interval of pings that check that the endpoint still takes part in the cluster. A frozen member sends no events either.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Delays before a watch is opened again after a failure.
@@ -27,7 +27,7 @@ const MAX_EVENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The state of the prefix at the last look.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct LastRead {
     /// Revision of the store; 0 before the first look.
     pub(super) revision: i64,
     /// Keys of the mirror, in full.
@@ -38,7 +38,7 @@ pub(super) struct Seen {
     pub(super) reported: Option<(Instant, i64)>,
 }
 
-impl<R: Requests> Etcd<R> {
+impl<R: EtcdClient> Etcd<R> {
     /// Completes when another client has changed what concerns the mirror since the last look.
     ///
     /// The watch starts at the revision of that look, or of the last report. The mirror's own transactions are known by their revisions.
@@ -86,7 +86,7 @@ impl<R: Requests> Etcd<R> {
             let line = tokio::select! {
                 line = lines.next(MAX_EVENT_BYTES) => line?,
                 () = sleep(PING_INTERVAL) => {
-                    self.gateway.ask_at(endpoint, "kv/range", &ping).await?;
+                    self.gateway.request_at(endpoint, "kv/range", &ping).await?;
                     continue;
                 }
             };
@@ -106,31 +106,31 @@ impl<R: Requests> Etcd<R> {
             return Ok(Some(opened));
         };
         if let Some(error) = message["error"]["message"].as_str().or(message["error"].as_str()) {
-            return Err(EtcdError::Refused { asked: "watch", answer: error.to_owned() });
+            return Err(EtcdError::Refused { method: "watch", message: error.to_owned() });
         }
         let result = &message["result"];
-        let current = answers::number(&result["header"]["revision"]);
+        let current = responses::number(&result["header"]["revision"]);
         if result["canceled"] == true {
-            if answers::number(&result["compact_revision"]) > 0 {
-                return Ok(Some(current.max(answers::number(&result["compact_revision"]))));
+            if responses::number(&result["compact_revision"]) > 0 {
+                return Ok(Some(current.max(responses::number(&result["compact_revision"]))));
             }
             let reason = result["cancel_reason"].as_str().unwrap_or("the watch was cancelled").to_owned();
-            return Err(EtcdError::Refused { asked: "watch", answer: reason });
+            return Err(EtcdError::Refused { method: "watch", message: reason });
         }
         // After a restore from a backup the revisions start again, and a watch of a future revision would stay silent.
         if current > 0 && current < opened {
-            *self.seen() = Seen::default();
+            *self.seen() = LastRead::default();
             return Ok(Some(0));
         }
         let seen = self.seen();
         let concerns = |event: &Json| {
-            let revision = answers::number(&event["kv"]["mod_revision"]);
+            let revision = responses::number(&event["kv"]["mod_revision"]);
             if revision <= seen.revision || written.contains(&revision) {
                 return false;
             }
-            let key = answers::decoded(&event["kv"]["key"]).unwrap_or_default();
+            let key = responses::decoded(&event["kv"]["key"]).unwrap_or_default();
             let is_deleted = event["type"] == "DELETE";
-            let is_of_lease = answers::number(&event["kv"]["lease"]) == self.lease;
+            let is_of_lease = responses::number(&event["kv"]["lease"]) == self.lease;
             is_of_lease || seen.own.contains(&key) || (is_deleted && seen.others.contains(&key))
         };
         let is_any = result["events"].as_array().is_some_and(|events| events.iter().any(concerns));

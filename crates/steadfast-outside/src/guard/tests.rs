@@ -12,7 +12,12 @@ fn set(names: &BTreeMap<String, String>) -> BTreeSet<String> {
 }
 
 /// Judges one group that has `serving` in service and would lose `outs`.
-fn judge(guard: &mut Guard, serving: usize, outs: std::ops::Range<usize>, now: u64) -> (BTreeSet<String>, Option<Ask>) {
+fn judge(
+    guard: &mut Guard,
+    serving: usize,
+    outs: std::ops::Range<usize>,
+    now: u64,
+) -> (BTreeSet<String>, Option<ApprovalRequest>) {
     let flow = Flow { serving, outs: names(outs), ..Flow::default() };
     let verdict = guard.judge(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), now);
     (verdict.granted, guard.asks().next().cloned())

@@ -1,9 +1,9 @@
-//! Why a backend cannot be read or changed.
+//! Errors of HAProxy backends, each with advice.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::lanes;
+use crate::step_runner;
 
 /// Why a backend of HAProxy cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -41,15 +41,15 @@ pub enum HaproxyError {
         why: String,
     },
     /// No process responds.
-    #[error("HAProxy does not answer at {}: {source}; is `stats socket {} level admin` in its `global` section, and may this user open it?", .socket.display(), .socket.display())]
+    #[error("HAProxy does not respond at {}: {source}; check that its `global` section has `stats socket {} level admin` and that this user may open the socket", .socket.display(), .socket.display())]
     Socket {
         /// The socket.
         socket: PathBuf,
-        /// What the system returned.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The process did not respond in time.
-    #[error("HAProxy did not respond to `{command}` within {}", lanes::seconds(*.within))]
+    #[error("HAProxy did not respond to `{command}` within {}", step_runner::seconds(*.within))]
     Late {
         /// The command.
         command: String,
@@ -60,23 +60,23 @@ pub enum HaproxyError {
     #[error("HAProxy is being reloaded: the process at its socket is about to end; the new one is asked soon")]
     Stopping,
     /// HAProxy did not execute a command.
-    #[error("HAProxy refused `{command}`: {answer}{}", remedy(.answer))]
+    #[error("HAProxy rejected `{command}`: {response}{}", remedy(.response))]
     Refused {
         /// The command.
         command: String,
         /// The response.
-        answer: String,
+        response: String,
     },
     /// The response has an unknown form.
-    #[error("HAProxy answered `{command}` in an unknown form: {why}")]
+    #[error("the response of HAProxy to `{command}` has an unknown form: {why}")]
     Unexpected {
         /// The command.
         command: String,
-        /// What is unknown about it.
+        /// Unknown part of the response.
         why: String,
     },
     /// Several servers could not be changed.
-    #[error("{first}; {}", lanes::others(others))]
+    #[error("{first}; {}", step_runner::others(others))]
     Several {
         /// The first error.
         first: Box<Self>,
@@ -100,21 +100,21 @@ impl HaproxyError {
     }
 }
 
-/// What to do about a response.
-fn remedy(answer: &str) -> &'static str {
-    match answer {
-        _ if answer.contains("ermission") => "; the socket needs `level admin`",
-        _ if answer.contains("No such backend") || answer.contains("Can't find backend") => {
+/// Returns advice for a response.
+fn remedy(response: &str) -> &'static str {
+    match response {
+        _ if response.contains("ermission") => "; the socket needs `level admin`",
+        _ if response.contains("No such backend") || response.contains("Can't find backend") => {
             "; name a backend of its configuration"
         }
-        _ if answer.contains("must use a dynamic load balancing") => {
+        _ if response.contains("must use a dynamic load balancing") => {
             "; give the backend `balance roundrobin` or another dynamic one"
         }
-        _ if answer.contains("unable to load") => {
+        _ if response.contains("unable to load") => {
             "; a file must be used in the configuration of HAProxy already, which reads none at run time: name it there too, or write \
              `ca-file @system-ca`"
         }
-        _ if answer.contains("not accepted for dynamic server") => "; take it out of the server options",
+        _ if response.contains("not accepted for dynamic server") => "; take it out of the server options",
         _ => "",
     }
 }

@@ -91,7 +91,7 @@ const OPTIONS: &[(&str, Form)] = &[
 ];
 
 /// Options that mean nothing without `check`.
-const OF_CHECKS: &[&str] = &[
+const CHECK_OPTIONS: &[&str] = &[
     "addr",
     "check-alpn",
     "check-proto",
@@ -108,7 +108,7 @@ const OF_CHECKS: &[&str] = &[
 ];
 
 /// Options that a server of a configuration can have and a server of a mirror cannot.
-const OF_OTHERS: &[(&str, &str)] = &[
+const REJECTED_OPTIONS: &[(&str, &str)] = &[
     ("agent-check", "an agent would change weights that the mirror sets"),
     ("cookie", "HAProxy accepts it only in its configuration"),
     ("disabled", "the mirror sets the state of its servers"),
@@ -149,7 +149,7 @@ impl FromStr for ServerOptions {
         let mut given: Vec<&str> = Vec::new();
         let mut words = text.split_whitespace();
         while let Some(name) = words.next() {
-            if let Some((_, why)) = OF_OTHERS.iter().find(|(other, _)| *other == name) {
+            if let Some((_, why)) = REJECTED_OPTIONS.iter().find(|(other, _)| *other == name) {
                 return Err(wrong(name, (*why).to_owned()));
             }
             let form = OPTIONS.iter().find(|(known, _)| *known == name).map(|(_, form)| *form);
@@ -158,7 +158,7 @@ impl FromStr for ServerOptions {
                 return Err(wrong(name, format!("it is not one of {}", known.join(", "))));
             };
             if given.contains(&name) {
-                return Err(wrong(name, "it is there twice".to_owned()));
+                return Err(wrong(name, "it is given twice".to_owned()));
             }
             given.push(name);
             if !matches!(form, Form::Flag) {
@@ -166,7 +166,7 @@ impl FromStr for ServerOptions {
                 form.check(value).map_err(|why| wrong(name, format!("{value:?} is not its value: {why}")))?;
             }
         }
-        let needs_check = given.iter().find(|name| OF_CHECKS.contains(name));
+        let needs_check = given.iter().find(|name| CHECK_OPTIONS.contains(name));
         if let Some(name) = needs_check.filter(|_| !given.contains(&"check")) {
             return Err(wrong(name, "it has no effect without `check`".to_owned()));
         }
@@ -195,7 +195,7 @@ impl Form {
             Self::OneOf(words) if words.contains(&value) => Ok(()),
             Self::OneOf(words) => Err(format!("write {}", words.join(" or "))),
             Self::Word => {
-                // The others end a command, escape, or begin a payload.
+                // Other characters end a command, escape, or start a payload.
                 let is_plain = |byte: u8| byte.is_ascii_graphic() && !b";\\'\"<#`".contains(&byte);
                 if value.bytes().all(is_plain) {
                     Ok(())
@@ -250,7 +250,7 @@ mod tests {
             ("chekc", "`chekc`: it is not one of addr, alpn, backup"),
             ("check;disable", "it is not one of"),
             ("weight 5", "`weight`: it is the `weight` of an entry"),
-            ("check check", "`check`: it is there twice"),
+            ("check check", "`check`: it is given twice"),
             ("check inter", "`inter`: it needs a value"),
             ("inter 2s", "`inter`: it has no effect without `check`"),
             ("check inter 2 s", "`s`: it is not one of"),

@@ -16,7 +16,7 @@ pub(super) struct Process {
     uptime: Duration,
     /// Connections since the start, those to the runtime socket included.
     connections: u64,
-    /// Whether the process only finishes its connections after a reload.
+    /// True if the process only finishes its connections after a reload.
     pub(super) is_stopping: bool,
     seen: Instant,
 }
@@ -58,9 +58,9 @@ pub(super) struct Observed(Mutex<State>);
 struct State {
     /// The process that the last look was at.
     process: Option<Process>,
-    /// Whether the socket did not respond to a poll since the last look.
+    /// True if the socket failed to respond to a poll since the last read.
     is_away: bool,
-    /// What happened to the process, until the mirror takes it for its log.
+    /// Description of the last restart, until the mirror takes it for its log.
     reason: Option<String>,
     /// Servers whose health checks are configured and not enabled.
     unchecked: BTreeSet<String>,

@@ -9,17 +9,17 @@ use tokio::net::UnixStream;
 /// More than the state of a hundred thousand servers.
 const LIMIT: u64 = 32 * 1024 * 1024;
 
-/// Sends `command`, and reads what is answered: a connection for each, which HAProxy closes when it has answered.
+/// Sends `command` and reads the response. HAProxy closes the connection after each response.
 pub(super) async fn ask(socket: &Path, command: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket).await?;
     stream.write_all(format!("{command}\n").as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.take(LIMIT).read_to_end(&mut answer).await?;
-    if answer.len() as u64 == LIMIT {
+    let mut response = Vec::new();
+    stream.take(LIMIT).read_to_end(&mut response).await?;
+    if response.len() as u64 == LIMIT {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("an answer of more than {LIMIT} bytes to `{command}`"),
+            format!("a response of more than {LIMIT} bytes to `{command}`"),
         ));
     }
-    String::from_utf8(answer).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    String::from_utf8(response).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

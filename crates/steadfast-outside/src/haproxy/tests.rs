@@ -20,7 +20,7 @@ fn state_is_read_by_the_names_of_its_columns() {
     for state in
         [STATE.to_owned(), STATE.replace("- 1 - 0", "- - - 0").replace("other 127.0.0.1 2 0 0", "other - 2 0 x")]
     {
-        let (read, others) = answers::servers(&state, "sf-").expect("a table");
+        let (read, others) = responses::servers(&state, "sf-").expect("a table");
         let told: Vec<_> = read
             .iter()
             .map(|server| format!("{} {} {} {}", server.name, server.address, server.weight, server.is_ready))
@@ -30,24 +30,24 @@ fn state_is_read_by_the_names_of_its_columns() {
     }
     let (head, rest) = STATE.split_once("srv_addr srv_op_state").expect("two columns");
     let swapped = format!("{head}srv_op_state srv_addr{rest}").replace("10.0.0.1 2", "2 10.0.0.1");
-    let (read, _) = answers::servers(&swapped, "sf-").expect("a table");
+    let (read, _) = responses::servers(&swapped, "sf-").expect("a table");
     assert_eq!(read[0].address, "10.0.0.1:8001".parse().expect("an address"));
 }
 
 #[test]
 fn response_without_table_is_no_empty_table() {
-    let servers = |answer: &str| answers::servers(answer, "sf-").expect_err("no table");
-    assert_eq!(servers("Can't find backend.\n"), answers::Unexpected::Refused);
-    assert_eq!(servers(""), answers::Unexpected::Refused);
+    let servers = |response: &str| responses::servers(response, "sf-").expect_err("no table");
+    assert_eq!(servers("Can't find backend.\n"), responses::ParseError::Refused);
+    assert_eq!(servers(""), responses::ParseError::Refused);
     let cut = servers(&STATE.replace(" 10 10 0 1", " ten 10 0 1"));
-    assert!(matches!(&cut, answers::Unexpected::Form(why) if why.contains("srv_uweight")), "{cut:?}");
+    assert!(matches!(&cut, responses::ParseError::Form(why) if why.contains("srv_uweight")), "{cut:?}");
 }
 
 #[test]
 fn sessions_of_the_mirrors_servers_are_read() {
-    let answer = "# pxname,svname,qcur,qmax,scur,smax,\nweb,other,0,0,-,0,\nweb,sf-a,0,0,2,7,\n\n";
-    assert_eq!(answers::used(answer, "sf-"), Ok(BTreeMap::from([("sf-a".to_owned(), 2)])));
-    assert_eq!(answers::used("No such proxy.\n", "sf-"), Err(answers::Unexpected::Refused));
+    let response = "# pxname,svname,qcur,qmax,scur,smax,\nweb,other,0,0,-,0,\nweb,sf-a,0,0,2,7,\n\n";
+    assert_eq!(responses::used(response, "sf-"), Ok(BTreeMap::from([("sf-a".to_owned(), 2)])));
+    assert_eq!(responses::used("No such proxy.\n", "sf-"), Err(responses::ParseError::Refused));
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn response_confirms_commands_or_complains() {
     let add = ["add server b/a 127.0.0.1:1 weight 1", "enable health b/a", "set server b/a state ready"];
     let del = ["set server b/a state maint", "shutdown sessions server b/a", "del server b/a"];
     let change = ["set server b/a addr 127.0.0.2 port 2", "set server b/a weight 1"];
-    let outcome = |commands: &[&str], answer: &str| {
+    let outcome = |commands: &[&str], response: &str| {
         let commands: Vec<_> = commands.iter().map(|command| (*command).to_owned()).collect();
-        answers::outcome(&commands, answer)
+        responses::outcome(&commands, response)
     };
-    for (commands, answer, complaint) in [
+    for (commands, response, error_line) in [
         (&add[..], "New server registered.\n\n\n\n", None),
         (&add, "Already exists a server with the same name in backend.\n\n\n", Some("Already exists a server")),
         (
@@ -76,9 +76,9 @@ fn response_confirms_commands_or_complains() {
         (&change, "No such server.\n\nNo such server.\n", Some("No such server.")),
         (&change[1..], "Permission denied\n", Some("Permission denied")),
     ] {
-        let told = outcome(commands, answer);
-        match complaint {
-            None => assert_eq!(told, Ok(()), "{commands:?}: {answer}"),
+        let told = outcome(commands, response);
+        match error_line {
+            None => assert_eq!(told, Ok(()), "{commands:?}: {response}"),
             Some(why) => assert!(told.as_ref().is_err_and(|told| told.starts_with(why)), "{commands:?}: {told:?}"),
         }
     }
@@ -89,11 +89,11 @@ fn response_to_a_look_is_split_by_its_headers() {
     let info = "Name: HAProxy\nPid: 7\nUptime_sec: 3\nnode: # be_id\n\n";
     let stat = "# pxname,svname,scur,\nweb,sf-a,0,\n\n";
     let state = &STATE[2..];
-    let answer = format!("{info}1\n{state}{stat}");
-    assert_eq!(answers::parts(&answer), [&*format!("{info}1\n"), state, stat]);
-    let answer = format!("{info}Can't find backend.\n\nNo such proxy.\n");
-    assert_eq!(answers::parts(&answer), [&*answer, "", ""]);
-    assert_eq!(answers::complaint(&answer), "Can't find backend.");
+    let response = format!("{info}1\n{state}{stat}");
+    assert_eq!(responses::parts(&response), [&*format!("{info}1\n"), state, stat]);
+    let response = format!("{info}Can't find backend.\n\nNo such proxy.\n");
+    assert_eq!(responses::parts(&response), [&*response, "", ""]);
+    assert_eq!(responses::error_line(&response), "Can't find backend.");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn settle_removes_servers_that_haproxy_cannot_have() {
         ("scoped", server("[fe80::1%2]:80", 1)),
     ];
     let mut wanted: BTreeMap<_, _> = wanted.into_iter().map(|(name, server)| (name.to_owned(), server)).collect();
-    let reasons = haproxy().settle(&mut wanted);
+    let reasons = haproxy().validate(&mut wanted);
     assert_eq!(wanted.keys().collect::<Vec<_>>(), ["good"]);
     assert_eq!(reasons.keys().collect::<Vec<_>>(), ["a b", "heavy", "nowhere", "portless", "scoped"]);
     assert_eq!(reasons["heavy"], "the server sf-heavy cannot have the weight 257: from 0 to 256");
@@ -119,7 +119,7 @@ fn names_of_keys_fit_behind_their_prefix() {
     let prefix = "p".repeat(96);
     for key in ["web-1", "c1/shop/web-1", &"x".repeat(300)] {
         let target = Haproxy::new(Path::new("/s"), "web", &prefix).expect("a prefix");
-        target.named(&entry_name(&prefix, key)).unwrap_or_else(|error| panic!("{error}"));
+        target.full_name(&entry_name(&prefix, key)).unwrap_or_else(|error| panic!("{error}"));
     }
     assert_eq!(entry_name("sf-", "web-1"), "web-1");
     let error = Haproxy::new(Path::new("/s"), "web", &"p".repeat(97)).expect_err("too long");
@@ -139,7 +139,7 @@ fn server_options_are_sent_when_a_server_is_added() {
     ];
     assert_eq!(add, expected);
     // Added, and left before its checks were enabled.
-    let half = |checks| Listed {
+    let half = |checks| ListedServer {
         name: "sf-a".to_owned(),
         address: server.address,
         weight: 5,
@@ -161,7 +161,7 @@ fn a_step_is_described_in_words_that_can_be_run() {
     let to = Server { weight: 0, ..server };
     let drain = Step::Change { name: "a".to_owned(), from: server, to };
     let remove = Step::Remove { name: "a".to_owned(), value: to };
-    let found = Found { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
+    let found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
     let described = haproxy().describe(&found, &[add, drain, remove]);
     let expected = [
         "add server web/sf-a 10.0.0.1:80 weight 5",
@@ -179,7 +179,7 @@ fn a_step_is_described_in_words_that_can_be_run() {
 fn a_name_that_would_be_a_second_command_is_none() {
     for name in ["a b", "a;b", "a\nshow info", "", "ä", &"a".repeat(129)] {
         let error = Haproxy::new(Path::new("/s"), "web", name).expect_err(name);
-        assert!(matches!(error, HaproxyError::Name(named) if named == name));
+        assert!(matches!(error, HaproxyError::Name(full_name) if full_name == name));
     }
     let server = Server { address: "10.0.0.1:80".parse().expect("an address"), weight: 257 };
     let heavy = haproxy().commands(&Step::Add { name: "a".to_owned(), value: server }).expect_err("too much");
@@ -205,9 +205,9 @@ fn confirming(path: &Path) -> Arc<std::sync::Mutex<Vec<String>>> {
                 if line.contains("hang") {
                     std::future::pending::<()>().await;
                 }
-                let answer = if line.starts_with("add") { "New server registered.\n" } else { "\n" };
+                let response = if line.starts_with("add") { "New server registered.\n" } else { "\n" };
                 lines.lock().expect("no panic").push(line.trim().to_owned());
-                stream.write_all(answer.as_bytes()).await.expect("a caller");
+                stream.write_all(response.as_bytes()).await.expect("a caller");
             });
         }
     });
@@ -225,12 +225,12 @@ async fn hanging_server_delays_no_other_and_drains_wait_for_additions() {
         .into();
     steps.push(Step::Change { name: "old".to_owned(), from: server(1), to: server(0) });
     let begun = Instant::now();
-    let error = target.act(&steps).await.expect_err("two servers fail");
+    let error = target.apply(&steps).await.expect_err("two servers fail");
     std::fs::remove_file(&path).expect("the socket");
     let expected = "HAProxy did not respond to `add server web/sf-hang 10.0.0.1:80 weight 1; set server web/sf-hang state ready` \
                     within 2 s; 1 other entry failed too: \"heavy\"";
     assert_eq!(error.to_string(), expected);
-    assert!(begun.elapsed() < LANES.attempt * 2, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < RUNNER.attempt * 2, "{:?}", begun.elapsed());
     let servers: Vec<_> = lines.lock().expect("no panic").iter().map(|line| line[..20].to_owned()).collect();
     assert_eq!(servers.len(), 3, "{servers:?}");
     assert_eq!(servers[2], "set server web/sf-ol", "the old server was drained last");

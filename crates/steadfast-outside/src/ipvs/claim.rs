@@ -1,4 +1,4 @@
-//! One process for each virtual service: IPVS has no mark that could tell two of them apart.
+//! Claim of a virtual service: IPVS has no mark that tells two processes apart.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::IpvsError;
-use super::service::Service;
+use super::service::VirtualService;
 
 /// Claim of this process to a virtual service.
 ///
@@ -16,21 +16,21 @@ use super::service::Service;
 /// two containers that share the namespace see each other's claim although they share no files. The kernel releases the
 /// claim when the process ends, in whatever way.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Claim(Arc<Mutex<Option<UnixListener>>>);
+pub(super) struct ServiceClaim(Arc<Mutex<Option<UnixListener>>>);
 
-impl Claim {
+impl ServiceClaim {
     /// Claims `service`, unless this target has it already.
     ///
     /// # Errors
     ///
     /// If another process of this user, or of root, holds the claim. Sockets of other users are ignored: any user can take the name, and must
     /// not stop a mirror by that.
-    pub(super) fn take(&self, service: &Service) -> Result<(), IpvsError> {
+    pub(super) fn take(&self, service: &VirtualService) -> Result<(), IpvsError> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_some() {
             return Ok(());
         }
-        let name = format!("steadfast-ipvs {}", service.words());
+        let name = format!("steadfast-ipvs {}", service.command_line());
         let address = SocketAddr::from_abstract_name(&name).map_err(IpvsError::Netlink)?;
         match UnixListener::bind_addr(&address) {
             Ok(listener) => *held = Some(listener),
@@ -38,7 +38,7 @@ impl Claim {
                 // The holder may have ended in between: then the next attempt gets the name.
                 let holder = UnixStream::connect_addr(&address).and_then(|stream| holder(&stream));
                 if !holder.is_ok_and(|holder| is_foreign(holder, own_user())) {
-                    return Err(IpvsError::Claimed { service: service.words() });
+                    return Err(IpvsError::Claimed { service: service.command_line() });
                 }
             }
             // A system without such sockets, or a limit of this process: no reason to keep a balancer empty.
@@ -67,13 +67,13 @@ fn own_user() -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn service(port: u16) -> Service {
-        Service::tcp(std::net::SocketAddr::from(([192, 0, 2, 1], port))).expect("a service")
+    fn service(port: u16) -> VirtualService {
+        VirtualService::tcp(std::net::SocketAddr::from(([192, 0, 2, 1], port))).expect("a service")
     }
 
     #[test]
     fn second_claim_to_one_service_is_rejected_until_the_first_ends() {
-        let (first, second) = (Claim::default(), Claim::default());
+        let (first, second) = (ServiceClaim::default(), ServiceClaim::default());
         let port = u16::try_from(std::process::id() % 60_000).expect("a port") + 1;
         first.take(&service(port)).expect("free");
         first.take(&service(port)).expect("held already");
@@ -81,7 +81,7 @@ mod tests {
         assert!(error.to_string().contains(&format!("another process manages `-t 192.0.2.1:{port}`")), "{error}");
         second.take(&service(port + 1)).expect("another service");
         drop(first);
-        Claim::default().take(&service(port)).expect("free again");
+        ServiceClaim::default().take(&service(port)).expect("free again");
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Why something cannot be seen or done, and what to do about it.
+//! Errors of virtual services, each with advice.
 
 use std::io;
 use std::net::SocketAddr;
 
 use rustix::io::Errno;
 
-/// Two answers of the kernel's: there is no such server, scheduler or family; there is no such service.
+/// Error numbers: `ENOENT` for a missing server, scheduler or family; `ESRCH` for a missing service.
 pub(super) const NOENT: i32 = Errno::NOENT.raw_os_error();
 pub(super) const SRCH: i32 = Errno::SRCH.raw_os_error();
 
@@ -30,7 +30,7 @@ pub enum IpvsError {
     Family {
         /// The real server.
         server: SocketAddr,
-        /// What it would be behind.
+        /// Virtual service.
         service: SocketAddr,
     },
     /// Only what is masqueraded gets another port.
@@ -40,7 +40,7 @@ pub enum IpvsError {
     Port {
         /// The real server.
         server: SocketAddr,
-        /// What it would be behind.
+        /// Virtual service.
         service: SocketAddr,
     },
     /// Another process has the service.
@@ -59,24 +59,24 @@ pub enum IpvsError {
     #[error("IPVS cannot be spoken with by netlink: {0}")]
     Netlink(#[source] io::Error),
     /// The kernel did not do it.
-    #[error("the kernel refused what `{command}` does: {}{}", io::Error::from_raw_os_error(*.code), remedy(*.code, .command))]
+    #[error("the kernel rejected `{command}`: {}{}", io::Error::from_raw_os_error(*.code), remedy(*.code, .command))]
     Refused {
-        /// What was to be done, as its own tool is told it.
+        /// Equivalent command of `ipvsadm`.
         command: String,
-        /// What the kernel said: a number of `errno.h`.
+        /// Error number of `errno.h`.
         code: i32,
     },
-    /// It answers what this was not written for.
-    #[error("the kernel answers what `{command}` asks in an unknown form: {why}")]
+    /// A reply has an unknown form.
+    #[error("the reply of the kernel to `{command}` has an unknown form: {why}")]
     Unexpected {
-        /// What was asked, as its own tool is told it.
+        /// Equivalent command of `ipvsadm`.
         command: String,
-        /// What is unknown about it.
+        /// Unknown part of the reply.
         why: String,
     },
 }
 
-/// What to do about a number.
+/// Returns advice for an error number.
 fn remedy(code: i32, command: &str) -> String {
     const PERM: i32 = Errno::PERM.raw_os_error();
     const EXIST: i32 = Errno::EXIST.raw_os_error();
@@ -85,11 +85,13 @@ fn remedy(code: i32, command: &str) -> String {
     let scheduler = || command.split(" -s ").nth(1).and_then(|rest| rest.split(' ').next());
     match code {
         PERM => "; it takes CAP_NET_ADMIN in the network namespace".to_owned(),
-        SRCH => "; somebody has taken the service away, and at the next look it is put there again".to_owned(),
-        EXIST => "; somebody else has put it there at the same time, and at the next look it is taken over".to_owned(),
+        SRCH => "; another program removed the service, and the mirror adds it again after the next read".to_owned(),
+        EXIST => {
+            "; another program added it at the same time, and the mirror takes it over after the next read".to_owned()
+        }
         NOENT => match scheduler() {
             Some(name) => format!("; `modprobe ip_vs_{name}`, or name a scheduler that the kernel has"),
-            None => "; somebody has taken the server away, and the next look sees that".to_owned(),
+            None => "; another program removed the server, and the next read detects that".to_owned(),
         },
         AFNOSUPPORT => "; this kernel's IPVS was built without IPv6".to_owned(),
         INVAL => "; it takes addresses of one machine each, and no broadcast, multicast or link-local ones".to_owned(),

@@ -1,12 +1,12 @@
-//! What IPVS is told and what it says, as attributes of netlink (`linux/ip_vs.h`).
+//! Messages of IPVS as netlink attributes (`linux/ip_vs.h`).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED, NLA_HEADER_SIZE, NlasIterator};
 
-use super::server::{Forward, Server};
-use super::service::{Protocol, Service};
+use super::server::{Forward, RealServer};
+use super::service::{ServiceProtocol, VirtualService};
 
 /// Commands; what the kernel lists comes as `NEW_…`.
 pub(super) const NEW_SERVICE: u8 = 1;
@@ -48,14 +48,14 @@ const DEST_TUN_TYPE: u16 = 13;
 const INET: u16 = 2;
 const INET6: u16 = 10;
 
-/// Flags of a service: that whoever came goes to the same server; and that it is known to the kernel, which the kernel sets.
+/// Flags of a service. `PERSISTENT` binds a client to a server; the kernel sets `HASHED` itself.
 const PERSISTENT: u32 = 1;
 const HASHED: u32 = 2;
 
 /// The bits of a method that say how packets reach a server.
 const FORWARD: u32 = 7;
 
-/// How a service is that the kernel has.
+/// Service as listed by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SeenService {
     scheduler: String,
@@ -65,7 +65,7 @@ pub(super) struct SeenService {
     has_engine: bool,
 }
 
-/// How a real server is that the kernel has.
+/// Real server as listed by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SeenServer {
     pub(super) address: SocketAddr,
@@ -79,20 +79,20 @@ pub(super) struct SeenServer {
 }
 
 impl SeenService {
-    /// Whether there is nothing to be changed about it.
-    pub(super) fn is(&self, service: &Service) -> bool {
+    /// Returns true if the service has the desired settings.
+    pub(super) fn is(&self, service: &VirtualService) -> bool {
         let wanted = Self::wanted(service);
         // Without persistence the kernel asks neither.
         let alike = service.persistence.is_none() || (self.timeout, self.netmask) == (wanted.timeout, wanted.netmask);
         self.scheduler == wanted.scheduler && self.flags & !HASHED == wanted.flags && !self.has_engine && alike
     }
 
-    fn wanted(service: &Service) -> Self {
+    fn wanted(service: &VirtualService) -> Self {
         Self {
             scheduler: service.scheduler.clone(),
             flags: service.persistence.map_or(0, |_| PERSISTENT),
             timeout: service.persistence.unwrap_or(0),
-            // Each client by itself.
+            // Persistence applies to each client address separately.
             netmask: if service.address.is_ipv4() { u32::MAX } else { 128 },
             has_engine: false,
         }
@@ -100,12 +100,12 @@ impl SeenService {
 }
 
 /// Which service.
-pub(super) fn which(service: &Service) -> Vec<u8> {
+pub(super) fn service_id(service: &VirtualService) -> Vec<u8> {
     nested(CMD_SERVICE, &identity(service))
 }
 
 /// Which service, and how it is to be.
-pub(super) fn whole(service: &Service) -> Vec<u8> {
+pub(super) fn service_attributes(service: &VirtualService) -> Vec<u8> {
     let SeenService { scheduler, flags, timeout, netmask, .. } = SeenService::wanted(service);
     let mut text = identity(service);
     put(&mut text, SVC_SCHED_NAME, &[scheduler.as_bytes(), b"\0"].concat());
@@ -116,13 +116,13 @@ pub(super) fn whole(service: &Service) -> Vec<u8> {
     nested(CMD_SERVICE, &text)
 }
 
-/// Which real server of which service, and how it is to be, where that is asked.
-pub(super) fn server(service: &Service, address: SocketAddr, server: Option<&Server>) -> Vec<u8> {
+/// Returns the attributes of a real server and its service. Settings are included if `server` is given.
+pub(super) fn server(service: &VirtualService, address: SocketAddr, server: Option<&RealServer>) -> Vec<u8> {
     let mut text = Vec::new();
     put(&mut text, DEST_ADDR_FAMILY, &family(address.ip()).to_ne_bytes());
     put(&mut text, DEST_ADDR, &octets(address.ip()));
     put(&mut text, DEST_PORT, &address.port().to_be_bytes());
-    if let Some(Server { weight, forward, .. }) = server {
+    if let Some(RealServer { weight, forward, .. }) = server {
         let forward: u32 = match forward {
             Forward::Masquerade => 0,
             Forward::Tunnel => 2,
@@ -134,15 +134,15 @@ pub(super) fn server(service: &Service, address: SocketAddr, server: Option<&Ser
         put(&mut text, DEST_U_THRESH, &0_u32.to_ne_bytes());
         put(&mut text, DEST_L_THRESH, &0_u32.to_ne_bytes());
     }
-    [which(service), nested(CMD_DEST, &text)].concat()
+    [service_id(service), nested(CMD_DEST, &text)].concat()
 }
 
-/// What a message says of a service.
+/// Reads a service from a message.
 pub(super) fn read_service(attributes: &[u8]) -> Result<SeenService, String> {
     let attributes = Attributes::read(Attributes::read(attributes)?.get(CMD_SERVICE)?)?;
     let scheduler = attributes.get(SVC_SCHED_NAME)?;
     let scheduler = scheduler.split(|byte| *byte == 0).next().unwrap_or_default();
-    // The mask behind them says nothing.
+    // The mask after the flags has no meaning in a reply.
     let flags = attributes.get(SVC_FLAGS)?.first_chunk().ok_or("the flags of a service are cut off")?;
     Ok(SeenService {
         scheduler: String::from_utf8_lossy(scheduler).into_owned(),
@@ -153,8 +153,8 @@ pub(super) fn read_service(attributes: &[u8]) -> Result<SeenService, String> {
     })
 }
 
-/// What a message says of a real server of `service`.
-pub(super) fn read_server(attributes: &[u8], service: &Service) -> Result<SeenServer, String> {
+/// Reads a real server of `service` from a message.
+pub(super) fn read_server(attributes: &[u8], service: &VirtualService) -> Result<SeenServer, String> {
     let attributes = Attributes::read(Attributes::read(attributes)?.get(CMD_DEST)?)?;
     // Kernels before 3.18 have one family for both.
     let family = match attributes.0.get(&DEST_ADDR_FAMILY) {
@@ -181,10 +181,10 @@ pub(super) fn read_server(attributes: &[u8], service: &Service) -> Result<SeenSe
     })
 }
 
-fn identity(service: &Service) -> Vec<u8> {
+fn identity(service: &VirtualService) -> Vec<u8> {
     let protocol: u16 = match service.protocol {
-        Protocol::Tcp => 6,
-        Protocol::Udp => 17,
+        ServiceProtocol::Tcp => 6,
+        ServiceProtocol::Udp => 17,
     };
     let address = service.address;
     let mut text = Vec::new();

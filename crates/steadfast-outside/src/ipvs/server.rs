@@ -1,46 +1,46 @@
-//! What an entry is.
+//! Real servers.
 
 use crate::entry::Value;
 
-/// What comes to a virtual service is given to: a real server, which is called by its address and port.
+/// Settings of a real server. Its name is its address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Server {
-    /// How much it is given beside the others: 0 for nothing new.
+pub struct RealServer {
+    /// Share of the traffic relative to the other servers: 0 for no new connections.
     pub weight: u16,
-    /// How packets reach it.
+    /// Forwarding method.
     pub forward: Forward,
-    pub(super) askew: Askew,
+    pub(super) drift: Drift,
 }
 
-/// How packets reach a real server.
+/// Forwarding method for packets to a real server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
-    /// With its address and port written into them; the answers come back this way (`-m`).
+    /// Masquerading: the kernel rewrites address and port, and responses return through this machine (`-m`).
     Masquerade,
-    /// As they are, on the network that it shares with this machine; it has the service's address too (`-g`).
+    /// Direct routing: packets are unchanged, in a shared network. The server has the service's address too (`-g`).
     Direct,
-    /// As they are, inside of others, by IPIP; it has the service's address too (`-i`).
+    /// Tunneling: packets are wrapped by IPIP. The server has the service's address too (`-i`).
     Tunnel,
 }
 
-/// What there is that no mirror has put there.
+/// Difference from every state that a mirror creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Askew {
-    Nothing,
+pub(super) enum Drift {
+    None,
     /// A limit of connections, another tunnel.
     Server,
     /// The service before it: it has another scheduler, perhaps.
     Service,
 }
 
-impl Server {
-    /// One that is given `weight` beside the others.
+impl RealServer {
+    /// Creates a server with the share `weight` of the traffic.
     pub fn new(weight: u16, forward: Forward) -> Self {
-        Self { weight, forward, askew: Askew::Nothing }
+        Self { weight, forward, drift: Drift::None }
     }
 }
 
-impl Value for Server {
+impl Value for RealServer {
     fn serves(&self) -> bool {
         self.weight > 0
     }

@@ -1,53 +1,53 @@
-//! What real servers are behind.
+//! Virtual services.
 
 use std::net::SocketAddr;
 
 use super::error::IpvsError;
 
-/// A virtual service: an address and port of one protocol, and who is chosen for what comes to it.
+/// Virtual service: an address and port of one protocol, with a scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
-    pub(super) protocol: Protocol,
+pub struct VirtualService {
+    pub(super) protocol: ServiceProtocol,
     pub(super) address: SocketAddr,
     pub(super) scheduler: String,
-    /// Whoever came goes to the same server again for so many seconds.
+    /// Persistence timeout in seconds.
     pub(super) persistence: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum ServiceProtocol {
     Tcp,
     Udp,
 }
 
-impl Service {
-    /// What comes to `address` over TCP.
+impl VirtualService {
+    /// Creates a TCP service at `address`.
     ///
     /// # Errors
     ///
     /// Where a service cannot be there.
     pub fn tcp(address: SocketAddr) -> Result<Self, IpvsError> {
-        Self::new(Protocol::Tcp, address)
+        Self::new(ServiceProtocol::Tcp, address)
     }
 
-    /// What comes to `address` over UDP.
+    /// Creates a UDP service at `address`.
     ///
     /// # Errors
     ///
     /// Where a service cannot be there.
     pub fn udp(address: SocketAddr) -> Result<Self, IpvsError> {
-        Self::new(Protocol::Udp, address)
+        Self::new(ServiceProtocol::Udp, address)
     }
 
-    fn new(protocol: Protocol, address: SocketAddr) -> Result<Self, IpvsError> {
+    fn new(protocol: ServiceProtocol, address: SocketAddr) -> Result<Self, IpvsError> {
         if address.port() == 0 || address.ip().is_unspecified() || !is_plain(address) {
             return Err(IpvsError::Service(address));
         }
         Ok(Self { protocol, address, scheduler: "wlc".to_owned(), persistence: None })
     }
 
-    /// Who is chosen, by the name that the kernel's module `ip_vs_NAME` has: `rr`, `wrr`, `lc`, `wlc`, `sh`, `mh` and others.
-    /// `wlc`, who has the fewest connections for its weight, where nothing is said.
+    /// Sets the scheduler by the name in the kernel's module `ip_vs_NAME`: `rr`, `wrr`, `lc`, `wlc`, `sh`, `mh` and others.
+    /// Defaults to `wlc`, weighted least connections.
     ///
     /// # Errors
     ///
@@ -60,29 +60,29 @@ impl Service {
         Ok(Self { scheduler: name.to_owned(), ..self })
     }
 
-    /// Whoever came goes to the same server again for so many `seconds` after its last connection.
+    /// Binds a client to its server until `seconds` after the client's last connection. Off by default.
     #[must_use]
     pub fn persistent(self, seconds: u32) -> Self {
         Self { persistence: Some(seconds), ..self }
     }
 
-    /// As `ipvsadm` is told which it is.
-    pub(super) fn words(&self) -> String {
+    /// Returns the arguments of `ipvsadm` that identify the service.
+    pub(super) fn command_line(&self) -> String {
         let protocol = match self.protocol {
-            Protocol::Tcp => "-t",
-            Protocol::Udp => "-u",
+            ServiceProtocol::Tcp => "-t",
+            ServiceProtocol::Udp => "-u",
         };
         format!("{protocol} {}", self.address)
     }
 
-    /// As `ipvsadm` is told how it is.
+    /// Returns the arguments of `ipvsadm` with the settings.
     pub(super) fn settings(&self) -> String {
         let persistence = self.persistence.map(|seconds| format!(" -p {seconds}")).unwrap_or_default();
         format!("-s {}{persistence}", self.scheduler)
     }
 }
 
-/// Whether the kernel, which has no room for more, knows all of an address.
+/// Returns true if the kernel can represent the whole address.
 pub(super) fn is_plain(address: SocketAddr) -> bool {
     match address {
         SocketAddr::V4(_) => true,

@@ -1,4 +1,4 @@
-//! Questions to a family of generic netlink, and their answers.
+//! Requests to a generic netlink family.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,14 +15,14 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use super::messages::{Attributes, put};
 
-/// The kernel answers in pieces of up to 32 KiB.
-const PIECE: usize = 64 << 10;
+/// Size of the receive buffer. The kernel sends up to 32 KiB at once.
+const RECEIVE_BUFFER_BYTES: usize = 64 << 10;
 
-/// So many messages are read for one question.
-pub(super) const MOST: usize = 65_536;
+/// Maximum number of messages per request.
+pub(super) const MAX_REPLY_MESSAGES: usize = 65_536;
 
 /// A message that has not come by then does not come.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The family that knows the numbers of the others.
 const CONTROL: u16 = 16;
@@ -36,8 +36,8 @@ const VERSION: u8 = 1;
 /// In front of the attributes: command, version, and two bytes of nothing.
 const GENERIC_HEADER_LEN: usize = 4;
 
-/// A socket of one family of generic netlink, for one question at a time. The kernel answers while it is asked, so that each call takes as
-/// long as what is done by it.
+/// Socket of one generic netlink family, for one request at a time. The kernel replies synchronously, so a call takes as long
+/// as its command.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -45,75 +45,81 @@ pub(super) struct Socket {
     sequence: u32,
 }
 
-/// Why there is no answer.
+/// Reason that a request has no valid reply.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum NetlinkError {
     /// The system does not do it.
     System(io::Error),
-    /// The kernel, asked, says no: a number of `errno.h`.
+    /// The kernel returned an error number of `errno.h`.
     Refused(i32),
-    /// It says what this was not written for.
+    /// A message has an unknown form.
     Unexpected(String),
 }
 
-/// How much of what there is is asked for.
+/// Expected number of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum ReplyCount {
     One,
     All,
 }
 
 impl Socket {
-    /// A socket in this thread's network namespace, for the family called `name`; refused as `ENOENT` where there is none.
-    pub(super) fn open(name: &str) -> Result<Self, Trouble> {
+    /// Opens a socket in the network namespace of this thread for the family `name`. Fails with `ENOENT` if the family is
+    /// missing.
+    pub(super) fn open(name: &str) -> Result<Self, NetlinkError> {
         let flags = SocketFlags::CLOEXEC;
         let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(GENERIC))?;
-        set_socket_timeout(&fd, Timeout::Recv, Some(PATIENCE))?;
-        // Connected to the kernel: nobody else is heard.
+        set_socket_timeout(&fd, Timeout::Recv, Some(RECEIVE_TIMEOUT))?;
+        // Connected to the kernel, so that messages of other senders are dropped.
         rustix::net::connect(&fd, &SocketAddrNetlink::new(0, 0))?;
         let mut socket = Self { fd, family: CONTROL, sequence: 0 };
         let mut attributes = Vec::new();
         put(&mut attributes, FAMILY_NAME, &[name.as_bytes(), b"\0"].concat());
-        let answers = socket.ask(GET_FAMILY, Ask::One, attributes)?;
-        let [answer] = &*answers else {
-            return Err(Trouble::Unexpected(format!("{} answers to which family is {name}", answers.len())));
+        let replies = socket.ask(GET_FAMILY, ReplyCount::One, attributes)?;
+        let [reply] = &*replies else {
+            return Err(NetlinkError::Unexpected(format!("{} replies for the family {name}", replies.len())));
         };
-        let family = Attributes::read(answer).and_then(|attributes| attributes.bytes(FAMILY_ID));
-        socket.family = u16::from_ne_bytes(family.map_err(Trouble::Unexpected)?);
+        let family = Attributes::read(reply).and_then(|attributes| attributes.bytes(FAMILY_ID));
+        socket.family = u16::from_ne_bytes(family.map_err(NetlinkError::Unexpected)?);
         Ok(socket)
     }
 
-    /// The attributes of each message that is answered to `command`; none to one that only has something done.
-    pub(super) fn ask(&mut self, command: u8, ask: Ask, attributes: Vec<u8>) -> Result<Vec<Vec<u8>>, Trouble> {
+    /// Sends `command` and returns the attributes of each reply. Commands that only change something have no reply.
+    pub(super) fn ask(
+        &mut self,
+        command: u8,
+        ask: ReplyCount,
+        attributes: Vec<u8>,
+    ) -> Result<Vec<Vec<u8>>, NetlinkError> {
         self.sequence = self.sequence.wrapping_add(1);
         let question = written(self.family, self.sequence, command, ask, attributes);
         let sent = rustix::net::send(&self.fd, &question, SendFlags::empty())?;
         if sent != question.len() {
-            return Err(Trouble::Unexpected(format!("{sent} of {} bytes were sent", question.len())));
+            return Err(NetlinkError::Unexpected(format!("{sent} of {} bytes were sent", question.len())));
         }
-        let mut answers = Answers::new(self.sequence);
-        let mut piece = vec![0; PIECE];
-        while !answers.are_complete {
+        let mut replies = Replies::new(self.sequence);
+        let mut piece = vec![0; RECEIVE_BUFFER_BYTES];
+        while !replies.are_complete {
             // How long it is, also where there is less room for it.
             let (_, length) = rustix::net::recv(&self.fd, &mut *piece, RecvFlags::TRUNC)?;
             let Some(text) = piece.get(..length) else {
-                return Err(Trouble::Unexpected(format!("an answer has {length} bytes in one piece")));
+                return Err(NetlinkError::Unexpected(format!("a reply has {length} bytes")));
             };
-            answers.read(text)?;
+            replies.read(text)?;
         }
-        Ok(answers.all)
+        Ok(replies.all)
     }
 }
 
-impl From<Errno> for Trouble {
+impl From<Errno> for NetlinkError {
     fn from(errno: Errno) -> Self {
         Self::System(errno.into())
     }
 }
 
-/// What has been answered so far.
+/// Replies received so far.
 #[derive(Debug)]
-pub(super) struct Answers {
+pub(super) struct Replies {
     sequence: u32,
     /// Messages, of whatever kind.
     seen: usize,
@@ -121,21 +127,21 @@ pub(super) struct Answers {
     pub(super) are_complete: bool,
 }
 
-impl Answers {
+impl Replies {
     pub(super) fn new(sequence: u32) -> Self {
         Self { sequence, seen: 0, all: Vec::new(), are_complete: false }
     }
 
     /// Takes what is in a piece.
-    pub(super) fn read(&mut self, mut text: &[u8]) -> Result<(), Trouble> {
+    pub(super) fn read(&mut self, mut text: &[u8]) -> Result<(), NetlinkError> {
         while !text.is_empty() && !self.are_complete {
             self.seen += 1;
-            if self.seen > MOST {
-                return Err(Trouble::Unexpected(format!("more than {MOST} messages")));
+            if self.seen > MAX_REPLY_MESSAGES {
+                return Err(NetlinkError::Unexpected(format!("more than {MAX_REPLY_MESSAGES} messages")));
             }
             let message = NetlinkMessage::<Message>::deserialize(text);
-            let message = message.map_err(|error| Trouble::Unexpected(error.to_string()))?;
-            // A message begins where a multiple of four bytes is.
+            let message = message.map_err(|error| NetlinkError::Unexpected(error.to_string()))?;
+            // Messages are aligned to four bytes.
             let length = (message.header.length as usize).next_multiple_of(4);
             text = text.get(length..).unwrap_or_default();
             if message.header.sequence_number != self.sequence {
@@ -149,10 +155,10 @@ impl Answers {
                 NetlinkPayload::Done(done) => done.code,
                 NetlinkPayload::Error(error) => error.raw_code(),
                 NetlinkPayload::Noop => continue,
-                other => return Err(Trouble::Unexpected(format!("a message that is {other:?}"))),
+                other => return Err(NetlinkError::Unexpected(format!("a message that is {other:?}"))),
             };
             if code != 0 {
-                return Err(Trouble::Refused(code.saturating_neg()));
+                return Err(NetlinkError::Refused(code.saturating_neg()));
             }
             self.are_complete = true;
         }
@@ -160,10 +166,10 @@ impl Answers {
     }
 }
 
-/// A question, as it is sent.
-pub(super) fn written(family: u16, sequence: u32, command: u8, ask: Ask, attributes: Vec<u8>) -> Vec<u8> {
+/// Encodes a request.
+pub(super) fn written(family: u16, sequence: u32, command: u8, ask: ReplyCount, attributes: Vec<u8>) -> Vec<u8> {
     let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | NLM_F_ACK | if ask == Ask::All { NLM_F_DUMP } else { 0 };
+    header.flags = NLM_F_REQUEST | NLM_F_ACK | if ask == ReplyCount::All { NLM_F_DUMP } else { 0 };
     header.sequence_number = sequence;
     let mut body = vec![command, VERSION, 0, 0];
     body.extend(attributes);
@@ -174,7 +180,7 @@ pub(super) fn written(family: u16, sequence: u32, command: u8, ask: Ask, attribu
     text
 }
 
-/// What comes after the header of netlink.
+/// Message after the netlink header.
 #[derive(Debug)]
 struct Message {
     family: u16,

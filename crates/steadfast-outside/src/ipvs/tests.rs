@@ -3,8 +3,10 @@ use std::net::SocketAddr;
 
 use proptest::prelude::*;
 
-use super::messages::{Attributes, put, read_server, read_service, server as told_server, which, whole};
-use super::socket::{Answers, MOST, written};
+use super::messages::{
+    Attributes, put, read_server, read_service, server as told_server, service_attributes, service_id,
+};
+use super::socket::{MAX_REPLY_MESSAGES, Replies, written};
 use super::*;
 
 /// What `ipvsadm` of Debian 12 and a kernel 6.1 say to each other, on a machine whose numbers have their low byte first.
@@ -34,7 +36,7 @@ mod recorded {
 
     #[test]
     fn what_is_asked_is_what_ipvsadm_asks() {
-        assert_eq!(written(0x1c, 7, messages::GET_DEST, Ask::All, which(&web())), bytes(QUESTION));
+        assert_eq!(written(0x1c, 7, messages::GET_DEST, ReplyCount::All, service_id(&web())), bytes(QUESTION));
     }
 
     #[test]
@@ -63,8 +65,11 @@ mod recorded {
     }
 }
 
-fn web() -> Service {
-    Service::tcp("10.9.0.1:80".parse().expect("an address")).expect("a service").scheduler("wrr").expect("a name")
+fn web() -> VirtualService {
+    VirtualService::tcp("10.9.0.1:80".parse().expect("an address"))
+        .expect("a service")
+        .scheduler("wrr")
+        .expect("a name")
 }
 
 fn seen_at(address: &str, weight: u32, (active, inactive): (u32, u32)) -> SeenServer {
@@ -72,11 +77,11 @@ fn seen_at(address: &str, weight: u32, (active, inactive): (u32, u32)) -> SeenSe
     SeenServer { address, weight, forward, is_special: false, active, inactive }
 }
 
-fn masqueraded(weight: u16) -> Server {
-    Server::new(weight, Forward::Masquerade)
+fn masqueraded(weight: u16) -> RealServer {
+    RealServer::new(weight, Forward::Masquerade)
 }
 
-fn add(name: &str, value: Server) -> Step<Server> {
+fn add(name: &str, value: RealServer) -> Step<RealServer> {
     Step::Add { name: name.to_owned(), value }
 }
 
@@ -85,10 +90,10 @@ fn what_is_told_is_read_as_it_was_meant() {
     let services = [
         web(),
         web().persistent(300),
-        Service::udp("[fd00::1]:53".parse().expect("an address")).expect("a service").persistent(60),
+        VirtualService::udp("[fd00::1]:53".parse().expect("an address")).expect("a service").persistent(60),
     ];
     for service in services {
-        let seen = read_service(&whole(&service)).expect("a service");
+        let seen = read_service(&service_attributes(&service)).expect("a service");
         assert!(seen.is(&service), "{service:?} {seen:?}");
     }
     // The kernel adds that it is known to it.
@@ -107,7 +112,7 @@ fn what_is_told_is_read_as_it_was_meant() {
 fn a_server_is_told_with_all_that_the_kernel_demands() {
     let address: SocketAddr = "[fd00::2]:53".parse().expect("an address");
     for (number, forward) in [(0_u32, Forward::Masquerade), (2, Forward::Tunnel), (3, Forward::Direct)] {
-        let text = told_server(&web(), address, Some(&Server::new(9, forward)));
+        let text = told_server(&web(), address, Some(&RealServer::new(9, forward)));
         let [service, server] = [1, 2].map(|kind| Attributes::read(&text).expect("attributes").get(kind).expect("it"));
         assert_eq!(Attributes::read(service).expect("attributes").bytes::<2>(4), Ok([0, 80]));
         let server = Attributes::read(server).expect("attributes");
@@ -130,37 +135,37 @@ fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
 #[test]
 fn answers_are_read_to_their_end_and_others_are_left_out() {
     let (error, done) = (2, 3);
-    let mut answers = Answers::new(7);
+    let mut replies = Replies::new(7);
     let early = message(error, 6, &(-1_i32).to_ne_bytes());
-    answers
+    replies
         .read(&[early, message(28, 7, b"\x05\x01\0\0one!"), message(28, 7, b"\x05\x01\0\0two")].concat())
         .expect("two");
-    assert!(!answers.are_complete);
-    answers.read(&message(done, 7, &[0; 4])).expect("the end");
-    assert!(answers.are_complete);
-    assert_eq!(answers.all, [b"one!".to_vec(), b"two".to_vec()]);
+    assert!(!replies.are_complete);
+    replies.read(&message(done, 7, &[0; 4])).expect("the end");
+    assert!(replies.are_complete);
+    assert_eq!(replies.all, [b"one!".to_vec(), b"two".to_vec()]);
 
-    let refused = Answers::new(7).read(&message(error, 7, &[(-3_i32).to_ne_bytes(), [0; 4]].concat()));
-    assert!(matches!(refused, Err(Trouble::Refused(3))), "{refused:?}");
-    let refused = Answers::new(7).read(&message(done, 7, &(-1_i32).to_ne_bytes()));
-    assert!(matches!(refused, Err(Trouble::Refused(1))), "{refused:?}");
-    let refused = Answers::new(7).read(&message(error, 7, &i32::MIN.to_ne_bytes()));
-    assert!(matches!(refused, Err(Trouble::Refused(i32::MAX))), "{refused:?}");
+    let refused = Replies::new(7).read(&message(error, 7, &[(-3_i32).to_ne_bytes(), [0; 4]].concat()));
+    assert!(matches!(refused, Err(NetlinkError::Refused(3))), "{refused:?}");
+    let refused = Replies::new(7).read(&message(done, 7, &(-1_i32).to_ne_bytes()));
+    assert!(matches!(refused, Err(NetlinkError::Refused(1))), "{refused:?}");
+    let refused = Replies::new(7).read(&message(error, 7, &i32::MIN.to_ne_bytes()));
+    assert!(matches!(refused, Err(NetlinkError::Refused(i32::MAX))), "{refused:?}");
 }
 
 #[test]
 fn answers_without_an_end_are_given_up() {
-    let mut answers = Answers::new(7);
+    let mut replies = Replies::new(7);
     let piece = message(28, 6, b"\x05\x01\0\0").repeat(1024);
-    let read = (0..=MOST / 1024).find_map(|_| answers.read(&piece).err()).expect("an error");
-    assert!(matches!(read, Trouble::Unexpected(why) if why == "more than 65536 messages"));
+    let read = (0..=MAX_REPLY_MESSAGES / 1024).find_map(|_| replies.read(&piece).err()).expect("an error");
+    assert!(matches!(read, NetlinkError::Unexpected(why) if why == "more than 65536 messages"));
 }
 
 proptest! {
     #[test]
     fn no_bytes_panic(text in prop::collection::vec(any::<u8>(), 0..200), kind in 0_u16..30) {
-        let _ = Answers::new(0).read(&text);
-        let _ = Answers::new(0).read(&message(kind, 0, &text));
+        let _ = Replies::new(0).read(&text);
+        let _ = Replies::new(0).read(&message(kind, 0, &text));
         let mut nested = Vec::new();
         put(&mut nested, kind % 3, &text);
         let _ = (read_service(&nested), read_server(&nested, &web()));
@@ -195,7 +200,7 @@ fn whoever_is_busy_and_what_is_askew_is_told() {
     let found = Ipvs::new(web()).found(servers(), false);
     assert!(found.own.values().all(|server| *server != masqueraded(server.weight)));
     // UDP says no farewell.
-    let resolver = Ipvs::new(Service::udp("10.9.0.1:53".parse().expect("an address")).expect("a service"));
+    let resolver = Ipvs::new(VirtualService::udp("10.9.0.1:53".parse().expect("an address")).expect("a service"));
     assert_eq!(resolver.found(servers(), true).busy.iter().collect::<Vec<_>>(), ["10.8.0.2:80", "10.8.0.3:80"]);
 }
 
@@ -203,7 +208,7 @@ fn whoever_is_busy_and_what_is_askew_is_told() {
 fn what_would_be_done_is_said_as_ipvsadm_is_told_it() {
     let ipvs = Ipvs::new(web());
     let steps = [
-        add("10.8.0.2:80", Server::new(3, Forward::Direct)),
+        add("10.8.0.2:80", RealServer::new(3, Forward::Direct)),
         Step::Change { name: "10.8.0.3:8080".to_owned(), from: masqueraded(2), to: masqueraded(0) },
         Step::Remove { name: "10.8.0.4:80".to_owned(), value: masqueraded(0) },
     ];
@@ -217,12 +222,12 @@ fn what_would_be_done_is_said_as_ipvsadm_is_told_it() {
     let found = ipvs.found(vec![seen_at("10.8.0.4:80", 0, (0, 0))], false);
     assert_eq!(ipvs.describe(&found, &steps)[0], "ipvsadm -E -t 10.9.0.1:80 -s wrr");
     assert_eq!(ipvs.describe(&found, &steps[2..]), expected[2..], "nothing is done to the service for that");
-    let six = Service::udp("[fd00::1]:53".parse().expect("an address")).expect("a service");
+    let six = VirtualService::udp("[fd00::1]:53".parse().expect("an address")).expect("a service");
     let six = Ipvs::new(six.persistent(60));
     let found = six.found(Vec::new(), true);
-    let steps = [add("[fd00::2]:53", Server::new(1, Forward::Tunnel)), add("10.8.0.2:53", masqueraded(1))];
+    let steps = [add("[fd00::2]:53", RealServer::new(1, Forward::Tunnel)), add("10.8.0.2:53", masqueraded(1))];
     let expected = [
-        "ipvsadm -A -u [fd00::1]:53 -s wlc -p 60 # where it is not there",
+        "ipvsadm -A -u [fd00::1]:53 -s wlc -p 60 # if it does not exist",
         "ipvsadm -a -u [fd00::1]:53 -r [fd00::2]:53 -i -w 1",
         "# the real server 10.8.0.2:53 is not of the family of [fd00::1]:53",
     ];
@@ -235,11 +240,12 @@ fn what_cannot_be_is_told_before_the_kernel_is_asked() {
         let error = Ipvs::new(web()).check(name, Some(&masqueraded(1))).expect_err(name);
         assert!(matches!(error, IpvsError::Name(_)), "{name}: {error}");
     }
-    let error = Ipvs::new(web()).check("10.8.0.2:8080", Some(&Server::new(1, Forward::Tunnel))).expect_err("a port");
+    let error =
+        Ipvs::new(web()).check("10.8.0.2:8080", Some(&RealServer::new(1, Forward::Tunnel))).expect_err("a port");
     assert!(error.to_string().ends_with("give it the same one, or send to it by masquerading"), "{error}");
     assert!(Ipvs::new(web()).check("[fd00::2]:0", None).is_ok(), "what others have put there can go");
     for address in ["0.0.0.0:80", "10.9.0.1:0", "[::]:80", "[fe80::1%2]:80"] {
-        let error = Service::tcp(address.parse().expect("an address")).expect_err(address);
+        let error = VirtualService::tcp(address.parse().expect("an address")).expect_err(address);
         assert!(matches!(error, IpvsError::Service(_)), "{error}");
     }
     for name in ["", "WRR", "wrr ", "a-very-long-name-of-a-scheduler"] {
@@ -251,7 +257,7 @@ fn what_cannot_be_is_told_before_the_kernel_is_asked() {
 fn settle_removes_entries_that_are_no_real_servers() {
     let wanted = ["10.8.0.2:80", "web-1", "[fd00::2]:80", "10.8.0.3:0"];
     let mut wanted: BTreeMap<_, _> = wanted.map(|name| (name.to_owned(), masqueraded(1))).into();
-    let reasons = Ipvs::new(web()).settle(&mut wanted);
+    let reasons = Ipvs::new(web()).validate(&mut wanted);
     assert_eq!(wanted.keys().collect::<Vec<_>>(), ["10.8.0.2:80"]);
     assert_eq!(reasons.len(), 3);
     assert!(reasons["[fd00::2]:80"].contains("not of the family of 10.9.0.1:80"), "{reasons:?}");
@@ -264,16 +270,16 @@ fn what_the_kernel_refuses_is_told_with_what_to_do() {
     for (code, what, remedy) in [
         (
             1,
-            Question::Service,
-            "`ipvsadm -Ln -t 10.9.0.1:80` does: Operation not permitted (os error 1); it takes CAP_NET_ADMIN",
+            IpvsCommand::GetService,
+            "`ipvsadm -Ln -t 10.9.0.1:80`: Operation not permitted (os error 1); it takes CAP_NET_ADMIN",
         ),
-        (2, Question::Make, "; `modprobe ip_vs_mh`, or name a scheduler that the kernel has"),
-        (2, Question::Do(&step), "; somebody has taken the server away"),
-        (3, Question::Do(&step), "; somebody has taken the service away"),
-        (17, Question::Do(&step), "; somebody else has put it there"),
-        (22, Question::Do(&step), "; it takes addresses of one machine each"),
+        (2, IpvsCommand::AddService, "; `modprobe ip_vs_mh`, or name a scheduler that the kernel has"),
+        (2, IpvsCommand::Step(&step), "; another program removed the server"),
+        (3, IpvsCommand::Step(&step), "; another program removed the service"),
+        (17, IpvsCommand::Step(&step), "; another program added it"),
+        (22, IpvsCommand::Step(&step), "; it takes addresses of one machine each"),
     ] {
-        let error = told(Trouble::Refused(code), || ipvs.words(what)).to_string();
+        let error = ipvs_error(NetlinkError::Refused(code), || ipvs.command_line(what)).to_string();
         assert!(error.contains(remedy), "{error}");
     }
 }

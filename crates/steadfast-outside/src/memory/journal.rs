@@ -1,4 +1,4 @@
-//! A file of lines, of which later ones replace earlier ones: appended to, and now and then written anew.
+//! Append-only file of lines, of which later lines replace earlier ones. The file is compacted from time to time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::guard::Guard;
-use crate::record::Held;
+use crate::mirror_record::EntryRecord;
 
 /// First line of a file.
 const HEADER: &str = r#"{"format":"steadfast-mirrors","version":2}"#;
@@ -24,7 +24,7 @@ pub(super) enum Line {
         mirror: String,
         name: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        held: Option<Held>,
+        held: Option<EntryRecord>,
     },
     /// The state of a mirror's guard.
     Guard { mirror: String, guard: Guard },
@@ -39,9 +39,9 @@ pub(super) struct Journal {
     /// Bytes of whole lines. What lies behind was cut off when a write failed.
     length: u64,
     lines: usize,
-    /// Lines after the file was written anew.
+    /// Lines after the last compaction.
     needed: usize,
-    /// Whether the next write replaces the file: it has an older format, or none.
+    /// True if the next write replaces the file: it has an older format, or none.
     is_old: bool,
     /// An ID that goes before the next lines.
     instance: Option<String>,
@@ -89,7 +89,7 @@ impl Journal {
         Ok((journal, lines))
     }
 
-    /// Has the ID of the process written before the next lines.
+    /// Writes the ID of the process before the next lines.
     pub(super) fn with_instance(self, id: &str) -> Self {
         Self { instance: Some(id.to_owned()), ..self }
     }
@@ -123,12 +123,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether most of the file was replaced by later lines.
+    /// Returns true if later lines replaced most of the file.
     pub(super) fn is_oversized(&self) -> bool {
         self.lines > self.needed.saturating_mul(4) + SPARE_LINES
     }
 
-    /// Writes the whole file anew, next to the old one first.
+    /// Rewrites the whole file through a temporary file next to it.
     pub(super) fn replace(&mut self, lines: &[Line]) -> io::Result<()> {
         let mut content = HEADER.as_bytes().to_vec();
         content.push(b'\n');

@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::guard::{Flow, Limits, Rules};
+use crate::mirror_record::EntryRecord;
 use crate::origin::Origin;
-use crate::record::Held;
 
 struct Folder(std::path::PathBuf);
 
@@ -26,8 +26,12 @@ impl Drop for Folder {
     }
 }
 
-fn held(group: &str) -> Held {
-    Held { origin: Arc::new(Origin { group: group.into(), ..Origin::default() }), places: vec![], state: "1".into() }
+fn held(group: &str) -> EntryRecord {
+    EntryRecord {
+        origin: Arc::new(Origin { group: group.into(), ..Origin::default() }),
+        locations: vec![],
+        state: "1".into(),
+    }
 }
 
 fn names(memory: &Memory) -> Vec<(String, String)> {
@@ -105,7 +109,7 @@ fn file_stays_in_proportion_to_what_it_holds() {
     let folder = Folder::new("size");
     let memory = Memory::open(&folder.file()).expect("a memory");
     for round in 0..3000 {
-        memory.update("m", |record| record.hold("a", Held { state: round.to_string(), ..held("g") }));
+        memory.update("m", |record| record.hold("a", EntryRecord { state: round.to_string(), ..held("g") }));
         memory.flush("m").expect("written");
     }
     let lines = std::fs::read_to_string(folder.file()).expect("a file").lines().count();
@@ -130,9 +134,9 @@ fn failed_flush_is_repeated_whole() {
 
 #[test]
 fn replica_adopts_guard_and_origins_of_the_leader() {
-    let held = |group: &str| Held {
+    let held = |group: &str| EntryRecord {
         origin: std::sync::Arc::new(crate::origin::Origin { group: group.to_owned(), ..Default::default() }),
-        places: Vec::new(),
+        locations: Vec::new(),
         state: "v".to_owned(),
     };
     let (leader, standby) = (Memory::volatile(), Memory::volatile());

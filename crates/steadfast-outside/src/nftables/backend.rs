@@ -1,4 +1,4 @@
-//! What an entry is.
+//! Backends.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::entry::Value;
 pub struct Backend {
     /// Where it is; of the same family as the address before it.
     pub address: SocketAddr,
-    /// How much it is given beside the others: 1 to 256, or 0 for nothing new.
+    /// Share of the traffic relative to the other backends: 1 to 256, or 0 for no new connections.
     pub weight: u16,
 }
 

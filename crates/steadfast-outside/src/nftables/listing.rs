@@ -1,4 +1,4 @@
-//! What `nft -j` lists, read ([libnftables-json(5)](https://manpages.debian.org/libnftables-json.5)).
+//! Parser for the output of `nft -j` ([libnftables-json(5)](https://manpages.debian.org/libnftables-json.5)).
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -6,17 +6,19 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::Value;
 
 use super::backend::Backend;
-use super::table::{ASKEW, BALANCE, ENTRIES, Table, shares};
+use super::table::{BALANCE, DRIFT_WEIGHT, ENTRIES, Table, turn_counts};
 
-/// Whether there is a table called `name` among those listed.
+/// Returns true if a table called `name` is listed.
 pub(super) fn has_table(listed: &str, name: &str) -> Result<bool, String> {
     let objects = objects(listed)?;
     Ok(objects.iter().any(|object| object["table"]["name"] == name))
 }
 
-/// The entries of the table as listed. A rule of another hand among the entries is no entry, and the table is written again. Where the rule that chooses does not know them so, somebody has laid hands on it: then those that it
-/// knows are [askew](ASKEW), those that it does not know have no traffic, and an address that it alone knows is an entry of a name
-/// that nobody wants. So all is put right, and who is not wanted loses its traffic no earlier than it may.
+/// Returns the entries of the listed table. A foreign rule among the entries causes a rewrite of the table.
+///
+/// If the selecting rule does not match the entries, another program changed it. Entries that the rule contains get a [drifted
+/// weight](DRIFT_WEIGHT), and entries that it lacks have no traffic. An address that only the rule contains becomes an unwanted
+/// entry. So everything is repaired, and no unwanted backend loses its traffic earlier than the guard permits.
 pub(super) fn entries(listed: &str, table: &Table) -> Result<BTreeMap<String, Backend>, String> {
     let (mut entries, mut chosen) = (BTreeMap::new(), BTreeMap::new());
     let (mut hooks, mut has_stranger) = (0, false);
@@ -32,15 +34,16 @@ pub(super) fn entries(listed: &str, table: &Table) -> Result<BTreeMap<String, Ba
             None => {}
         }
     }
-    if hooks != 2 || has_stranger || chosen != shares(&entries) {
+    if hooks != 2 || has_stranger || chosen != turn_counts(&entries) {
         for backend in entries.values_mut() {
             let known = hooks == 2 && chosen.contains_key(&backend.address);
-            backend.weight = if known { backend.weight + ASKEW } else { 0 };
+            backend.weight = if known { backend.weight + DRIFT_WEIGHT } else { 0 };
         }
         chosen.retain(|address, _| entries.values().all(|backend| backend.address != *address));
         let strangers = chosen.into_keys().enumerate();
-        entries
-            .extend(strangers.map(|(number, address)| (format!("?{number}"), Backend { address, weight: 1 + ASKEW })));
+        entries.extend(
+            strangers.map(|(number, address)| (format!("?{number}"), Backend { address, weight: 1 + DRIFT_WEIGHT })),
+        );
     }
     Ok(entries)
 }
@@ -53,7 +56,7 @@ fn objects(listed: &str) -> Result<Vec<Value>, String> {
     }
 }
 
-/// What a comment says: name, address, weight.
+/// Reads a comment: name, address, weight.
 fn entry(comment: &str) -> Option<(&str, Backend)> {
     let mut words = comment.split(' ');
     let name = words.next()?;
@@ -61,7 +64,7 @@ fn entry(comment: &str) -> Option<(&str, Backend)> {
     words.next().is_none().then_some((name, backend))
 }
 
-/// How many turns the rule gives each address; nothing where it is not such a rule for what is to be sent on.
+/// Returns the number of turns of each address; `None` if the expressions are not a selecting rule of this table.
 fn turns(expressions: &Value, table: &Table) -> Option<BTreeMap<SocketAddr, u32>> {
     let (mut to, mut port, mut choice) = (None, None, None);
     for expression in expressions.as_array()? {

@@ -1,4 +1,4 @@
-//! The table, as it is written.
+//! Ruleset of the table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,17 +9,17 @@ use super::backend::Backend;
 /// The chain that chooses.
 pub(super) const BALANCE: &str = "balance";
 
-/// The chain that says which entries there are.
+/// Name of the chain that lists the entries.
 pub(super) const ENTRIES: &str = "entries";
 
 /// Added to the weight of an entry that is given something else than that.
-pub(super) const ASKEW: u16 = 1000;
+pub(super) const DRIFT_WEIGHT: u16 = 1000;
 
 /// Which table it is, and for what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) name: String,
-    /// What is sent on.
+    /// Address in front of the backends.
     pub(super) before: SocketAddr,
     pub(super) protocol: Protocol,
 }
@@ -72,14 +72,14 @@ impl Table {
 
     /// By turns, as many as the weights say; nothing where nothing serves.
     fn choice(entries: &BTreeMap<String, Backend>) -> Option<String> {
-        let shares = shares(entries);
-        let all: u32 = shares.values().sum();
+        let turn_counts = turn_counts(entries);
+        let all: u32 = turn_counts.values().sum();
         if all == 0 {
             return None;
         }
         let mut text = format!("numgen inc mod {all} map {{ ");
         let mut next = 0;
-        for (address, share) in shares {
+        for (address, share) in turn_counts {
             let last = next + share - 1;
             let turns = if share == 1 { next.to_string() } else { format!("{next}-{last}") };
             _ = write!(text, "{turns} : {} . {}, ", address.ip(), address.port());
@@ -90,17 +90,17 @@ impl Table {
     }
 }
 
-/// How many turns each address has: as few as the weights allow.
-pub(super) fn shares(entries: &BTreeMap<String, Backend>) -> BTreeMap<SocketAddr, u32> {
-    let mut shares = BTreeMap::new();
+/// Returns the number of turns of each address: the lowest numbers with the ratio of the weights.
+pub(super) fn turn_counts(entries: &BTreeMap<String, Backend>) -> BTreeMap<SocketAddr, u32> {
+    let mut turn_counts = BTreeMap::new();
     for Backend { address, weight } in entries.values().filter(|backend| backend.weight > 0) {
-        *shares.entry(*address).or_default() += u32::from(*weight);
+        *turn_counts.entry(*address).or_default() += u32::from(*weight);
     }
-    let all = shares.values().copied().fold(0, greatest_common_divisor);
-    for share in shares.values_mut() {
+    let all = turn_counts.values().copied().fold(0, greatest_common_divisor);
+    for share in turn_counts.values_mut() {
         *share /= all.max(1);
     }
-    shares
+    turn_counts
 }
 
 fn greatest_common_divisor(a: u32, b: u32) -> u32 {

@@ -66,7 +66,7 @@ fn settle_removes_entries_that_the_table_cannot_have() {
         ("portless", "10.0.0.1:0", 1),
         ("six", "[fd00::1]:80", 1),
     ]);
-    let reasons = web().settle(&mut wanted);
+    let reasons = web().validate(&mut wanted);
     assert_eq!(wanted.keys().collect::<Vec<_>>(), ["good"]);
     assert_eq!(reasons.keys().collect::<Vec<_>>(), ["a b", "heavy", "nowhere", "portless", "six"]);
     let fitting = entry_name(&"c1/shop/".repeat(20));
@@ -92,7 +92,7 @@ async fn entry_that_the_kernel_rejects_keeps_no_other_out() {
     let steps: Vec<_> = ["a", "bad-1", "c", "d", "bad-2", "f", "g"]
         .map(|name| Step::Add { name: name.to_owned(), value: backend("10.0.0.1:80", 1) })
         .into();
-    let error = picky(&folder).act(&steps).await.expect_err("two are bad");
+    let error = picky(&folder).apply(&steps).await.expect_err("two are bad");
     assert!(error.to_string().contains("no such thing"), "{error}");
     let table = std::fs::read_to_string(folder.join("table")).expect("a table");
     std::fs::remove_dir_all(&folder).expect("the folder");
@@ -102,11 +102,11 @@ async fn entry_that_the_kernel_rejects_keeps_no_other_out() {
 
 #[tokio::test]
 async fn a_tool_that_is_not_there_or_may_not_says_what_to_do() {
-    let error = web().by(["/nowhere/nft"]).look().await.expect_err("no such tool");
+    let error = web().by(["/nowhere/nft"]).read().await.expect_err("no such tool");
     assert!(error.to_string().contains("the package nftables"), "{error}");
     let failing = ["sh", "-c", "echo 'Operation not permitted (you must be root)' >&2; exit 1"];
-    let error = web().by(failing).look().await.expect_err("refused");
+    let error = web().by(failing).read().await.expect_err("refused");
     assert!(error.to_string().ends_with("; it takes CAP_NET_ADMIN in the network namespace"), "{error}");
-    let error = web().by(["echo", "nonsense"]).look().await.expect_err("no JSON");
-    assert!(error.to_string().contains("in an unknown form: it is no JSON"), "{error}");
+    let error = web().by(["echo", "nonsense"]).read().await.expect_err("no JSON");
+    assert!(error.to_string().contains("has an unknown form: it is no JSON"), "{error}");
 }

@@ -10,7 +10,7 @@ use crate::guard::Limits;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Backend {
-    place: u8,
+    location: u8,
     weight: u8,
 }
 
@@ -27,7 +27,7 @@ impl Value for Backend {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn entries() -> impl Strategy<Value = BTreeMap<String, Backend>> {
-    let backend = (0..3_u8, 0..3_u8).prop_map(|(place, weight)| Backend { place, weight });
+    let backend = (0..3_u8, 0..3_u8).prop_map(|(location, weight)| Backend { location, weight });
     btree_map("[a-h]", backend, 0..8)
 }
 
@@ -35,15 +35,15 @@ fn names() -> impl Strategy<Value = BTreeSet<String>> {
     proptest::collection::btree_set("[a-h]", 0..4)
 }
 
-fn found() -> impl Strategy<Value = Found<Backend>> {
+fn found() -> impl Strategy<Value = ActualState<Backend>> {
     (entries(), names(), names()).prop_map(|(own, others, busy)| {
         let others = others.into_iter().filter(|name| !own.contains_key(name)).collect();
-        Found { own, others, busy }
+        ActualState { own, others, busy }
     })
 }
 
 /// The world after all of `steps`, as a target would have it that does what it is told.
-fn after(found: &Found<Backend>, steps: &[Step<Backend>]) -> Found<Backend> {
+fn after(found: &ActualState<Backend>, steps: &[Step<Backend>]) -> ActualState<Backend> {
     let mut found = found.clone();
     for step in steps {
         match step {
@@ -58,9 +58,14 @@ fn after(found: &Found<Backend>, steps: &[Step<Backend>]) -> Found<Backend> {
     found
 }
 
-fn terms(share: f64, allow_empty: bool) -> Terms {
+fn plan_settings(share: f64, allow_empty: bool) -> PlanSettings {
     let limits = Limits { share, ..Limits::default() };
-    Terms { rules: Rules { limits, allow_empty }, drain: PATIENCE, upsert_only: false, shared: Shared::No }
+    PlanSettings {
+        rules: Rules { limits, allow_empty },
+        drain: PATIENCE,
+        upsert_only: false,
+        ownership: MarkOwnership::Exclusive,
+    }
 }
 
 fn accept_all<V>(_: &mut BTreeMap<String, V>) -> BTreeMap<String, String> {
@@ -68,17 +73,17 @@ fn accept_all<V>(_: &mut BTreeMap<String, V>) -> BTreeMap<String, String> {
 }
 
 /// Plans as a mirror does that starts now.
-fn planned<V: Value>(wanted: &Wanted<V>, found: &Found<V>, terms: &Terms) -> Plan<V> {
-    let (mut record, mut draining) = (Record::default(), Draining::default());
+fn planned<V: Value>(wanted: &DesiredState<V>, found: &ActualState<V>, plan_settings: &PlanSettings) -> Plan<V> {
+    let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
     let now = Now { unix: 1000, instant: Instant::now() };
-    plan(wanted, found, &accept_all, terms, (&mut record, &mut draining), now)
+    plan(wanted, found, &accept_all, plan_settings, (&mut record, &mut draining), now)
 }
 
 fn steps<V: Clone>(plan: &Plan<V>) -> Vec<Step<V>> {
     plan.more.iter().chain(&plan.less).cloned().collect()
 }
 
-fn serving(found: &Found<Backend>) -> usize {
+fn serving(found: &ActualState<Backend>) -> usize {
     found.own.values().filter(|value| value.serves()).count()
 }
 
@@ -88,8 +93,8 @@ proptest! {
         entries in entries(), found in found(), share in 0.0..=1.0_f64, doubt in any::<bool>(),
     ) {
         let doubt = doubt.then(|| Arc::from("stale"));
-        let wanted = Wanted { entries, doubt, ..Wanted::default() };
-        let plan = planned(&wanted, &found, &terms(share, true));
+        let wanted = DesiredState { entries, doubt, ..DesiredState::default() };
+        let plan = planned(&wanted, &found, &plan_settings(share, true));
         let steps = steps(&plan);
 
         let mut fewer = 0;
@@ -125,8 +130,8 @@ proptest! {
 
     #[test]
     fn capacity_never_dips_between_steps(entries in entries(), found in found()) {
-        let wanted = Wanted::certain(entries);
-        let steps = steps(&planned(&wanted, &found, &terms(1.0, true)));
+        let wanted = DesiredState::certain(entries);
+        let steps = steps(&planned(&wanted, &found, &plan_settings(1.0, true)));
         let least = serving(&found).min(serving(&after(&found, &steps)));
         for done in 0..=steps.len() {
             let there = serving(&after(&found, &steps[..done]));
@@ -136,14 +141,14 @@ proptest! {
 
     #[test]
     fn granted_plan_reaches_wanted_entries(entries in entries(), mut found in found()) {
-        let terms = terms(1.0, true);
-        let (mut record, mut draining) = (Record::default(), Draining::default());
-        let wanted = Wanted::certain(entries);
+        let plan_settings = plan_settings(1.0, true);
+        let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
+        let wanted = DesiredState::certain(entries);
         let begun = Instant::now();
         // Drained, waited for, removed.
         for look in 0..3 {
             let now = Now { unix: 1000, instant: begun + PATIENCE * look };
-            let plan = plan(&wanted, &found, &accept_all, &terms, (&mut record, &mut draining), now);
+            let plan = plan(&wanted, &found, &accept_all, &plan_settings, (&mut record, &mut draining), now);
             found = after(&found, &steps(&plan));
         }
         let expected: BTreeMap<_, _> =
@@ -157,18 +162,19 @@ proptest! {
 struct Placed(&'static str);
 
 impl Value for Placed {
-    fn place<'a>(&'a self, _name: &'a str) -> &'a str {
+    fn location<'a>(&'a self, _name: &'a str) -> &'a str {
         self.0
     }
 }
 
 #[test]
 fn place_of_others_is_not_taken() {
-    let entries = [("a 1", "a"), ("a 2", "a"), ("b 1", "b")].map(|(name, place)| (name.to_owned(), Placed(place)));
-    let found = Found { own: BTreeMap::new(), others: BTreeSet::from(["a".to_owned()]), busy: BTreeSet::new() };
-    let plan = planned(&Wanted::certain(entries.into()), &found, &terms(0.5, false));
+    let entries =
+        [("a 1", "a"), ("a 2", "a"), ("b 1", "b")].map(|(name, location)| (name.to_owned(), Placed(location)));
+    let found = ActualState { own: BTreeMap::new(), others: BTreeSet::from(["a".to_owned()]), busy: BTreeSet::new() };
+    let plan = planned(&DesiredState::certain(entries.into()), &found, &plan_settings(0.5, false));
     assert_eq!(plan.more.iter().map(Step::name).collect::<Vec<_>>(), ["b 1"]);
-    assert_eq!(plan.kept, BTreeMap::from(["a 1", "a 2"].map(|name| (name.to_owned(), Kept::Others))));
+    assert_eq!(plan.kept, BTreeMap::from(["a 1", "a 2"].map(|name| (name.to_owned(), SkipReason::Foreign))));
 }
 
 mod groups;

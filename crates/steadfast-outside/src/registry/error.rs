@@ -1,21 +1,21 @@
-//! Why items cannot be seen or changed.
+//! Errors of registries, each with advice.
 
 use hyper::StatusCode;
 
-use crate::lanes;
+use crate::step_runner;
 
-/// Why items of a registry cannot be seen or changed. It says no header, and of URLs nothing behind `?`.
+/// Reason that items of a registry cannot be read or changed. Errors contain no header, and no query of a URL.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// Nobody's items.
-    #[error("a mirror in a registry needs a mark: by it its items are told from those of others")]
+    /// The mark is empty.
+    #[error("a mirror in a registry needs a mark, which identifies its items; set one")]
     Mark,
     /// It can be no URL here.
     #[error("{url:?} {why}")]
     Url {
-        /// What it is, up to what may be secret.
+        /// URL without secret parts.
         url: String,
-        /// What is wrong with it.
+        /// Violated rule.
         why: &'static str,
     },
     /// A server could take the item's URL for that of another item.
@@ -27,49 +27,49 @@ pub enum RegistryError {
         why: &'static str,
     },
     /// The registry did not respond in time.
-    #[error("the registry did not respond to `{asked}` within {}", lanes::seconds(*.within))]
+    #[error("the registry did not respond to `{request}` within {}", step_runner::seconds(*.within))]
     Late {
         /// Method and URL of the request, or the key of the item.
-        asked: String,
+        request: String,
         /// The deadline.
         within: std::time::Duration,
     },
     /// Several items could not be changed.
-    #[error("{first}; {}", lanes::others(others))]
+    #[error("{first}; {}", step_runner::others(others))]
     Several {
         /// The first error.
         first: Box<Self>,
         /// The keys of the other items.
         others: Vec<String>,
     },
-    /// Nobody answers.
-    #[error("`{asked}` was not answered: {why}")]
+    /// The registry does not respond.
+    #[error("the request `{request}` failed: {why}")]
     Server {
-        /// What was asked.
-        asked: String,
-        /// What the connection said.
+        /// Method and URL of the request.
+        request: String,
+        /// Error of the connection.
         why: String,
     },
-    /// An item is not as it was when it was looked at: somebody else has put it there, or taken it away. It was not changed.
-    #[error("somebody has changed {key} since it was looked at, and it is not touched; it is looked at again")]
+    /// Another client created, changed or deleted the item since the last read. The item was not changed.
+    #[error("another client changed {key} since the last read; the mirror did not change it, and reads it again")]
     Taken {
-        /// What it is called.
+        /// Key of the item.
         key: String,
     },
     /// It does not do it.
-    #[error("the registry responded to `{asked}` with {status}{}", remedy(*.status))]
+    #[error("the registry responded to `{request}` with {status}{}", remedy(*.status))]
     Refused {
-        /// What was asked.
-        asked: String,
-        /// What it answered.
+        /// Method and URL of the request.
+        request: String,
+        /// Response status.
         status: StatusCode,
     },
-    /// It answers what this was not written for.
-    #[error("the registry answered `{asked}` in an unknown form: {why}")]
+    /// A response has an unknown form.
+    #[error("the response of the registry to `{request}` has an unknown form: {why}")]
     Unexpected {
-        /// What was asked.
-        asked: String,
-        /// What is unknown about it.
+        /// Method and URL of the request.
+        request: String,
+        /// Unknown part of the response.
         why: String,
     },
 }
@@ -100,15 +100,15 @@ impl RegistryError {
     }
 }
 
-/// What to do about an answer.
+/// Returns advice for a response status.
 fn remedy(status: StatusCode) -> &'static str {
     match status {
-        StatusCode::UNAUTHORIZED => "; it does not know who asks: give it what it wants in a header",
-        StatusCode::FORBIDDEN => "; whoever asks may not do that: have it allowed there",
-        StatusCode::NOT_FOUND => "; there is nothing at this URL: correct it",
-        StatusCode::METHOD_NOT_ALLOWED => "; items are put by PUT and go by DELETE, at the URL of each",
-        StatusCode::TOO_MANY_REQUESTS => "; it is asked again later",
-        status if status.is_redirection() => "; nobody follows it elsewhere: write the URL that it leads to",
+        StatusCode::UNAUTHORIZED => "; it needs credentials: set them in a header",
+        StatusCode::FORBIDDEN => "; the credentials lack the permission: grant it in the registry",
+        StatusCode::NOT_FOUND => "; the URL does not exist: correct it",
+        StatusCode::METHOD_NOT_ALLOWED => "; the registry must accept PUT and DELETE at the URL of each item",
+        StatusCode::TOO_MANY_REQUESTS => "; the request is retried later",
+        status if status.is_redirection() => "; redirects are not followed: configure the final URL",
         _ => "",
     }
 }

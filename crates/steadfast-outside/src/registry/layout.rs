@@ -1,4 +1,4 @@
-//! Where the items of a registry are, and what says what about each.
+//! URLs of a registry, and the fields of its items.
 
 use std::fmt::Write;
 
@@ -14,20 +14,20 @@ const KEY: &str = "{key}";
 /// Where in the list's URL the mark comes, in the same way.
 const MARK: &str = "{mark}";
 
-/// Where the items of a registry are, and what says what about each.
+/// URLs of a registry, and the fields of its items.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// The URL of an item, in which its key comes in the place of `{key}`: there it is read, put and deleted.
     pub url: String,
     /// The URL at which all items are listed, at least the mirror's; in it `{mark}` stands for the mark.
     pub list: String,
-    /// What tells this mirror's items from those of others: their owner.
+    /// Owner that identifies the mirror's items.
     pub mark: String,
     /// Where in the list the items are, as a JSON pointer (`/items`); it is all of it where this is empty.
     pub items: String,
-    /// The field of an item that says what it is called.
+    /// Field with the key of an item.
     pub key: String,
-    /// The field of an item that says whose it is.
+    /// Field with the owner of an item.
     pub owner: String,
     /// The field of an item that has what it has.
     pub value: String,
@@ -41,7 +41,7 @@ impl Layout {
         Self { url, list, mark, items: String::new(), key, owner, value }
     }
 
-    /// Whether it can be one.
+    /// Checks that the layout is valid.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl Layout {
         self.list.replace(MARK, &encoded(&self.mark))
     }
 
-    /// What is put there.
+    /// Returns the body of a `PUT`.
     pub(super) fn body(&self, key: &str, value: &Json) -> Json {
         let fields = [(&self.key, key.into()), (&self.owner, self.mark.clone().into()), (&self.value, value.clone())];
         Json::Object(fields.into_iter().map(|(name, value)| (name.clone(), value)).collect())
@@ -106,7 +106,7 @@ impl Layout {
     }
 }
 
-/// Scheme and authority, where it is a URL of a server.
+/// Returns scheme and authority of a server's URL.
 fn server(url: &str) -> Option<(String, String)> {
     let url: Uri = url.parse().ok()?;
     let scheme = url.scheme_str().filter(|scheme| matches!(*scheme, "http" | "https"))?;

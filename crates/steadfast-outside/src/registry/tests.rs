@@ -38,7 +38,7 @@ impl Memory {
     }
 }
 
-impl Requests for Memory {
+impl RegistryClient for Memory {
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
         let path = request.uri().path();
         if path.contains("hang") || (path == "/list" && self.hangs_list) {
@@ -68,22 +68,22 @@ fn add(key: &str) -> Step<Item> {
 #[tokio::test(start_paused = true)]
 async fn hanging_key_delays_no_other_key() {
     let registry = registry(Memory::default());
-    registry.act(&[add("shop/s1")]).await.expect("one item");
+    registry.apply(&[add("shop/s1")]).await.expect("one item");
     let mut steps = vec![add("other/broken"), add("other/hang")];
     steps.extend((2..40).map(|number| add(&format!("shop/s{number}"))));
     steps.push(Step::Remove { name: "shop/s1".to_owned(), value: Item(json!(1)) });
     let begun = Instant::now();
-    let error = registry.act(&steps).await.expect_err("two keys fail");
+    let error = registry.apply(&steps).await.expect_err("two keys fail");
     let expected = "the registry responded to `PUT http://r.example.test/items/other%2Fbroken` with 500 Internal Server \
                     Error; 1 other entry failed too: \"other/hang\"";
     assert_eq!(error.to_string(), expected);
-    assert_eq!(begun.elapsed(), LANES.attempt);
-    let found = registry.look().await.expect("a list");
+    assert_eq!(begun.elapsed(), RUNNER.attempt);
+    let found = registry.read().await.expect("a list");
     assert_eq!(found.own.len(), 38);
     assert!(!found.own.contains_key("shop/s1"));
-    assert_eq!(registry.requests.in_flight.lock().expect("no panic").1, 8 - 1, "one of eight lanes hangs");
+    assert_eq!(registry.client.in_flight.lock().expect("no panic").1, 8 - 1, "one of eight lanes hangs");
 
-    let error = registry.act(&[add("a"), add("other/hang"), add("z")]).await.expect_err("one hangs");
+    let error = registry.apply(&[add("a"), add("other/hang"), add("z")]).await.expect_err("one hangs");
     assert_eq!(
         error.to_string(),
         "the registry did not respond to `PUT http://r.example.test/items/other%2Fhang` within 4 s"
@@ -94,16 +94,16 @@ async fn hanging_key_delays_no_other_key() {
 async fn hanging_list_ends_at_its_own_deadline() {
     let registry = registry(Memory { hangs_list: true, ..Memory::default() });
     let begun = Instant::now();
-    let error = registry.look().await.expect_err("no response");
+    let error = registry.read().await.expect_err("no response");
     assert_eq!(error.to_string(), "the registry did not respond to `GET http://r.example.test/list?…` within 9 s");
-    assert_eq!(begun.elapsed(), LIST_DEADLINE);
+    assert_eq!(begun.elapsed(), LIST_TIMEOUT);
 }
 
 #[tokio::test]
 async fn settle_removes_keys_of_other_places_only() {
     let mut wanted: BTreeMap<_, _> =
         ["shop/web", "shop/../other/web", "shop//web"].map(|key| (key.to_owned(), Item(json!(1)))).into();
-    let reasons = registry(Memory::default()).settle(&mut wanted);
+    let reasons = registry(Memory::default()).validate(&mut wanted);
     assert_eq!(wanted.keys().collect::<Vec<_>>(), ["shop/web"]);
     assert_eq!(reasons.keys().collect::<Vec<_>>(), ["shop/../other/web", "shop//web"]);
     assert!(reasons["shop/../other/web"].contains("consists of dots"), "{reasons:?}");

@@ -152,7 +152,7 @@ impl Running {
         self.process = Some(command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?);
         let target = self.target("nobody")?;
         let ready = async {
-            while target.look().await.is_err() {
+            while target.read().await.is_err() {
                 sleep(Duration::from_millis(20)).await;
             }
         };

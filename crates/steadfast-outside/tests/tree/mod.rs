@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 
 /// What it keeps, and how it is just now.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct TreeState {
     /// By path, as it was asked for; each with how often it has been changed.
     pub(crate) items: BTreeMap<String, (u64, Value)>,
     /// What was asked, as `METHOD PATH`.
@@ -34,14 +34,14 @@ pub(crate) struct Kept {
 pub(crate) struct Tree {
     /// `http://HOST:PORT`
     pub(crate) url: String,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<TreeState>>,
 }
 
 impl Tree {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it has one"));
-        let kept = Arc::new(Mutex::new(Kept { is_careful: true, ..Kept::default() }));
+        let kept = Arc::new(Mutex::new(TreeState { is_careful: true, ..TreeState::default() }));
         let tree = Self { url, kept };
         let served = tree.clone();
         tokio::spawn(async move {
@@ -62,12 +62,12 @@ impl Tree {
     }
 
     /// What it keeps just now.
-    pub(crate) fn now(&self) -> MutexGuard<'_, Kept> {
+    pub(crate) fn now(&self) -> MutexGuard<'_, TreeState> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
+impl TreeState {
     /// The items, each with what it has, by what they are called.
     pub(crate) fn values(&self) -> BTreeMap<String, Value> {
         let values = self

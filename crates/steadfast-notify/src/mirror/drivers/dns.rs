@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use steadfast_outside::dns::{Data, DnsError, Key, Record, Zone, Zones};
+use steadfast_outside::dns::{Data, DnsError, Record, TsigKey, Zone, Zones};
 
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, Refused, ready};
@@ -26,7 +26,7 @@ pub(super) fn open(config: &mirrors::Dns, folder: &Path) -> Result<Box<dyn AnyDr
     let remedy = "store the key there as `ALGORITHM:NAME:SECRET`, or correct the reference";
     let unreadable = |why: &dyn std::fmt::Display| Refused::at("dns.secret", why, remedy).of_environment();
     let secret = Secret::read(&config.secret, folder).map_err(|why| unreadable(&why))?;
-    let key = secret.text().ok_or_else(|| unreadable(&"the key is not UTF-8"))?.parse::<Key>();
+    let key = secret.text().ok_or_else(|| unreadable(&"the key is not UTF-8"))?.parse::<TsigKey>();
     let key = key.map_err(|error| unreadable(&error))?;
     let refused = |error| {
         let field = if matches!(error, DnsError::Mark(_)) { "dns.mark" } else { "dns.zone" };

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body as RequestBody;
 use steadfast_outside::Settings;
-use steadfast_outside::etcd::{Body, Etcd, EtcdError, Plain, Requests, Text};
+use steadfast_outside::etcd::{Body, Etcd, EtcdClient, EtcdError, EtcdValue, PlainEtcdClient};
 
 use crate::config::mirrors;
 use crate::mirror::cause::innermost;
@@ -34,7 +34,7 @@ pub(super) async fn open(
             let what = "`ca_file`, `certificate_file` and `key_file` need endpoints with TLS";
             return Err(Refused::at("etcd.endpoints", what, "write the endpoints as https://HOST:PORT"));
         }
-        return opened(Plain, config, compare, folder);
+        return opened(PlainEtcdClient, config, compare, folder);
     }
     let mut clients = BTreeMap::new();
     for endpoint in &config.endpoints {
@@ -56,7 +56,7 @@ pub(super) async fn open(
     opened(Connected { clients }, config, compare, folder)
 }
 
-fn opened<R: Requests>(
+fn opened<R: EtcdClient>(
     requests: R,
     config: &mirrors::Etcd,
     compare: Option<Duration>,
@@ -69,9 +69,9 @@ fn opened<R: Requests>(
     })?;
     let target = match &config.lease {
         None => target,
-        Some(lease) => target.lasting(lease.0),
+        Some(lease) => target.with_lease_ttl(lease.0),
     };
-    if target.lasts() < compare.unwrap_or(Settings::default().compare).saturating_mul(2) {
+    if target.lease_ttl() < compare.unwrap_or(Settings::default().compare).saturating_mul(2) {
         let what = "the lease could expire between two comparisons, which renew the lease";
         return Err(Refused::at("etcd.lease", what, "set a duration of at least twice `compare`"));
     }
@@ -90,7 +90,7 @@ fn opened<R: Requests>(
     };
     // etcd has no disabled keys: an entry that is not ready has no key.
     let values =
-        ready(|entry: &Entry| Ok((entry.key.clone(), Text(entry.text("value").unwrap_or_default().to_owned()))));
+        ready(|entry: &Entry| Ok((entry.key.clone(), EtcdValue(entry.text("value").unwrap_or_default().to_owned()))));
     Ok(Box::new(Driver { target, values }))
 }
 
@@ -99,7 +99,7 @@ struct Connected {
     clients: BTreeMap<String, Client>,
 }
 
-impl Requests for Connected {
+impl EtcdClient for Connected {
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, String> {
         let (mut head, body) = request.into_parts();
         let authority = head.uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();

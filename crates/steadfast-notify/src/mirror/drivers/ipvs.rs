@@ -6,13 +6,13 @@ use crate::mirror::driver::{AnyDriver, Refused};
 #[cfg(target_os = "linux")]
 pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, Refused> {
     use mirrors::Protocol;
-    use steadfast_outside::ipvs::{Forward, Ipvs, Server, Service};
+    use steadfast_outside::ipvs::{Forward, Ipvs, RealServer, VirtualService};
 
     use crate::mirror::driver::{Driver, one_by_one};
 
     let service = match config.protocol {
-        Protocol::Tcp => Service::tcp(config.address),
-        Protocol::Udp => Service::udp(config.address),
+        Protocol::Tcp => VirtualService::tcp(config.address),
+        Protocol::Udp => VirtualService::udp(config.address),
     };
     let mut service = service.map_err(|error| Refused::at("ipvs.address", error, "use an address and a port"))?;
     if let Some(name) = &config.scheduler {
@@ -28,7 +28,7 @@ pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, Refused
         mirrors::Forward::Tunnel => Forward::Tunnel,
     };
     // The kernel identifies a server only by address and port.
-    let values = one_by_one(move |entry| Ok((entry.address()?.to_string(), Server::new(entry.weight()?, forward))));
+    let values = one_by_one(move |entry| Ok((entry.address()?.to_string(), RealServer::new(entry.weight()?, forward))));
     Ok(Box::new(Driver { target: Ipvs::new(service), values }))
 }
 

@@ -6,7 +6,7 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
-use steadfast_outside::registry::{Item, Layout, Registry, RegistryError, Requests};
+use steadfast_outside::registry::{Item, Layout, Registry, RegistryClient, RegistryError};
 
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, Refused, ready};
@@ -54,7 +54,7 @@ struct Connected {
     headers: HeaderMap,
 }
 
-impl Requests for Connected {
+impl RegistryClient for Connected {
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
         let (mut head, body) = request.into_parts();
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());

@@ -4,7 +4,7 @@
 use fastrand::Rng;
 
 use super::*;
-use crate::origin::{Doubts, Exists, ObjectId};
+use crate::origin::{Doubts, ExistenceCheck, ObjectId};
 
 /// The last one has one object for ever, so that the mirror is never empty.
 const GROUPS: [&str; 4] = ["a", "b", "c", "z"];
@@ -31,17 +31,17 @@ fn origin(group: usize, name: &str, uid: u32) -> Arc<Origin> {
 }
 
 impl World {
-    fn wanted(&self, is_prefixed: bool) -> Wanted<Backend> {
-        let mut wanted = Wanted::default();
+    fn wanted(&self, is_prefixed: bool) -> DesiredState<Backend> {
+        let mut wanted = DesiredState::default();
         for ((group, name), object) in &self.objects {
             if self.failing.contains(&(*group, name.clone())) {
                 continue;
             }
             let entry = if is_prefixed { format!("{}-{name}", GROUPS[*group]) } else { name.clone() };
             let (value, origin) =
-                (Backend { place: 0, weight: u8::from(object.is_ready) }, origin(*group, name, object.uid));
+                (Backend { location: 0, weight: u8::from(object.is_ready) }, origin(*group, name, object.uid));
             if wanted.entries.contains_key(&entry) {
-                wanted.rivals.push(crate::Rival { name: entry, value, origin });
+                wanted.competing.push(crate::CompetingEntry { name: entry, value, origin });
             } else {
                 wanted.entries.insert(entry.clone(), value);
                 wanted.origins.insert(entry, origin);
@@ -53,7 +53,7 @@ impl World {
         let sources = GROUPS.map(str::to_owned).into();
         wanted.doubts = Doubts { sources, clusters, objects: failing.collect() };
         let objects = self.objects.clone();
-        wanted.exists = Some(Exists::new(move |origin| {
+        wanted.exists = Some(ExistenceCheck::new(move |origin| {
             let group = GROUPS.iter().position(|group| *group == origin.group)?;
             let object = objects.get(&(group, origin.object.name.clone()));
             Some(object.is_some_and(|object| object.uid.to_string() == origin.uid))
@@ -64,23 +64,23 @@ impl World {
 
 /// Runs the mirror of one plan after the other.
 struct Mirrored {
-    record: Record,
-    draining: Draining,
-    found: Found<Backend>,
+    record: MirrorRecord,
+    draining: DrainState,
+    found: ActualState<Backend>,
     begun: Instant,
     seconds: u64,
 }
 
 impl Mirrored {
     fn new() -> Self {
-        let found = Found { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
-        let (record, draining) = (Record::default(), Draining::default());
+        let found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
+        let (record, draining) = (MirrorRecord::default(), DrainState::default());
         Self { record, draining, found, begun: Instant::now(), seconds: 0 }
     }
 
-    fn look(&mut self, wanted: &Wanted<Backend>, terms: &Terms) -> Plan<Backend> {
+    fn read(&mut self, wanted: &DesiredState<Backend>, plan_settings: &PlanSettings) -> Plan<Backend> {
         let now = Now { unix: 1_000_000 + self.seconds, instant: self.begun + Duration::from_secs(self.seconds) };
-        let plan = plan(wanted, &self.found, &accept_all, terms, (&mut self.record, &mut self.draining), now);
+        let plan = plan(wanted, &self.found, &accept_all, plan_settings, (&mut self.record, &mut self.draining), now);
         self.found = after(&self.found, &steps(&plan));
         plan
     }
@@ -97,7 +97,7 @@ fn history(seed: u64, tenant: bool) -> Vec<BTreeMap<String, Backend>> {
     let mut world = World { objects: BTreeMap::new(), stale: BTreeSet::new(), failing: BTreeSet::new(), uids: 0 };
     let mut mirrored = Mirrored::new();
     world.objects.insert((3, "0".to_owned()), Object { uid: 0, is_ready: true });
-    let (terms, mut states) = (terms(1.0 / 3.0, false), Vec::new());
+    let (plan_settings, mut states) = (plan_settings(1.0 / 3.0, false), Vec::new());
     for _ in 0..60 {
         // The UIDs of the others do not depend on the tenant.
         let uid = world.uids + 1;
@@ -113,7 +113,7 @@ fn history(seed: u64, tenant: bool) -> Vec<BTreeMap<String, Backend>> {
         let before: Vec<usize> = GROUPS.iter().map(|group| mirrored.serving(group)).collect();
         let is_stale = |group: usize| world.stale.contains(&group);
         let wanted = world.wanted(true);
-        let plan = mirrored.look(&wanted, &terms);
+        let plan = mirrored.read(&wanted, &plan_settings);
         for (number, group) in GROUPS.iter().enumerate() {
             let gone = |name: &str| {
                 wanted.exists.as_ref().and_then(|exists| exists.ask(mirrored.record.origin(name)?)) == Some(false)
@@ -190,15 +190,15 @@ fn world() -> World {
 
 #[test]
 fn rolling_update_needs_no_approval() {
-    let (mut world, mut mirrored, terms) = (world(), Mirrored::new(), terms(1.0 / 3.0, false));
+    let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..10);
-    mirrored.look(&world.wanted(true), &terms);
+    mirrored.read(&world.wanted(true), &plan_settings);
     for old in 0..10 {
         ready(&mut world, 0, 10 + old..11 + old);
-        mirrored.look(&world.wanted(true), &terms);
+        mirrored.read(&world.wanted(true), &plan_settings);
         world.objects.remove(&(0, format!("{old:02}")));
         for _ in 0..3 {
-            let plan = mirrored.look(&world.wanted(true), &terms);
+            let plan = mirrored.read(&world.wanted(true), &plan_settings);
             assert!(plan.asks.is_empty(), "{:?}", plan.asks);
         }
         mirrored.seconds += 2;
@@ -209,72 +209,72 @@ fn rolling_update_needs_no_approval() {
 
 #[test]
 fn scale_down_needs_no_approval_while_others_serve() {
-    let (mut world, mut mirrored, terms) = (world(), Mirrored::new(), terms(1.0 / 3.0, false));
+    let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..10);
     ready(&mut world, 1, 0..1);
-    mirrored.look(&world.wanted(true), &terms);
+    mirrored.read(&world.wanted(true), &plan_settings);
     world.objects.retain(|(_, name), _| name.as_str() < "03");
-    assert!(mirrored.look(&world.wanted(true), &terms).asks.is_empty());
+    assert!(mirrored.read(&world.wanted(true), &plan_settings).asks.is_empty());
     assert_eq!(mirrored.serving("a"), 3);
     // One of three that is not ready is missed from three, and not from ten.
     world.objects.get_mut(&(0, "00".to_owned())).expect("it exists").is_ready = false;
-    assert!(mirrored.look(&world.wanted(true), &terms).asks.is_empty());
+    assert!(mirrored.read(&world.wanted(true), &plan_settings).asks.is_empty());
     assert_eq!(mirrored.serving("a"), 2);
     // All of the group at once are more than few, although their objects are gone.
     world.objects.retain(|(group, _), _| *group != 0);
-    let asks = mirrored.look(&world.wanted(true), &terms).asks;
+    let asks = mirrored.read(&world.wanted(true), &plan_settings).asks;
     assert_eq!((asks.len(), &*asks[0].group, asks[0].names.len()), (1, "a", 2));
     // One that is the only one of its group goes; the last one of the mirror does not.
     world.objects.clear();
-    mirrored.look(&world.wanted(true), &terms);
+    mirrored.read(&world.wanted(true), &plan_settings);
     assert_eq!((mirrored.serving("a"), mirrored.serving("b")), (2, 0));
 }
 
 #[test]
 fn last_entry_of_mirror_needs_approval() {
-    let (mut world, mut mirrored, strict) = (world(), Mirrored::new(), terms(1.0 / 3.0, false));
+    let (mut world, mut mirrored, strict) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..1);
-    mirrored.look(&world.wanted(true), &strict);
+    mirrored.read(&world.wanted(true), &strict);
     world.objects.clear();
-    let asks = mirrored.look(&world.wanted(true), &strict).asks;
+    let asks = mirrored.read(&world.wanted(true), &strict).asks;
     assert_eq!((asks.len(), mirrored.serving("a")), (1, 1));
     mirrored.record.guard.approve(&asks[0].id).expect("it is pending");
-    mirrored.look(&world.wanted(true), &strict);
+    mirrored.read(&world.wanted(true), &strict);
     assert_eq!(mirrored.serving("a"), 0);
 
-    let (mut mirrored, lax) = (Mirrored::new(), terms(1.0 / 3.0, true));
+    let (mut mirrored, lax) = (Mirrored::new(), plan_settings(1.0 / 3.0, true));
     ready(&mut world, 0, 0..1);
-    mirrored.look(&world.wanted(true), &lax);
+    mirrored.read(&world.wanted(true), &lax);
     world.objects.clear();
-    assert!(mirrored.look(&world.wanted(true), &lax).asks.is_empty());
+    assert!(mirrored.read(&world.wanted(true), &lax).asks.is_empty());
     assert_eq!(mirrored.serving("a"), 0);
 }
 
 #[test]
 fn mass_unreadiness_needs_approval_of_its_group_only() {
-    let (mut world, mut mirrored, terms) = (world(), Mirrored::new(), terms(1.0 / 3.0, false));
+    let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..9);
     ready(&mut world, 1, 0..9);
-    mirrored.look(&world.wanted(true), &terms);
+    mirrored.read(&world.wanted(true), &plan_settings);
     for ((group, name), object) in &mut world.objects {
         object.is_ready = !(*group == 0 && name.as_str() < "05" || *group == 1 && name.as_str() < "02");
     }
-    let asks = mirrored.look(&world.wanted(true), &terms).asks;
+    let asks = mirrored.read(&world.wanted(true), &plan_settings).asks;
     assert_eq!(asks.iter().map(|ask| (&*ask.group, ask.names.len(), ask.of)).collect::<Vec<_>>(), [("a", 5, 9)]);
     assert_eq!((mirrored.serving("a"), mirrored.serving("b")), (9, 7));
 }
 
 #[test]
 fn flapping_readiness_does_not_exceed_the_share() {
-    let (mut world, mut mirrored, terms) = (world(), Mirrored::new(), terms(1.0 / 3.0, false));
+    let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..99);
-    mirrored.look(&world.wanted(true), &terms);
+    mirrored.read(&world.wanted(true), &plan_settings);
     let mut flap = |mirrored: &mut Mirrored, out: std::ops::Range<usize>, seconds: u64| {
         for (number, object) in world.objects.values_mut().enumerate() {
             object.is_ready = !out.contains(&number);
         }
-        mirrored.look(&world.wanted(true), &terms);
-        mirrored.look(&world.wanted(true), &terms);
+        mirrored.read(&world.wanted(true), &plan_settings);
+        mirrored.read(&world.wanted(true), &plan_settings);
         mirrored.seconds += seconds;
         mirrored.serving("a")
     };
@@ -287,20 +287,20 @@ fn flapping_readiness_does_not_exceed_the_share() {
 
 #[test]
 fn moved_addresses_need_no_approval() {
-    let (mut mirrored, terms) = (Mirrored::new(), terms(1.0 / 3.0, false));
+    let (mut mirrored, plan_settings) = (Mirrored::new(), plan_settings(1.0 / 3.0, false));
     let wanted = |suffix: &str| {
-        let mut wanted = Wanted::default();
+        let mut wanted = DesiredState::default();
         for number in 0..8 {
             let name = format!("a-{number} {suffix}");
             wanted.origins.insert(name.clone(), origin(0, &number.to_string(), 1));
-            wanted.entries.insert(name, Backend { place: 0, weight: 1 });
+            wanted.entries.insert(name, Backend { location: 0, weight: 1 });
         }
-        wanted.exists = Some(Exists::new(|_| Some(true)));
+        wanted.exists = Some(ExistenceCheck::new(|_| Some(true)));
         wanted
     };
-    mirrored.look(&wanted("old"), &terms);
+    mirrored.read(&wanted("old"), &plan_settings);
     for _ in 0..4 {
-        let plan = mirrored.look(&wanted("new"), &terms);
+        let plan = mirrored.read(&wanted("new"), &plan_settings);
         assert!(plan.asks.is_empty(), "{:?}", plan.asks);
         assert!(mirrored.serving("a") >= 8);
     }
@@ -309,20 +309,20 @@ fn moved_addresses_need_no_approval() {
     let mut half = wanted("old");
     half.entries.retain(|name, _| name.as_str() < "a-4");
     for _ in 0..3 {
-        assert_eq!(mirrored.look(&half, &terms).asks.len(), 1);
+        assert_eq!(mirrored.read(&half, &plan_settings).asks.len(), 1);
     }
 }
 
 #[test]
 fn place_belongs_to_group_that_holds_it() {
-    let (mut world, mut mirrored, terms) = (world(), Mirrored::new(), terms(1.0 / 3.0, false));
+    let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 1, 0..3);
-    mirrored.look(&world.wanted(false), &terms);
+    mirrored.read(&world.wanted(false), &plan_settings);
     // A group that sorts before it takes the same names, and the objects of the holder are not ready meanwhile.
     ready(&mut world, 0, 0..3);
     world.objects.get_mut(&(1, "00".to_owned())).expect("it exists").is_ready = false;
-    let plan = mirrored.look(&world.wanted(false), &terms);
-    let conflict = |name: &str| matches!(&plan.kept[name], Kept::Conflict(conflict) if conflict.holder == "b");
+    let plan = mirrored.read(&world.wanted(false), &plan_settings);
+    let conflict = |name: &str| matches!(&plan.kept[name], SkipReason::Conflict(conflict) if conflict.holder == "b");
     assert!(["00", "01", "02"].into_iter().all(conflict), "{:?}", plan.kept);
     let holders =
         |mirrored: &Mirrored| mirrored.record.entries().map(|(_, held)| held.origin.group.clone()).collect::<Vec<_>>();
@@ -330,13 +330,13 @@ fn place_belongs_to_group_that_holds_it() {
     // The target was restarted, and the holder's cluster is stale: the holder keeps its names.
     mirrored.found.own.clear();
     world.stale.insert(1);
-    mirrored.look(&world.wanted(false), &terms);
+    mirrored.read(&world.wanted(false), &plan_settings);
     assert_eq!(holders(&mirrored), ["b", "b", "b"]);
     // The holder releases one of them.
     world.stale.clear();
     world.objects.remove(&(1, "02".to_owned()));
     for _ in 0..4 {
-        mirrored.look(&world.wanted(false), &terms);
+        mirrored.read(&world.wanted(false), &plan_settings);
         mirrored.seconds += 60;
     }
     assert_eq!(holders(&mirrored), ["b", "b", "a"]);
@@ -344,14 +344,14 @@ fn place_belongs_to_group_that_holds_it() {
 
 #[test]
 fn entry_of_failing_object_stays_and_others_go() {
-    let (mut world, mut mirrored, terms) = (world(), Mirrored::new(), terms(1.0 / 3.0, false));
+    let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..4);
-    mirrored.look(&world.wanted(true), &terms);
+    mirrored.read(&world.wanted(true), &plan_settings);
     world.failing.insert((0, "00".to_owned()));
     world.objects.remove(&(0, "01".to_owned()));
     for _ in 0..3 {
-        let plan = mirrored.look(&world.wanted(true), &terms);
-        assert_eq!(plan.kept.get("a-00"), Some(&Kept::Doubt));
+        let plan = mirrored.read(&world.wanted(true), &plan_settings);
+        assert_eq!(plan.kept.get("a-00"), Some(&SkipReason::Doubt));
         assert_eq!(plan.uncertain.as_deref(), Some("fails"));
     }
     assert_eq!(mirrored.found.own.keys().collect::<Vec<_>>(), ["a-00", "a-02", "a-03"]);
@@ -359,16 +359,17 @@ fn entry_of_failing_object_stays_and_others_go() {
 
 #[test]
 fn invalid_entry_affects_only_itself() {
-    let wanted = Wanted::certain(["a", "b", "c"].map(|name| (name.to_owned(), Backend { place: 0, weight: 1 })).into());
-    let own = [("a", 1), ("b", 0), ("old", 0)].map(|(name, weight)| (name.to_owned(), Backend { place: 1, weight }));
-    let found = Found { own: own.into(), others: BTreeSet::new(), busy: BTreeSet::new() };
-    let settle = |values: &mut BTreeMap<String, Backend>| {
+    let wanted =
+        DesiredState::certain(["a", "b", "c"].map(|name| (name.to_owned(), Backend { location: 0, weight: 1 })).into());
+    let own = [("a", 1), ("b", 0), ("old", 0)].map(|(name, weight)| (name.to_owned(), Backend { location: 1, weight }));
+    let found = ActualState { own: own.into(), others: BTreeSet::new(), busy: BTreeSet::new() };
+    let validate = |values: &mut BTreeMap<String, Backend>| {
         values.remove("b");
         BTreeMap::from([("b".to_owned(), "it is too long".to_owned())])
     };
-    let (mut record, mut draining) = (Record::default(), Draining::default());
+    let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
     let now = Now { unix: 0, instant: Instant::now() };
-    let plan = plan(&wanted, &found, &settle, &terms(0.3, false), (&mut record, &mut draining), now);
+    let plan = plan(&wanted, &found, &validate, &plan_settings(0.3, false), (&mut record, &mut draining), now);
     assert_eq!(steps(&plan).iter().map(Step::name).collect::<Vec<_>>(), ["a", "c", "old"]);
     assert_eq!(plan.kept["b"].to_string(), "it is too long");
 }

@@ -12,9 +12,9 @@ use crate::entry::Step;
 
 /// Bounds of one run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct StepRunner {
     /// Maximum number of steps in flight.
-    pub(crate) width: usize,
+    pub(crate) max_concurrent: usize,
     /// Deadline of one step.
     pub(crate) attempt: Duration,
     /// Duration after which no further step starts; steps of suspects only start within `attempt`. A run lasts at most `start_within + attempt`.
@@ -23,17 +23,17 @@ pub(crate) struct Lanes {
     pub(crate) failures: usize,
 }
 
-/// Maximum number of [`Suspects`]: beyond it all are forgotten.
-const MAX_SUSPECTS: usize = 10_000;
+/// Maximum number of [`SlowEntries`]: beyond it all are forgotten.
+const MAX_SLOW_ENTRIES: usize = 10_000;
 
 /// Names of entries whose last step did not complete, remembered from one run to the next.
 ///
 /// They run last, and their siblings (entries with the same text before the last `/`) just before them. Otherwise a namespace
 /// with more bad entries than there are lanes, all at the front of the alphabet, would consume run after run.
 #[derive(Debug, Default)]
-pub(crate) struct Suspects(Mutex<BTreeSet<String>>);
+pub(crate) struct SlowEntries(Mutex<BTreeSet<String>>);
 
-/// Why a step failed, and whether the next step could fail for the same reason.
+/// Error of a step, and its extent.
 pub(crate) enum Failure<E> {
     /// The reason concerns this entry.
     Entry(E),
@@ -41,37 +41,37 @@ pub(crate) enum Failure<E> {
     Unclear(E),
 }
 
-impl Suspects {
+impl SlowEntries {
     /// Remembers `name` until a step of this entry completes. The mirror retries an entry after a while, so that a run without it
     /// is no reason to forget its name.
     fn add(&self, name: &str) {
         let mut names = lock(&self.0);
-        if names.len() >= MAX_SUSPECTS {
+        if names.len() >= MAX_SLOW_ENTRIES {
             names.clear();
         }
         names.insert(name.to_owned());
     }
 }
 
-impl Lanes {
+impl StepRunner {
     /// Runs `steps`, and returns the numbers of the failed steps in their order, each with its error.
     ///
-    /// Steps start in their order, except that those of `suspects` and of their siblings start last. Steps of one entry run one after another, and the
+    /// Steps start in their order, except that those of `slow` and of their siblings start last. Steps of one entry run one after another, and the
     /// rest of them is skipped after an error. `late` makes the error of a step that reached its deadline.
     pub(crate) async fn run<V, E, F: Future<Output = Result<(), Failure<E>>>>(
         self,
         steps: &[Step<V>],
-        suspects: &Suspects,
+        slow: &SlowEntries,
         carry_out: impl Fn(usize) -> F,
         late: impl Fn(usize) -> E,
     ) -> Vec<(usize, E)> {
         let begun = Instant::now();
         // Counters of this task alone: no step runs on another thread.
         let failures = Mutex::new(0_usize);
-        let run = |(is_suspect, entry): (bool, Vec<usize>)| {
+        let run = |(is_slow, entry): (bool, Vec<usize>)| {
             let (carry_out, late, failures) = (&carry_out, &late, &failures);
             // New changes wait for the end of the run: suspects must not prolong it by much.
-            let start_within = if is_suspect { self.start_within.min(self.attempt) } else { self.start_within };
+            let start_within = if is_slow { self.start_within.min(self.attempt) } else { self.start_within };
             async move {
                 for number in entry {
                     if begun.elapsed() >= start_within || *lock(failures) >= self.failures {
@@ -83,7 +83,7 @@ impl Lanes {
                     match done {
                         Ok(()) => {
                             *lock(failures) = 0;
-                            lock(&suspects.0).remove(name);
+                            lock(&slow.0).remove(name);
                         }
                         Err(failure) => {
                             let error = match failure {
@@ -93,7 +93,7 @@ impl Lanes {
                                 }
                                 Failure::Unclear(error) => {
                                     *lock(failures) += 1;
-                                    suspects.add(name);
+                                    slow.add(name);
                                     error
                                 }
                             };
@@ -104,16 +104,20 @@ impl Lanes {
                 None
             }
         };
-        let order = Self::order(steps, suspects);
-        let mut errors: Vec<_> =
-            stream::iter(order).map(run).buffer_unordered(self.width).filter_map(std::future::ready).collect().await;
+        let order = Self::order(steps, slow);
+        let mut errors: Vec<_> = stream::iter(order)
+            .map(run)
+            .buffer_unordered(self.max_concurrent)
+            .filter_map(std::future::ready)
+            .collect()
+            .await;
         errors.sort_unstable_by_key(|(number, _)| *number);
         errors
     }
 
-    /// Whether each entry is a suspect, and the numbers of its steps, in the order in which the entries start.
-    fn order<V>(steps: &[Step<V>], suspects: &Suspects) -> Vec<(bool, Vec<usize>)> {
-        let suspects = lock(&suspects.0);
+    /// Returns the numbers of the steps of each entry in start order, and true for entries whose last step did not complete.
+    fn order<V>(steps: &[Step<V>], slow: &SlowEntries) -> Vec<(bool, Vec<usize>)> {
+        let slow = lock(&slow.0);
         let mut order = Vec::<Vec<usize>>::new();
         let mut places = BTreeMap::<&str, usize>::new();
         for (number, step) in steps.iter().enumerate() {
@@ -124,11 +128,11 @@ impl Lanes {
                 order.push(vec![number]);
             }
         }
-        let siblings: BTreeSet<_> = suspects.iter().filter_map(|name| parent(name)).collect();
+        let siblings: BTreeSet<_> = slow.iter().filter_map(|name| parent(name)).collect();
         let class = |entry: &[usize]| {
             let name = steps[entry[0]].name();
             match () {
-                () if suspects.contains(name) => 2,
+                () if slow.contains(name) => 2,
                 () if parent(name).is_some_and(|parent| siblings.contains(parent)) => 1,
                 () => 0,
             }
@@ -168,15 +172,19 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    const LANES: Lanes =
-        Lanes { width: 8, attempt: Duration::from_secs(4), start_within: Duration::from_secs(5), failures: 8 };
+    const RUNNER: StepRunner = StepRunner {
+        max_concurrent: 8,
+        attempt: Duration::from_secs(4),
+        start_within: Duration::from_secs(5),
+        failures: 8,
+    };
 
     fn steps(names: &[&str]) -> Vec<Step<u8>> {
         names.iter().map(|name| Step::Add { name: (*name).to_owned(), value: 0 }).collect()
     }
 
     /// Runs `names`: `hang…` never completes, `bad…` fails for a reason of its own, all others complete after 10 ms.
-    async fn run(names: &[&str], suspects: &Suspects) -> (Vec<String>, Vec<String>) {
+    async fn run(names: &[&str], slow: &SlowEntries) -> (Vec<String>, Vec<String>) {
         let steps = steps(names);
         let done = Mutex::new(Vec::new());
         let carry_out = |number: usize| {
@@ -193,7 +201,7 @@ mod tests {
                 Ok(())
             }
         };
-        let errors = LANES.run(&steps, suspects, carry_out, |number| steps[number].name().to_owned()).await;
+        let errors = RUNNER.run(&steps, slow, carry_out, |number| steps[number].name().to_owned()).await;
         let done = lock(&done).clone();
         (done, errors.into_iter().map(|(_, name)| name).collect())
     }
@@ -201,32 +209,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn hanging_step_delays_no_other() {
         let begun = Instant::now();
-        let (done, errors) = run(&["a", "bad", "hang", "b", "c"], &Suspects::default()).await;
+        let (done, errors) = run(&["a", "bad", "hang", "b", "c"], &SlowEntries::default()).await;
         assert_eq!(
             (done, errors),
             (["a", "b", "c"].map(String::from).into(), ["bad", "hang"].map(String::from).into())
         );
-        assert_eq!(begun.elapsed(), LANES.attempt);
+        assert_eq!(begun.elapsed(), RUNNER.attempt);
     }
 
     #[tokio::test(start_paused = true)]
     async fn many_hanging_steps_run_last_next_time() {
         let names: Vec<String> = (0..100).map(|number| format!("hang/{number:02}")).chain(["other/z".into()]).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let (suspects, begun) = (Suspects::default(), Instant::now());
+        let (slow, begun) = (SlowEntries::default(), Instant::now());
         // Eight failures without a success: the target itself may have failed, and the run ends.
-        let (done, errors) = run(&names, &suspects).await;
-        assert_eq!((done.len(), errors.len(), begun.elapsed()), (0, 8, LANES.attempt));
+        let (done, errors) = run(&names, &slow).await;
+        assert_eq!((done.len(), errors.len(), begun.elapsed()), (0, 8, RUNNER.attempt));
         // A run without them changes nothing about that.
-        run(&["a"], &suspects).await;
-        let (done, _) = run(&names, &suspects).await;
+        run(&["a"], &slow).await;
+        let (done, _) = run(&names, &slow).await;
         assert_eq!(done, ["other/z"]);
-        assert!(begun.elapsed() <= 2 * (LANES.start_within + LANES.attempt));
+        assert!(begun.elapsed() <= 2 * (RUNNER.start_within + RUNNER.attempt));
     }
 
     #[tokio::test(start_paused = true)]
     async fn steps_of_one_entry_keep_their_order() {
-        let (done, _) = run(&["a", "b", "a", "c", "a"], &Suspects::default()).await;
+        let (done, _) = run(&["a", "b", "a", "c", "a"], &SlowEntries::default()).await;
         assert_eq!(done.iter().filter(|name| *name == "a").count(), 3);
         assert_eq!(done[3..], ["a", "a"], "the second and third step of `a` follow its first one");
     }

@@ -1,39 +1,39 @@
-//! A target that is only played: what would be done is told in the words of the real one, which is never asked.
+//! Dry-run target: reports the commands for the real target, and never contacts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::{Mutex, PoisonError};
 
-use crate::entry::{Found, Step, Target};
+use crate::entry::{ActualState, Step, Target};
 
-/// Plays `target`: nothing is there at first, and then what was put there.
-pub struct Rehearsal<T: Target> {
+/// Simulated `target` that is empty at first and then has the applied entries.
+pub struct DryRun<T: Target> {
     target: T,
     own: Mutex<BTreeMap<String, T::Value>>,
     say: Box<dyn Fn(Vec<String>) + Send + Sync>,
 }
 
-impl<T: Target> Rehearsal<T> {
+impl<T: Target> DryRun<T> {
     /// Tells `say` what would be done to `target`.
     pub fn new(target: T, say: impl Fn(Vec<String>) + Send + Sync + 'static) -> Self {
         Self { target, own: Mutex::default(), say: Box::new(say) }
     }
 
-    fn found(&self) -> Found<T::Value> {
+    fn found(&self) -> ActualState<T::Value> {
         let own = self.own.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Found { own, others: BTreeSet::new(), busy: BTreeSet::new() }
+        ActualState { own, others: BTreeSet::new(), busy: BTreeSet::new() }
     }
 }
 
-impl<T: Target> Target for Rehearsal<T> {
+impl<T: Target> Target for DryRun<T> {
     type Value = T::Value;
     type Error = Infallible;
 
-    async fn look(&self) -> Result<Found<T::Value>, Infallible> {
+    async fn read(&self) -> Result<ActualState<T::Value>, Infallible> {
         Ok(self.found())
     }
 
-    async fn act(&self, steps: &[Step<T::Value>]) -> Result<(), Infallible> {
+    async fn apply(&self, steps: &[Step<T::Value>]) -> Result<(), Infallible> {
         (self.say)(self.target.describe(&self.found(), steps));
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         for step in steps {
@@ -47,11 +47,11 @@ impl<T: Target> Target for Rehearsal<T> {
         Ok(())
     }
 
-    fn describe(&self, found: &Found<T::Value>, steps: &[Step<T::Value>]) -> Vec<String> {
+    fn describe(&self, found: &ActualState<T::Value>, steps: &[Step<T::Value>]) -> Vec<String> {
         self.target.describe(found, steps)
     }
 
-    fn settle(&self, wanted: &mut BTreeMap<String, T::Value>) -> BTreeMap<String, String> {
-        self.target.settle(wanted)
+    fn validate(&self, wanted: &mut BTreeMap<String, T::Value>) -> BTreeMap<String, String> {
+        self.target.validate(wanted)
     }
 }

@@ -10,23 +10,24 @@ const HASH_LEN: usize = 26;
 
 const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// Minimum limit for [`fitted`]: a name that consists of separator and hash only.
+/// Minimum limit for [`bounded_name`]: a name that consists of separator and hash only.
 pub(crate) const MIN_NAME_BYTES: usize = SEPARATOR.len() + HASH_LEN;
 
 /// Returns true if `name` consists of 1 to `limit` ASCII letters, digits, `-`, `_` and `.`.
-pub(crate) fn fits(name: &str, limit: usize) -> bool {
+pub(crate) fn is_valid_name(name: &str, limit: usize) -> bool {
     (1..=limit).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 /// Returns a name for `key` of at most `limit` bytes, made of ASCII letters, digits, `-`, `_` and `.`.
 ///
-/// A key that is such a name already is returned unchanged. Any other key becomes a readable part, `.-` and 26 base32 digits of
-/// its SHA-256: equal keys have equal names in all versions and on all machines, and different keys have different ones, for nobody can
-/// find two keys with the same 130 bits. A key that has the form of such a result is hashed too, so that it cannot take the name of another key.
+/// A key of that form is returned unchanged. Any other key becomes a readable part, `.-` and 26 base32 digits of its SHA-256.
+/// Equal keys have equal names in all versions and on all machines. Different keys have different names, since 130 bits of
+/// SHA-256 do not collide in practice. A key that has the form of such a result is hashed too, so that it cannot take the name
+/// of another key.
 ///
 /// `limit` must be at least [`MIN_NAME_BYTES`].
-pub(crate) fn fitted(key: &str, limit: usize) -> String {
-    if fits(key, limit) && !is_result(key) {
+pub(crate) fn bounded_name(key: &str, limit: usize) -> String {
+    if is_valid_name(key, limit) && !is_result(key) {
         return key.to_owned();
     }
     let readable = key.chars().map(|letter| match letter {
@@ -67,18 +68,18 @@ mod tests {
     #[test]
     fn fitting_keys_stay_and_others_get_a_stable_name() {
         for key in ["web-1", "a.b_C", &"x".repeat(128)] {
-            assert_eq!(fitted(key, 128), key);
+            assert_eq!(bounded_name(key, 128), key);
         }
         // Pinned: another name after an upgrade would replace every server of a running balancer.
-        assert_eq!(fitted("c1/shop/web-1", 125), "c1.shop.web-1.-f6lzdbw3o7n4nohw45h4zffdjo");
-        assert_eq!(fitted("", 64).len(), MIN_NAME_BYTES);
-        assert_eq!(fitted(&"x".repeat(129), 128).len(), 128);
+        assert_eq!(bounded_name("c1/shop/web-1", 125), "c1.shop.web-1.-f6lzdbw3o7n4nohw45h4zffdjo");
+        assert_eq!(bounded_name("", 64).len(), MIN_NAME_BYTES);
+        assert_eq!(bounded_name(&"x".repeat(129), 128).len(), 128);
     }
 
     #[test]
     fn key_in_the_form_of_a_result_cannot_take_its_name() {
-        let result = fitted("c1/shop/web-1", 125);
-        assert_ne!(fitted(&result, 125), result);
+        let result = bounded_name("c1/shop/web-1", 125);
+        assert_ne!(bounded_name(&result, 125), result);
     }
 
     proptest! {
@@ -89,14 +90,14 @@ mod tests {
         ) {
             let mut names: BTreeSet<String> = BTreeSet::new();
             for key in &keys {
-                let name = fitted(key, limit);
-                prop_assert!(fits(&name, limit), "{key:?} became {name:?}");
-                prop_assert_eq!(&fitted(key, limit), &name);
+                let name = bounded_name(key, limit);
+                prop_assert!(is_valid_name(&name, limit), "{key:?} became {name:?}");
+                prop_assert_eq!(&bounded_name(key, limit), &name);
                 prop_assert!(names.insert(name));
             }
             // Not even keys that were made from the names of others.
             for key in names.clone() {
-                let name = fitted(&key, limit);
+                let name = bounded_name(&key, limit);
                 prop_assert!(keys.contains(&key) || names.insert(name));
             }
         }

@@ -6,21 +6,21 @@ use hyper::header::HOST;
 use hyper::{Request, Response, Uri};
 use tokio::net::TcpStream;
 
-use super::Requests;
+use super::RegistryClient;
 use crate::exchange::exchange;
 
 /// Carries requests to `http://HOST[:PORT]`, without TLS and without a proxy.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Plain;
+pub struct PlainRegistryClient;
 
-impl Requests for Plain {
+impl RegistryClient for PlainRegistryClient {
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, String> {
         let (mut head, body) = request.into_parts();
         let authority = head.uri.authority().filter(|_| head.uri.scheme_str() == Some("http")).cloned();
-        let authority = authority.ok_or("https is not spoken here")?;
+        let authority = authority.ok_or("https needs TLS, which is not configured")?;
         let address = (authority.host().trim_matches(['[', ']']), authority.port_u16().unwrap_or(80));
         let stream =
-            TcpStream::connect(address).await.map_err(|error| format!("nobody answers at {authority}: {error}"))?;
+            TcpStream::connect(address).await.map_err(|error| format!("cannot connect to {authority}: {error}"))?;
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
         let host = authority.as_str().parse().map_err(|_| format!("{authority} is no host"))?;
         head.headers.insert(HOST, host);

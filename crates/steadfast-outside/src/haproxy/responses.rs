@@ -1,24 +1,24 @@
-//! What HAProxy answers, read.
+//! Parser for responses of the runtime API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 /// A server of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Listed {
+pub(super) struct ListedServer {
     pub(super) name: String,
     pub(super) address: SocketAddr,
     pub(super) weight: u16,
-    /// Whether nobody has put it into maintenance, or has it drain.
+    /// True if the server is neither in maintenance nor draining.
     pub(super) is_ready: bool,
-    /// Whether its health checks are configured and not enabled.
+    /// True if health checks are configured and not enabled.
     pub(super) is_unchecked: bool,
 }
 
-/// An answer that is no list.
+/// Response that is not a list.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unexpected {
-    /// It says what is wrong.
+pub(super) enum ParseError {
+    /// HAProxy returned an error text.
     Refused,
     /// It is a list of another form.
     Form(String),
@@ -40,11 +40,11 @@ const DELETED: &str = "Server deleted";
 /// # Errors
 ///
 /// What HAProxy complained about.
-pub(super) fn outcome(commands: &[String], answer: &str) -> Result<(), String> {
-    let lines: Vec<_> = answer.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let complaint = lines.iter().find(|line| !CONFIRMATIONS.iter().any(|sentence| line.starts_with(sentence)));
-    if let Some(complaint) = complaint {
-        return Err((*complaint).to_owned());
+pub(super) fn outcome(commands: &[String], response: &str) -> Result<(), String> {
+    let lines: Vec<_> = response.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let error_line = lines.iter().find(|line| !CONFIRMATIONS.iter().any(|sentence| line.starts_with(sentence)));
+    if let Some(error_line) = error_line {
+        return Err((*error_line).to_owned());
     }
     for (verb, sentence) in [("add ", ADDED), ("del ", DELETED)] {
         let is_sent = commands.iter().any(|command| command.starts_with(verb));
@@ -56,48 +56,48 @@ pub(super) fn outcome(commands: &[String], answer: &str) -> Result<(), String> {
 }
 
 /// Splits the response to `show info; show servers state …; show stat …`.
-pub(super) fn parts(answer: &str) -> [&str; 3] {
+pub(super) fn parts(response: &str) -> [&str; 3] {
     let at = |header: &str| {
-        let is_start = |at: usize| at == 0 || answer.as_bytes()[at - 1] == b'\n';
-        answer.match_indices(header).map(|(at, _)| at).find(|at| is_start(*at)).unwrap_or(answer.len())
+        let is_start = |at: usize| at == 0 || response.as_bytes()[at - 1] == b'\n';
+        response.match_indices(header).map(|(at, _)| at).find(|at| is_start(*at)).unwrap_or(response.len())
     };
     let stat = at("# pxname");
     let servers = at("# be_id").min(stat);
-    [&answer[..servers], &answer[servers..stat], &answer[stat..]]
+    [&response[..servers], &response[servers..stat], &response[stat..]]
 }
 
-/// What HAProxy complains about between the parts of such a response.
-pub(super) fn complaint(answer: &str) -> String {
+/// Returns the error text between the parts of such a response.
+pub(super) fn error_line(response: &str) -> String {
     let is_complaint = |line: &&str| !line.is_empty() && !line.contains(": ") && !line.starts_with(['#', '1']);
-    answer.lines().map(str::trim).find(is_complaint).unwrap_or("nothing").to_owned()
+    response.lines().map(str::trim).find(is_complaint).unwrap_or("nothing").to_owned()
 }
 
 /// The rows of a table under a line `# name name …`, each by these names.
-fn rows(answer: &str) -> Result<Vec<BTreeMap<&str, &str>>, Unexpected> {
-    let mut lines = answer.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+fn rows(response: &str) -> Result<Vec<BTreeMap<&str, &str>>, ParseError> {
+    let mut lines = response.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
     // The version of the format precedes the table, unless it was split off.
     lines.next_if(|line| line.bytes().all(|byte| byte.is_ascii_digit()));
-    let head = lines.next().and_then(|line| line.strip_prefix('#')).ok_or(Unexpected::Refused)?;
+    let head = lines.next().and_then(|line| line.strip_prefix('#')).ok_or(ParseError::Refused)?;
     let names: Vec<_> = head.split_whitespace().collect();
     Ok(lines.map(|line| names.iter().copied().zip(line.split_whitespace()).collect()).collect())
 }
 
-fn field<'a>(row: &BTreeMap<&str, &'a str>, name: &str) -> Result<&'a str, Unexpected> {
-    row.get(name).copied().ok_or_else(|| Unexpected::Form(format!("a row without `{name}`")))
+fn field<'a>(row: &BTreeMap<&str, &'a str>, name: &str) -> Result<&'a str, ParseError> {
+    row.get(name).copied().ok_or_else(|| ParseError::Form(format!("a row without `{name}`")))
 }
 
-fn number<N: std::str::FromStr>(row: &BTreeMap<&str, &str>, name: &str) -> Result<N, Unexpected> {
+fn number<N: std::str::FromStr>(row: &BTreeMap<&str, &str>, name: &str) -> Result<N, ParseError> {
     let text = field(row, name)?;
-    text.parse().map_err(|_| Unexpected::Form(format!("`{name}` is {text:?}, which is no such number")))
+    text.parse().map_err(|_| ParseError::Form(format!("`{name}` is {text:?}, which is no such number")))
 }
 
 /// Reads the response to `show servers state BACKEND`: all servers whose names begin with `prefix`, and the names of the others.
 ///
 /// Nothing but the name of another server is read: it may have no address or port, or a form that is unknown here, and must not
 /// stop the mirror.
-pub(super) fn servers(answer: &str, prefix: &str) -> Result<(Vec<Listed>, BTreeSet<String>), Unexpected> {
+pub(super) fn servers(response: &str, prefix: &str) -> Result<(Vec<ListedServer>, BTreeSet<String>), ParseError> {
     let (mut servers, mut others) = (Vec::new(), BTreeSet::new());
-    for row in rows(answer)? {
+    for row in rows(response)? {
         let name = field(&row, "srv_name")?.to_owned();
         if !name.starts_with(prefix) {
             others.insert(name);
@@ -106,7 +106,7 @@ pub(super) fn servers(answer: &str, prefix: &str) -> Result<(Vec<Listed>, BTreeS
         let checks: u32 = number(&row, "srv_check_state")?;
         // A server without an address is none that the mirror wants.
         let ip = field(&row, "srv_addr")?.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
-        servers.push(Listed {
+        servers.push(ListedServer {
             name,
             address: SocketAddr::new(ip, number(&row, "srv_port")?),
             weight: number(&row, "srv_uweight")?,
@@ -118,9 +118,9 @@ pub(super) fn servers(answer: &str, prefix: &str) -> Result<(Vec<Listed>, BTreeS
 }
 
 /// Reads the number of sessions of each server whose name begins with `prefix` from the response to `show stat BACKEND 4 -1`.
-pub(super) fn used(answer: &str, prefix: &str) -> Result<BTreeMap<String, u64>, Unexpected> {
-    let mut lines = answer.lines().filter(|line| !line.is_empty());
-    let head = lines.next().and_then(|line| line.strip_prefix("# ")).ok_or(Unexpected::Refused)?;
+pub(super) fn used(response: &str, prefix: &str) -> Result<BTreeMap<String, u64>, ParseError> {
+    let mut lines = response.lines().filter(|line| !line.is_empty());
+    let head = lines.next().and_then(|line| line.strip_prefix("# ")).ok_or(ParseError::Refused)?;
     let names: Vec<_> = head.split(',').collect();
     let mut sessions = BTreeMap::new();
     for line in lines {

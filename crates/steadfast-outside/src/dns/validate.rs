@@ -12,7 +12,7 @@ use super::record::{Data, Record, entry};
 /// TTL of theirs.
 ///
 /// One wrong record is an error for all: a mirror converts each record by [`entry`], and leaves the rest to
-/// [`Target::settle`](crate::Target::settle).
+/// [`Target::validate`](crate::Target::validate).
 ///
 /// # Errors
 ///
@@ -66,7 +66,7 @@ pub(super) fn settled(zone: &str, wanted: &mut BTreeMap<String, Record>, seen: &
         }
     }
     for (entry, record) in &*wanted {
-        // A record of somebody else stays theirs: the mirror would remove the record with its own entry otherwise.
+        // A record of another client stays: otherwise the mirror would remove the record together with its own entry.
         if seen.foreign.get(&record.name).is_some_and(|records| records.iter().any(|other| other.data == record.data)) {
             rejected
                 .insert(entry.clone(), DnsError::Exists { name: record.name.clone(), what: record.data.to_string() });

@@ -4,28 +4,28 @@ use domain::base::Name;
 use domain::base::iana::Rtype;
 
 use super::contents::Contents;
-use super::error::Asked;
+use super::error::DnsOperation;
 use super::record::Data;
 
 /// A question that may be sent to another address when one does not respond.
 #[derive(Clone, Copy)]
-pub(super) enum Question<'a> {
+pub(super) enum ZoneQuery<'a> {
     /// All of the zone.
     Transfer,
     /// The records of one name and type.
     Records(&'a Name<Vec<u8>>, Rtype),
 }
 
-impl Question<'_> {
-    pub(super) fn asked(self) -> Asked {
+impl ZoneQuery<'_> {
+    pub(super) fn operation(self) -> DnsOperation {
         match self {
-            Self::Transfer => Asked::Transfer,
-            Self::Records(..) => Asked::Query,
+            Self::Transfer => DnsOperation::Transfer,
+            Self::Records(..) => DnsOperation::Query,
         }
     }
 }
 
-/// Response to a [`Question`].
+/// Response to a [`ZoneQuery`].
 pub(super) enum Response {
     Contents(Contents),
     /// The records, and the serial number, if it is among them.

@@ -10,14 +10,14 @@ use tokio::time::{Duration, timeout};
 
 use crate::exchange::open;
 
-/// How long an endpoint may take to accept a connection.
+/// Timeout for a TCP connection to an endpoint.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A response body that is read as it arrives. Dropping it closes the stream.
 pub type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Sends requests to etcd: an implementation knows certificates and proxies.
-pub trait Requests: Send + Sync + 'static {
+pub trait EtcdClient: Send + Sync + 'static {
     /// Sends `request`, whose URL is absolute, and returns the head of the response with its body. An error contains nothing secret.
     ///
     /// The caller bounds the time. A request must not be sent a second time: it may be a write.
@@ -26,9 +26,9 @@ pub trait Requests: Send + Sync + 'static {
 
 /// Sends requests to `http://HOST:PORT`, without TLS and without a proxy.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Plain;
+pub struct PlainEtcdClient;
 
-impl Requests for Plain {
+impl EtcdClient for PlainEtcdClient {
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, String> {
         let (mut head, body) = request.into_parts();
         let authority = head.uri.authority().filter(|_| head.uri.scheme_str() == Some("http")).cloned();

@@ -1,4 +1,4 @@
-//! What a mirror remembers across restarts: the origin of each entry, and the state of the guard.
+//! State of a mirror that survives restarts: the origin of each entry, and the state of the guard.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use crate::origin::Origin;
 
 /// An entry that a mirror has put into its target, or is about to.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub(crate) struct Held {
+pub(crate) struct EntryRecord {
     pub(crate) origin: Arc<Origin>,
     /// Places of the entry next to its name.
-    #[serde(default)]
-    pub(crate) places: Vec<String>,
+    #[serde(default, rename = "places")]
+    pub(crate) locations: Vec<String>,
     /// The last wanted value, as text for people.
     pub(crate) state: String,
 }
 
 /// The memory of one mirror.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Record {
-    entries: BTreeMap<String, Held>,
+pub(crate) struct MirrorRecord {
+    entries: BTreeMap<String, EntryRecord>,
     pub(crate) guard: Guard,
     /// Names that differ from what the file has.
     changed: Vec<String>,
 }
 
-impl Record {
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&String, &Held)> {
+impl MirrorRecord {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&String, &EntryRecord)> {
         self.entries.iter()
     }
 
@@ -37,18 +37,18 @@ impl Record {
         self.entries.get(name).map(|held| &held.origin)
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&Held> {
+    pub(crate) fn get(&self, name: &str) -> Option<&EntryRecord> {
         self.entries.get(name)
     }
 
-    /// Whether an entry of the mirror is at this place.
-    pub(crate) fn has_place(&self, place: &str) -> bool {
-        self.entries.contains_key(place)
-            || self.entries.values().any(|held| held.places.iter().any(|held| held == place))
+    /// Returns true if an entry of the mirror is at this location.
+    pub(crate) fn has_location(&self, location: &str) -> bool {
+        self.entries.contains_key(location)
+            || self.entries.values().any(|held| held.locations.iter().any(|held| held == location))
     }
 
     /// Remembers an entry.
-    pub(crate) fn hold(&mut self, name: &str, held: Held) {
+    pub(crate) fn hold(&mut self, name: &str, held: EntryRecord) {
         if self.entries.get(name) != Some(&held) {
             self.entries.insert(name.to_owned(), held);
             self.changed.push(name.to_owned());
@@ -56,7 +56,7 @@ impl Record {
     }
 
     /// Forgets all entries but those that `keep` chooses.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&str, &Held) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(&str, &EntryRecord) -> bool) {
         let changed = &mut self.changed;
         self.entries.retain(|name, held| {
             let is_kept = keep(name, held);
@@ -78,7 +78,7 @@ impl Record {
     }
 
     /// Reads an entry from the file.
-    pub(crate) fn restore(&mut self, name: String, held: Option<Held>) {
+    pub(crate) fn restore(&mut self, name: String, held: Option<EntryRecord>) {
         match held {
             Some(held) => drop(self.entries.insert(name, held)),
             None => drop(self.entries.remove(&name)),
