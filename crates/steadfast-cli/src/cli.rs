@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use steadfast_testing::Form;
@@ -9,9 +10,21 @@ use steadfast_testing::Form;
 use crate::failure::EXIT_CODES;
 use crate::names::{Wanted, not_empty, token};
 
+/// Returns the version of the package, with the commit of the build if `STEADFAST_COMMIT` was set for the compiler.
+///
+/// The commit comes from the environment and not from a build script, so that builds outside of a repository succeed and
+/// a new commit compiles nothing again.
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| match option_env!("STEADFAST_COMMIT") {
+        Some(commit) if !commit.is_empty() => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+        _ => env!("CARGO_PKG_VERSION").to_owned(),
+    });
+    &VERSION
+}
+
 /// Watch resources of a Kubernetes cluster, act on their changes, and test the library against an embedded API server.
 #[derive(Debug, Parser)]
-#[command(name = "steadfast", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "steadfast", version = version(), after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
     /// The command to run.
     #[command(subcommand)]
