@@ -31,10 +31,31 @@ impl Connection {
     ///
     /// No configuration is found, or it cannot be used.
     pub async fn infer() -> Result<Self, ConnectError> {
-        let (config, context) = inferred(None)?;
+        Self::infer_in(None).await
+    }
+
+    /// Connects to the server of `context` in the kubeconfig that kubectl reads, as with kubectl's flag `--context`.
+    ///
+    /// The kubeconfig is reloaded, as by [`infer`](Self::infer). The service account of the pod is never used: another
+    /// cluster than the requested one would be a surprise.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no kubeconfig can be used, or if `context` does not exist in it. The error lists the
+    /// contexts.
+    pub async fn infer_with(context: &str) -> Result<Self, ConnectError> {
+        if context.is_empty() {
+            // Often an unset variable. The current context could be another cluster.
+            return Err(ConnectError::Kubeconfig { detail: "the requested context has an empty name".to_owned() });
+        }
+        Self::infer_in(Some(context)).await
+    }
+
+    async fn infer_in(context: Option<&str>) -> Result<Self, ConnectError> {
+        let (config, context) = inferred(KubeconfigFiles::from_env(), context)?;
         let again = move || {
             // Another context may be another cluster, to which a running program must not move.
-            let read = inferred(context.as_deref());
+            let read = inferred(KubeconfigFiles::from_env(), context.as_deref());
             async move { read.map(|(config, _)| config) }
         };
         Self::build_aside(Self::builder(config).loader(again)).await
@@ -85,9 +106,12 @@ impl Connection {
 }
 
 /// The configuration of `context`, or of the current one, and its name; that of the pod where no kubeconfig can be used.
-fn inferred(context: Option<&str>) -> Result<(kube::Config, Option<String>), ConnectError> {
+fn inferred(
+    files: Result<KubeconfigFiles, ConnectError>,
+    context: Option<&str>,
+) -> Result<(kube::Config, Option<String>), ConnectError> {
     let kubeconfig = || {
-        let merged = KubeconfigFiles::from_env()?.read()?;
+        let merged = files?.read()?;
         let context = context.or(merged.current_context()).map(str::to_owned);
         merged.config(context.as_deref()).map(|config| (config, context))
     };
@@ -247,5 +271,37 @@ impl ConnectionBuilder {
         });
         inner.reloader.start();
         Ok(Connection { inner })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO_CONTEXTS: &str = "\
+clusters: [{name: a, cluster: {server: 'http://a.example'}}, {name: b, cluster: {server: 'http://b.example'}}]
+contexts: [{name: first, context: {cluster: a}}, {name: second, context: {cluster: b}}]
+current-context: first
+";
+
+    #[test]
+    fn requested_context_wins_over_current_one() {
+        let path = std::env::temp_dir().join(format!("steadfast-contexts-{}", std::process::id()));
+        std::fs::write(&path, TWO_CONTEXTS).expect("a file");
+        let server = |context| {
+            let found = inferred(Ok(KubeconfigFiles::one(&path)), context);
+            found.map(|(config, _)| config.cluster_url.host().unwrap_or_default().to_owned())
+        };
+        assert_eq!(server(None).expect("a configuration"), "a.example");
+        assert_eq!(server(Some("second")).expect("a configuration"), "b.example");
+        let error = server(Some("third")).expect_err("no such context").to_string();
+        assert!(error.contains("third") && error.contains("second"), "{error}");
+        drop(std::fs::remove_file(&path));
+    }
+
+    #[tokio::test]
+    async fn empty_context_name_is_rejected() {
+        let error = Connection::infer_with("").await.err().expect("an error").to_string();
+        assert!(error.contains("empty name"), "{error}");
     }
 }
