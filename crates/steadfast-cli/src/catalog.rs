@@ -23,19 +23,19 @@ pub(crate) struct Entry {
 pub(crate) struct Catalog {
     pub(crate) entries: Vec<Entry>,
     /// The API groups whose discovery request failed.
-    pub(crate) silent: Vec<String>,
+    pub(crate) unavailable_groups: Vec<String>,
 }
 
 /// A resource that the server serves and that can be watched.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Found {
-    pub(crate) described: ApiResource,
+pub(crate) struct ServedResource {
+    pub(crate) api_resource: ApiResource,
     pub(crate) namespaced: bool,
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for ServedResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&full_name(&self.described.plural, &self.described.group))
+        f.write_str(&full_name(&self.api_resource.plural, &self.api_resource.group))
     }
 }
 
@@ -57,18 +57,18 @@ impl fmt::Display for NotFound {
 }
 
 /// Maximum number of similar names in an error message.
-const NEAR: usize = 3;
+const MAX_SIMILAR_NAMES: usize = 3;
 
 fn full_name(plural: &str, group: &str) -> String {
     if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") }
 }
 
 impl Entry {
-    fn is_called(&self, word: &str) -> bool {
+    fn has_name(&self, word: &str) -> bool {
         self.plural == word || self.singular == word || self.kind.to_lowercase() == word
     }
 
-    fn is_short(&self, word: &str) -> bool {
+    fn has_short_name(&self, word: &str) -> bool {
         self.short_names.iter().any(|short| short == word)
     }
 
@@ -83,7 +83,7 @@ impl Catalog {
     /// # Errors
     ///
     /// If no such resource exists, with similar names, or if the resource cannot be watched.
-    pub(crate) fn find(&self, name: &str) -> Result<Found, NotFound> {
+    pub(crate) fn find(&self, name: &str) -> Result<ServedResource, NotFound> {
         let lower = name.to_lowercase();
         let (word, place) = lower.split_once('.').unwrap_or((&lower, ""));
         let entry = self.search(word, place).ok_or_else(|| NotFound::Unknown(self.unknown(name, word)))?;
@@ -93,8 +93,8 @@ impl Catalog {
             return Err(NotFound::Unwatchable(why));
         }
         let kind = GroupVersionKind::gvk(&entry.group, &entry.version, &entry.kind);
-        let described = ApiResource::from_gvk_with_plural(&kind, &entry.plural);
-        Ok(Found { described, namespaced: entry.namespaced })
+        let api_resource = ApiResource::from_gvk_with_plural(&kind, &entry.plural);
+        Ok(ServedResource { api_resource, namespaced: entry.namespaced })
     }
 
     fn search(&self, word: &str, place: &str) -> Option<&Entry> {
@@ -111,24 +111,24 @@ impl Catalog {
     /// Returns the first entry of that name that `wanted` accepts. Full names take precedence over short names.
     fn named(&self, word: &str, wanted: impl Fn(&Entry) -> bool) -> Option<&Entry> {
         let mut entries = self.entries.iter().filter(|entry| wanted(entry));
-        let short = entries.clone().find(|entry| entry.is_short(word));
-        entries.find(|entry| entry.is_called(word)).or(short)
+        let short = entries.clone().find(|entry| entry.has_short_name(word));
+        entries.find(|entry| entry.has_name(word)).or(short)
     }
 
     fn unknown(&self, name: &str, word: &str) -> String {
         let advice = match (self.named(word, |_| true), self.closest(word).as_slice()) {
             (Some(elsewhere), _) => format!("there is {}", elsewhere.full_name()),
-            (None, []) => format!("none of its {} is called alike", self.entries.len()),
+            (None, []) => format!("none of its {} resources has a similar name", self.entries.len()),
             (None, [names @ .., last]) if !names.is_empty() => {
                 format!("did you mean {} or {last}?", names.join(", "))
             }
             (None, [close, ..]) => format!("did you mean {close}?"),
         };
-        let silent = match self.silent.as_slice() {
+        let unavailable_groups = match self.unavailable_groups.as_slice() {
             [] => String::new(),
-            groups => format!(" ({} did not answer)", groups.join(", ")),
+            groups => format!(" ({} did not respond)", groups.join(", ")),
         };
-        format!("the server has no resource {name:?}: {advice}{silent}")
+        format!("the server has no resource {name:?}: {advice}{unavailable_groups}")
     }
 
     /// Returns up to three resources with similar names, the most similar first.
@@ -144,7 +144,7 @@ impl Catalog {
         }
         // The sort is stable: equally similar names keep the server's order.
         near.sort_by_key(|(difference, _)| *difference);
-        near.truncate(NEAR);
+        near.truncate(MAX_SIMILAR_NAMES);
         near.into_iter().map(|(_, name)| name).collect()
     }
 }
@@ -193,12 +193,12 @@ mod tests {
             entry("events.k8s.io", "v1", "Event", "events", &["ev"]),
             entry("example.com", "v1", "Po", "poes", &[]),
         ];
-        Catalog { entries, silent: Vec::new() }
+        Catalog { entries, unavailable_groups: Vec::new() }
     }
 
     fn found(name: &str) -> String {
         match catalog().find(name) {
-            Ok(found) => format!("{} {}", found.described.api_version, found),
+            Ok(found) => format!("{} {}", found.api_resource.api_version, found),
             Err(why) => why.to_string(),
         }
     }
@@ -225,10 +225,13 @@ mod tests {
     fn unknown_name_error_lists_similar_names() {
         assert_eq!(found("depoyments"), "the server has no resource \"depoyments\": did you mean deployments.apps?");
         assert_eq!(found("pods.apps"), "the server has no resource \"pods.apps\": there is pods");
-        assert_eq!(found("xylophones"), "the server has no resource \"xylophones\": none of its 7 is called alike");
-        let catalog = Catalog { silent: vec!["metrics.k8s.io".to_owned()], ..catalog() };
+        assert_eq!(
+            found("xylophones"),
+            "the server has no resource \"xylophones\": none of its 7 resources has a similar name"
+        );
+        let catalog = Catalog { unavailable_groups: vec!["metrics.k8s.io".to_owned()], ..catalog() };
         let told = catalog.find("nodemetrics").unwrap_err().to_string();
-        assert!(told.ends_with("(metrics.k8s.io did not answer)"), "{told}");
+        assert!(told.ends_with("(metrics.k8s.io did not respond)"), "{told}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use steadfast_testing::Form;
 
 use crate::failure::EXIT_CODES;
-use crate::names::{Wanted, not_empty, token};
+use crate::names::{ResourceArg, not_empty, token};
 
 /// Returns the version of the package, with the commit of the build if `STEADFAST_COMMIT` was set for the compiler.
 ///
@@ -63,7 +63,7 @@ pub(crate) struct WatchArgs {
     /// Resources to watch: plural, singular, kind or short name, with version and group if needed, or one object. Repeat
     /// the argument or separate with commas: `pods`, `deploy,svc`, `deployments.v1.apps`, `deploy/web`.
     #[arg(value_name = "RESOURCE[/NAME]", required_unless_present = "embedded", value_delimiter = ',')]
-    pub(crate) resources: Vec<Wanted>,
+    pub(crate) resources: Vec<ResourceArg>,
 
     /// Wait for a kind that the server does not serve yet, instead of ending with an error. Kinds that exist are watched
     /// in the meantime. `--wait` limits the wait.
@@ -218,7 +218,7 @@ pub(crate) enum NotifyCommand {
 
         /// The object: `deploy/web`.
         #[arg(value_name = "RESOURCE/NAME")]
-        object: Wanted,
+        object: ResourceArg,
 
         /// The namespace of the object. Defaults to the namespace of the context.
         #[arg(short = 'n', long, value_name = "NAME", value_parser = not_empty)]

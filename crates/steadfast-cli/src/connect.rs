@@ -77,52 +77,58 @@ pub(crate) fn detail(error: ConnectError) -> String {
 
 /// Classification of a failed request.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum RequestFailure {
     /// A retry may succeed; the text is the cause.
-    Passing(String),
+    Transient(String),
     /// A retry cannot succeed.
-    Lasting(Failure),
+    Permanent(Failure),
 }
 
 /// Classifies `error`, the failure of a request to `server`.
-pub(crate) fn trouble(server: &str, error: &kube::Error) -> Trouble {
+pub(crate) fn classify(server: &str, error: &kube::Error) -> RequestFailure {
     if let Some(error) = find::<SendError>(error) {
         return match error {
-            SendError::Transport(error) => transport_trouble(error),
-            SendError::Credentials { .. } => Trouble::Lasting(Failure::config(error)),
+            SendError::Transport(error) => classify_transport(error),
+            SendError::Credentials { .. } => RequestFailure::Permanent(Failure::config(error)),
         };
     }
     match error {
         kube::Error::Api(status) => match status.code {
-            401 => Trouble::Lasting(Failure::config(format!(
+            401 => RequestFailure::Permanent(Failure::config(format!(
                 "{server} does not accept the credentials of the kubeconfig (401 {}); renew them",
                 status.message
             ))),
-            403 => Trouble::Lasting(Failure::config(format!(
-                "{server} does not let these credentials see what there is (403 {})",
+            403 => RequestFailure::Permanent(Failure::config(format!(
+                "{server} forbids these credentials to list its resources (403 {})",
                 status.message
             ))),
-            404 => Trouble::Lasting(Failure::config(format!(
-                "{server} answers, but not as an API server does (404); check the URL in the kubeconfig"
+            404 => RequestFailure::Permanent(Failure::config(format!(
+                "{server} responds, but not as an API server (404); check the URL in the kubeconfig"
             ))),
-            code @ (429 | 500..) => Trouble::Passing(format!("{server} answered {code} {}", status.message)),
-            code => Trouble::Lasting(Failure::run(format!("{server} answered {code} {}", status.message))),
+            code @ (429 | 500..) => {
+                RequestFailure::Transient(format!("{server} responded with {code} {}", status.message))
+            }
+            code => {
+                RequestFailure::Permanent(Failure::run(format!("{server} responded with {code} {}", status.message)))
+            }
         },
-        kube::Error::SerdeError(_) => Trouble::Lasting(Failure::config(format!(
-            "{server} answers, but not as an API server does; check the URL in the kubeconfig"
+        kube::Error::SerdeError(_) => RequestFailure::Permanent(Failure::config(format!(
+            "{server} responds, but not as an API server; check the URL in the kubeconfig"
         ))),
-        other => Trouble::Passing(format!("{server}: {}", innermost(other))),
+        other => RequestFailure::Transient(format!("{server}: {}", innermost(other))),
     }
 }
 
-fn transport_trouble(error: &TransportError) -> Trouble {
+fn classify_transport(error: &TransportError) -> RequestFailure {
     match error {
         // TLS errors of the peer arrive as invalid data; a connection that broke during the handshake does not.
         TransportError::Tls { source, .. } if source.kind() == io::ErrorKind::InvalidData => {
-            Trouble::Lasting(Failure::config(error))
+            RequestFailure::Permanent(Failure::config(error))
         }
-        TransportError::Protocol { .. } | TransportError::Invalid { .. } => Trouble::Lasting(Failure::config(error)),
-        other => Trouble::Passing(other.to_string()),
+        TransportError::Protocol { .. } | TransportError::Invalid { .. } => {
+            RequestFailure::Permanent(Failure::config(error))
+        }
+        other => RequestFailure::Transient(other.to_string()),
     }
 }
 

@@ -10,26 +10,26 @@ use kube::{Client, Error};
 use steadfast::{Connection, Scope};
 use tokio::time::{Instant, sleep};
 
-use crate::aside;
-use crate::catalog::{Catalog, Entry, Found, NotFound};
-use crate::connect::{Trouble, trouble};
+use crate::catalog::{Catalog, Entry, NotFound, ServedResource};
+use crate::connect::{RequestFailure, classify};
+use crate::console;
 use crate::failure::Failure;
-use crate::names::Wanted;
+use crate::names::ResourceArg;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+const RETRY_INITIAL_DELAY: Duration = Duration::from_millis(250);
+const RETRY_MAX_DELAY: Duration = Duration::from_secs(4);
 
 /// Returns the resources of the server. Waits for an unreachable server, at most `patience` if it is given.
 pub(crate) async fn catalog(connection: &Connection, patience: Option<Duration>) -> Result<Catalog, Failure> {
     let (client, server) = (connection.client(), connection.server());
     let begun = Instant::now();
-    let (mut told, mut pause) = (None, FIRST_PAUSE);
+    let (mut told, mut pause) = (None, RETRY_INITIAL_DELAY);
     loop {
-        let why = match ask(&client).await {
+        let why = match fetch_catalog(&client).await {
             Ok(catalog) => return Ok(catalog),
-            Err(error) => match trouble(server, &error) {
-                Trouble::Lasting(failure) => return Err(failure),
-                Trouble::Passing(why) => why,
+            Err(error) => match classify(server, &error) {
+                RequestFailure::Permanent(failure) => return Err(failure),
+                RequestFailure::Transient(why) => why,
             },
         };
         if let Some(patience) = patience.filter(|patience| begun.elapsed() + pause > *patience) {
@@ -37,11 +37,11 @@ pub(crate) async fn catalog(connection: &Connection, patience: Option<Duration>)
             return Err(Failure::run(format!("{server} could not be reached within {waited} s: {why}")));
         }
         if told.as_ref() != Some(&why) {
-            aside::say(format_args!("waiting for {server}: {why}"));
+            console::report(format_args!("waiting for {server}: {why}"));
             told = Some(why);
         }
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(RETRY_MAX_DELAY);
     }
 }
 
@@ -52,12 +52,12 @@ pub(crate) async fn catalog(connection: &Connection, patience: Option<Duration>)
 /// If `patience` expires first, or if a resource cannot be watched.
 pub(crate) async fn await_kinds(
     connection: &Connection,
-    mut missing: Vec<Wanted>,
+    mut missing: Vec<ResourceArg>,
     patience: Option<Duration>,
-    mut found: impl AsyncFnMut(Wanted, Found) -> Result<(), Failure>,
+    mut found: impl AsyncFnMut(ResourceArg, ServedResource) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
-    let mut pause = FIRST_PAUSE;
+    let mut pause = RETRY_INITIAL_DELAY;
     while !missing.is_empty() {
         let left = patience.map(|patience| patience.saturating_sub(begun.elapsed()));
         if left.is_some_and(|left| left < pause) {
@@ -67,7 +67,7 @@ pub(crate) async fn await_kinds(
             return Err(Failure::run(format!("{server} had no resource {names} within {waited} s")));
         }
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(RETRY_MAX_DELAY);
         let catalog = catalog(connection, left).await?;
         for wanted in std::mem::take(&mut missing) {
             match catalog.find(&wanted.resource) {
@@ -81,7 +81,7 @@ pub(crate) async fn await_kinds(
 }
 
 /// Requests the resources of the server once.
-pub(crate) async fn ask(client: &Client) -> Result<Catalog, Error> {
+pub(crate) async fn fetch_catalog(client: &Client) -> Result<Catalog, Error> {
     let (core, groups) = try_join(client.list_core_api_versions(), client.list_api_groups()).await?;
     let mut catalog = Catalog::default();
     for version in &core.versions {
@@ -96,11 +96,11 @@ pub(crate) async fn ask(client: &Client) -> Result<Catalog, Error> {
         match answer {
             Ok(list) => catalog.entries.extend(entries(group, version, list)),
             // An aggregated API server may be down while the others are available.
-            Err(Error::Api(_)) => catalog.silent.push((*group).to_owned()),
+            Err(Error::Api(_)) => catalog.unavailable_groups.push((*group).to_owned()),
             Err(error) => return Err(error),
         }
     }
-    catalog.silent.dedup();
+    catalog.unavailable_groups.dedup();
     Ok(catalog)
 }
 
@@ -129,7 +129,11 @@ fn entries(group: &str, version: &str, list: APIResourceList) -> impl Iterator<I
 /// Lets the server validate the selectors of `scope`, so that an invalid selector is an error and not a rejected watch.
 ///
 /// All other errors are ignored here: the watch reports them.
-pub(crate) async fn check_selectors(connection: &Connection, resource: &Found, scope: &Scope) -> Result<(), Failure> {
+pub(crate) async fn check_selectors(
+    connection: &Connection,
+    resource: &ServedResource,
+    scope: &Scope,
+) -> Result<(), Failure> {
     if scope.label_selector().is_none() && scope.field_selector().is_none() {
         return Ok(());
     }
@@ -141,8 +145,8 @@ pub(crate) async fn check_selectors(connection: &Connection, resource: &Found, s
     };
     let client = connection.client();
     let api: Api<DynamicObject> = match scope.in_namespace() {
-        Some(namespace) => Api::namespaced_with(client, namespace, &resource.described),
-        None => Api::all_with(client, &resource.described),
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource.api_resource),
+        None => Api::all_with(client, &resource.api_resource),
     };
     match api.list_metadata(&parameters).await.map(|_: kube::core::ObjectList<PartialObjectMeta<DynamicObject>>| ()) {
         Err(Error::Api(status)) if status.code == 400 => {

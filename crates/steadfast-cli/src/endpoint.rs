@@ -61,7 +61,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const HTML_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
 /// Source of the responses of the endpoints.
-pub(crate) trait Told: Send + Sync + 'static {
+pub(crate) trait StatusSource: Send + Sync + 'static {
     /// Returns the reason if the program should be restarted. Must not block.
     fn liveness(&self) -> Result<(), String> {
         Ok(())
@@ -85,21 +85,25 @@ pub(crate) trait Told: Send + Sync + 'static {
 }
 
 /// Shared state of all connections of the endpoint.
-struct Shown {
-    told: Arc<dyn Told>,
+struct EndpointState {
+    told: Arc<dyn StatusSource>,
     heartbeat: Heartbeat,
     rendering: Arc<Semaphore>,
 }
 
 /// Serves at `address`, and reports the address on standard error.
-pub(crate) fn serve(address: SocketAddr, told: impl Told, supervisor: &Supervisor) -> Result<SocketAddr, Failure> {
+pub(crate) fn serve(
+    address: SocketAddr,
+    told: impl StatusSource,
+    supervisor: &Supervisor,
+) -> Result<SocketAddr, Failure> {
     let cannot =
         |error| Failure::run(format!("metrics cannot be served at {address}: {error}; choose another address"));
     let listener = std::net::TcpListener::bind(address).map_err(cannot)?;
     listener.set_nonblocking(true).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
     let heartbeat = Heartbeat::start(supervisor);
-    let shown = Shown { told: Arc::new(told), heartbeat, rendering: Arc::new(Semaphore::new(MAX_RENDERING)) };
+    let shown = EndpointState { told: Arc::new(told), heartbeat, rendering: Arc::new(Semaphore::new(MAX_RENDERING)) };
     let (shown, supervisor) = (Arc::new(shown), supervisor.clone());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -125,7 +129,7 @@ struct Open {
     is_requested: Arc<AtomicBool>,
 }
 
-async fn accept(listener: std::io::Result<std::net::TcpListener>, shown: Arc<Shown>) -> String {
+async fn accept(listener: std::io::Result<std::net::TcpListener>, shown: Arc<EndpointState>) -> String {
     let listener = match listener.and_then(TcpListener::from_std) {
         Ok(listener) => listener,
         Err(error) => return format!("its socket cannot be used: {error}"),
@@ -151,7 +155,7 @@ async fn accept(listener: std::io::Result<std::net::TcpListener>, shown: Arc<Sho
     }
 }
 
-async fn converse(stream: TcpStream, shown: Arc<Shown>, is_requested: Arc<AtomicBool>) {
+async fn converse(stream: TcpStream, shown: Arc<EndpointState>, is_requested: Arc<AtomicBool>) {
     let respond = service_fn(move |request: Request<Incoming>| {
         is_requested.store(true, Ordering::Relaxed);
         let shown = shown.clone();
@@ -168,7 +172,7 @@ async fn converse(stream: TcpStream, shown: Arc<Shown>, is_requested: Arc<Atomic
 /// Status, content type and text of a response.
 type Page = (StatusCode, &'static str, String);
 
-async fn respond(shown: &Shown, method: &Method, path: &str) -> Response<Full<Bytes>> {
+async fn respond(shown: &EndpointState, method: &Method, path: &str) -> Response<Full<Bytes>> {
     let is_read = matches!(*method, Method::GET | Method::HEAD);
     let (status, kind, text) = match path {
         "/" | "/metrics" | "/healthz" | "/livez" | "/readyz" | "/status" if !is_read => {
@@ -192,7 +196,7 @@ async fn respond(shown: &Shown, method: &Method, path: &str) -> Response<Full<By
     response
 }
 
-fn live(shown: &Shown) -> Page {
+fn live(shown: &EndpointState) -> Page {
     match shown.heartbeat.check().and_then(|()| shown.told.liveness()) {
         Ok(()) => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{}\n", why.trim_end())),
@@ -200,7 +204,7 @@ fn live(shown: &Shown) -> Page {
 }
 
 /// Renders a page on the blocking pool: it may have to wait for locks of the program.
-async fn rendered(shown: &Shown, path: &str) -> Page {
+async fn rendered(shown: &EndpointState, path: &str) -> Page {
     let Ok(permit) = shown.rendering.clone().try_acquire_owned() else {
         let why = format!("{MAX_RENDERING} responses are being prepared and do not get ready; see /livez\n");
         return (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
@@ -224,7 +228,7 @@ async fn rendered(shown: &Shown, path: &str) -> Page {
     }
 }
 
-fn page(told: &dyn Told, path: &str) -> Page {
+fn page(told: &dyn StatusSource, path: &str) -> Page {
     if path == "/"
         && let Some(overview) = told.overview()
     {

@@ -10,23 +10,23 @@ use steadfast_apiserver::{ApiServer, Status};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::aside;
 use crate::clock::Clock;
+use crate::console;
 use crate::failure::Failure;
 
 /// Interval between two steps of the fleet.
-const STEP: Duration = Duration::from_millis(120);
+const STEP_INTERVAL: Duration = Duration::from_millis(120);
 
 /// Number of steps between the end of an outage and the next one.
-const UNDISTURBED: u32 = 12;
+const STEPS_BETWEEN_OUTAGES: u32 = 12;
 
 /// Number of steps during an outage.
-const UNSEEN: u32 = 16;
+const STEPS_PER_OUTAGE: u32 = 16;
 
 /// Embedded server with continuous changes; both end when this is dropped.
 pub(crate) struct Fleet {
     kubeconfig: String,
-    life: JoinHandle<()>,
+    task: JoinHandle<()>,
 }
 
 impl Fleet {
@@ -50,11 +50,11 @@ impl Fleet {
             (0..ahead + ahead / 2).try_for_each(|_| deployment.step(&server)).map_err(|error| cannot(&error))?;
         }
         let kubeconfig = server.kubeconfig();
-        let life = tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let mut steps = 0_u64;
             loop {
                 for deployment in &mut deployments {
-                    sleep(STEP).await;
+                    sleep(STEP_INTERVAL).await;
                     if let Some(clock) = &disturbed {
                         disturb_at(steps, &server, clock);
                     }
@@ -66,7 +66,7 @@ impl Fleet {
                 }
             }
         });
-        Ok(Self { kubeconfig, life })
+        Ok(Self { kubeconfig, task })
     }
 
     /// Connects to the server.
@@ -80,27 +80,27 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        self.life.abort();
+        self.task.abort();
     }
 }
 
 /// Disconnects or reconnects the server if this step is due for it.
 fn disturb_at(step: u64, server: &ApiServer, clock: &Clock) {
-    let round = u64::from(UNDISTURBED + UNSEEN);
-    if step % round == u64::from(UNDISTURBED) {
-        let lasts = (STEP * UNSEEN).as_secs_f64();
-        say(clock, &format!("cut off for {lasts:.1} s, and what happens meanwhile will not be in its history"));
+    let round = u64::from(STEPS_BETWEEN_OUTAGES + STEPS_PER_OUTAGE);
+    if step % round == u64::from(STEPS_BETWEEN_OUTAGES) {
+        let lasts = (STEP_INTERVAL * STEPS_PER_OUTAGE).as_secs_f64();
+        report(clock, &format!("cut off for {lasts:.1} s, and what happens meanwhile will not be in its history"));
         server.faults().cut();
     } else if step > 0 && step.is_multiple_of(round) {
         server.compact();
         server.faults().expire_events();
         server.faults().heal();
-        say(clock, "can be reached again");
+        report(clock, "can be reached again");
     }
 }
 
-fn say(clock: &Clock, what: &str) {
-    aside::say(format_args!("{} # the embedded server: {what}", clock.of_day(Timestamp::now())));
+fn report(clock: &Clock, what: &str) {
+    console::report(format_args!("{} # the embedded server: {what}", clock.of_day(Timestamp::now())));
 }
 
 /// A simulated deployment and its pods.
@@ -112,12 +112,12 @@ struct Deployment {
     started: u32,
     /// Names of the pods, oldest first.
     pods: Vec<String>,
-    next: Step,
+    next: RolloutStep,
 }
 
 /// Next step of a rollout: a new image, then the replacement of one pod after the other.
 #[derive(Clone, Copy)]
-enum Step {
+enum RolloutStep {
     Release,
     Start,
     Ready,
@@ -126,7 +126,7 @@ enum Step {
 
 impl Deployment {
     fn new(namespace: &'static str, name: &'static str, replicas: usize) -> Self {
-        Self { namespace, name, replicas, image: 1, started: 0, pods: Vec::new(), next: Step::Release }
+        Self { namespace, name, replicas, image: 1, started: 0, pods: Vec::new(), next: RolloutStep::Release }
     }
 
     fn set_up(&mut self, server: &ApiServer) -> Result<(), Status> {
@@ -143,31 +143,31 @@ impl Deployment {
             self.start_pod(server)?;
             self.pod_ready(server)?;
         }
-        self.tell_status(server)
+        self.write_status(server)
     }
 
     /// Executes the next step: one change, or one change of a pod and one of the deployment.
     fn step(&mut self, server: &ApiServer) -> Result<(), Status> {
         self.next = match self.next {
-            Step::Release => {
+            RolloutStep::Release => {
                 self.image += 1;
                 let spec = json!({"spec": {"template": self.template()}});
                 server.merge_patch("deployments.apps", self.namespace, self.name, spec)?;
-                Step::Start
+                RolloutStep::Start
             }
-            Step::Start => {
+            RolloutStep::Start => {
                 self.start_pod(server)?;
-                Step::Ready
+                RolloutStep::Ready
             }
-            Step::Ready => {
+            RolloutStep::Ready => {
                 self.pod_ready(server)?;
-                self.tell_status(server)?;
-                Step::Remove { left: self.started as usize % self.replicas }
+                self.write_status(server)?;
+                RolloutStep::Remove { left: self.started as usize % self.replicas }
             }
-            Step::Remove { left } => {
+            RolloutStep::Remove { left } => {
                 let oldest = self.pods.remove(0);
                 server.delete_named("pods", self.namespace, &oldest)?;
-                if left == 0 { Step::Release } else { Step::Start }
+                if left == 0 { RolloutStep::Release } else { RolloutStep::Start }
             }
         };
         Ok(())
@@ -192,7 +192,7 @@ impl Deployment {
         server.merge_patch("pods", self.namespace, newest, status).map(drop)
     }
 
-    fn tell_status(&self, server: &ApiServer) -> Result<(), Status> {
+    fn write_status(&self, server: &ApiServer) -> Result<(), Status> {
         let status = json!({"status": {"replicas": self.pods.len(), "readyReplicas": self.pods.len()}});
         server.merge_patch("deployments.apps", self.namespace, self.name, status).map(drop)
     }

@@ -23,30 +23,30 @@ use tokio::time::timeout;
 
 use crate::cli::{LabArgs, Output};
 use crate::failure::{Failure, RUN};
-use crate::signals::Stop;
+use crate::signals::StopSignal;
 use outcome::Outcome;
 
 /// Maximum number of busy scenarios that run concurrently.
-const AT_ONCE: usize = 4;
+const MAX_BUSY_SCENARIOS: usize = 4;
 /// Maximum number of long scenarios that run concurrently. They take minutes, most of which they wait.
-const WAITING_AT_ONCE: usize = 32;
+const MAX_LONG_SCENARIOS: usize = 32;
 /// Duration in seconds above which a scenario counts as a long one.
-const WAITS: u64 = 15;
+const LONG_SCENARIO_SECONDS: u64 = 15;
 
 /// Runs the scenarios and returns success if all of them passed.
 pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
     if args.together {
-        return play_together(&args).await;
+        return run_combined(&args).await;
     }
     let chosen = choice::choose(&args.names).map_err(Failure::usage)?;
     if args.list {
         report::explain(&chosen);
         return Ok(ExitCode::SUCCESS);
     }
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignal::listen()?;
     let outcomes = tokio::select! {
-        outcomes = play_all(&chosen, &args) => outcomes,
-        () = stop.told() => return Err(Failure::run("ended before all scenarios were")),
+        outcomes = run_all(&chosen, &args) => outcomes,
+        () = stop.received() => return Err(Failure::run("stopped before all scenarios had finished")),
     };
     match args.output {
         Output::Text => report::table(&outcomes),
@@ -57,12 +57,12 @@ pub(crate) async fn run(args: LabArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Runs several faults concurrently and reports the schedule and the result.
-async fn play_together(args: &LabArgs) -> Result<ExitCode, Failure> {
+async fn run_combined(args: &LabArgs) -> Result<ExitCode, Failure> {
     let faults = choice::faults(&args.names).map_err(Failure::usage)?;
-    let (mut stop, target) = (Stop::listen()?, Target::over_tcp(args.seed).in_form(args.form));
+    let (mut stop, target) = (StopSignal::listen()?, Target::over_tcp(args.seed).in_form(args.form));
     let told = tokio::select! {
         told = together(&target, &faults) => told.map_err(Failure::usage)?,
-        () = stop.told() => return Err(Failure::run("ended before it was over")),
+        () = stop.received() => return Err(Failure::run("stopped before the run had finished")),
     };
     report::log(&told.log, args.output);
     let outcome = Outcome::together(&faults, &told.findings);
@@ -76,19 +76,19 @@ async fn play_together(args: &LabArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Runs `chosen`, the slow ones first, and reports each when it ends. The results are in the order of `chosen`.
-async fn play_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> {
+async fn run_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> {
     let mut order: Vec<usize> = (0..chosen.len()).collect();
     order.sort_by_key(|&index| std::cmp::Reverse(chosen[index].seconds));
-    let (busy, waiting) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::new(Semaphore::new(WAITING_AT_ONCE)));
+    let (busy, waiting) = (Arc::new(Semaphore::new(MAX_BUSY_SCENARIOS)), Arc::new(Semaphore::new(MAX_LONG_SCENARIOS)));
     let mut playing: FuturesUnordered<_> = order
         .into_iter()
         .map(|index| {
             let scenario = chosen[index];
-            let places = if scenario.seconds > WAITS { waiting.clone() } else { busy.clone() };
+            let places = if scenario.seconds > LONG_SCENARIO_SECONDS { waiting.clone() } else { busy.clone() };
             async move {
                 // The semaphores are never closed.
                 let _place = places.acquire().await;
-                (index, play(scenario, args).await)
+                (index, run_scenario(scenario, args).await)
             }
         })
         .collect();
@@ -102,14 +102,14 @@ async fn play_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> 
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-async fn play(scenario: &'static Scenario, args: &LabArgs) -> Outcome {
+async fn run_scenario(scenario: &'static Scenario, args: &LabArgs) -> Outcome {
     // Upper bound of the duration: a scenario that is still running then has failed.
     let longest = Duration::from_secs(50 + 2 * scenario.seconds);
     // A separate task, so that a panic ends only this scenario.
     match tokio::spawn(timeout(longest, scenario.play(Target::over_tcp(args.seed).in_form(args.form)))).await {
         Ok(Ok(Ok(findings))) => Outcome::of(scenario, &findings),
-        Ok(Ok(Err(error))) => Outcome::failed(scenario, format!("it could not go on: {error}")),
-        Ok(Err(_)) => Outcome::failed(scenario, format!("it was not over after {} s", longest.as_secs())),
+        Ok(Ok(Err(error))) => Outcome::failed(scenario, format!("it stopped with an error: {error}")),
+        Ok(Err(_)) => Outcome::failed(scenario, format!("it did not finish within {} s", longest.as_secs())),
         Err(panic) => Outcome::failed(scenario, format!("it panicked: {panic}")),
     }
 }

@@ -5,7 +5,7 @@
 //! | `cli` | the command line: commands, flags and help texts |
 //! | `names` | parsing and validation of names on the command line |
 //! | `failure` | a failure of the program: one message and one exit code |
-//! | `aside` | lines on standard error, documents on standard output |
+//! | `console` | lines on standard error, documents on standard output |
 //! | `signals` | requests to stop or to reload |
 //! | `connect` | connection from flags and kubeconfig, classification of failed requests |
 //! | `catalog` | the resources of a server, and lookup by name |
@@ -20,11 +20,11 @@
 //! | `serve` | the embedded API server in the foreground |
 //! | `fault` | switches faults of a running `serve` |
 
-mod aside;
 mod catalog;
 mod cli;
 mod clock;
 mod connect;
+mod console;
 mod discovery;
 mod endpoint;
 mod exchange;
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let runtime = match Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return Failure::run(format!("no threads to run on: {error}")).report(),
+        Err(error) => return Failure::run(format!("cannot start the runtime: {error}")).report(),
     };
     let ended = runtime.block_on(async {
         match cli.command {

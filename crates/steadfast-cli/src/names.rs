@@ -4,14 +4,14 @@ use std::str::FromStr;
 
 /// Argument of the command line that names a resource, or one object of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct ResourceArg {
     /// The resource, verbatim: `deploy`, `pods`, `widgets.v1.example.com`.
     pub(crate) resource: String,
     /// The name of the object, if given: `web` of `deploy/web`.
     pub(crate) object: Option<String>,
 }
 
-impl FromStr for Wanted {
+impl FromStr for ResourceArg {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
@@ -29,7 +29,9 @@ impl FromStr for Wanted {
         }
         // No object's name contains these characters, and all but the slash have a meaning in field selectors.
         if let Some(letter) = object.chars().find(|letter| "/,=!\\".contains(*letter) || letter.is_whitespace()) {
-            return Err(format!("no object's name has {letter:?} in it, as {word:?} does; name it as in `deploy/web`"));
+            return Err(format!(
+                "an object's name cannot contain {letter:?}, as in {word:?}; write it as in `deploy/web`"
+            ));
         }
         Ok(Self { resource: resource.to_owned(), object: Some(object.to_owned()) })
     }
@@ -55,8 +57,8 @@ pub(crate) fn token(text: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    fn wanted(resource: &str, object: Option<&str>) -> Wanted {
-        Wanted { resource: resource.to_owned(), object: object.map(str::to_owned) }
+    fn wanted(resource: &str, object: Option<&str>) -> ResourceArg {
+        ResourceArg { resource: resource.to_owned(), object: object.map(str::to_owned) }
     }
 
     #[test]
@@ -74,10 +76,10 @@ mod tests {
             (" ", "resource's name is empty"),
             ("/web", "resource's name is empty in \"/web\""),
             ("deploy/", "object's name is empty in \"deploy/\""),
-            ("deploy/web/x", "has '/' in it"),
-            ("deploy/a=b", "has '=' in it"),
+            ("deploy/web/x", "cannot contain '/'"),
+            ("deploy/a=b", "cannot contain '='"),
         ] {
-            let told = word.parse::<Wanted>().unwrap_err();
+            let told = word.parse::<ResourceArg>().unwrap_err();
             assert!(told.contains(why), "{word:?}: {told}");
         }
         assert!(not_empty("").is_err() && not_empty(" ").is_err());

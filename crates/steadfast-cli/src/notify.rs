@@ -6,11 +6,11 @@
 //! |---|---|
 //! | `run` | acts until requested to stop; reloads its configuration when requested |
 //! | `cluster` | the task of one cluster: connects, resolves the watched resources, attaches them |
-//! | `places` | connections for commands, and resolution of resource names |
+//! | `connections` | connections for commands, and resolution of resource names |
 //! | `follow` | the informers and handlers of the rules |
 //! | `mirrors` | running mirrors, dry run, approvals |
-//! | `doubts` | reports when caches become stale and fresh again |
-//! | `standing`, `figures` | status and metrics for monitoring |
+//! | `freshness` | reports when caches become stale and fresh again |
+//! | `reporter`, `metrics` | status and metrics for monitoring |
 //! | `page` | the status as one HTML page |
 //! | `status` | the command `status` |
 //! | `replicas`, `shared` | several processes with one configuration: the election and the shared state |
@@ -23,17 +23,17 @@ mod catch_up;
 mod check;
 mod cluster;
 mod commands;
-mod doubts;
-mod figures;
+mod connections;
 mod follow;
+mod freshness;
+mod metrics;
 mod mirrors;
 mod page;
-mod places;
 mod rbac;
 mod replicas;
+mod reporter;
 mod run;
 mod shared;
-mod standing;
 mod status;
 
 use std::process::ExitCode;
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
         None => run::run(args).await,
         Some(NotifyCommand::Check { config, online }) => check::check(&config, online).await,
         Some(NotifyCommand::Explain { config, object, namespace, cluster, embedded }) => {
-            let of = commands::Of { object, namespace, cluster, embedded };
+            let of = commands::ExplainTarget { object, namespace, cluster, embedded };
             commands::explain(&config, of).await
         }
         Some(NotifyCommand::Approve { config, sink, id }) => {

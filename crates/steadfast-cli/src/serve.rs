@@ -4,16 +4,16 @@
 //! |---|---|
 //! | `sources` | reads manifests from files, standard input, folders and kustomizations |
 //! | `manifest` | parses manifests and creates their objects on the server |
-//! | `place` | location and lifetime of the server's kubeconfig entries |
+//! | `kubeconfig_file` | location and lifetime of the server's kubeconfig entries |
 //! | `kubeconfig` | adds entries to a kubeconfig and removes them |
 //! | `yaml` | YAML with edits that preserve everything else |
-//! | `whole` | atomic replacement of a file under a lock |
+//! | `atomic_file` | atomic replacement of a file under a lock |
 
+mod atomic_file;
 pub(crate) mod kubeconfig;
+mod kubeconfig_file;
 mod manifest;
-mod place;
 mod sources;
-mod whole;
 mod yaml;
 
 use std::io::{self, Write};
@@ -25,23 +25,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ring::rand::{SecureRandom, SystemRandom};
 use steadfast_apiserver::ApiServer;
 
-use crate::aside;
 use crate::cli::ServeArgs;
+use crate::console;
 use crate::failure::Failure;
 use crate::fault::control::{self, Switchboard};
 use crate::fault::spec::FaultSpec;
-use crate::signals::Stop;
+use crate::signals::StopSignal;
 use kubeconfig::Entries;
-use place::Place;
+use kubeconfig_file::KubeconfigFile;
 
 /// Length of a random token, in bytes before they are written as hexadecimal digits.
 const TOKEN_BYTES: usize = 16;
 
 /// Limitations that are printed at the start: a user may mistake the server for a cluster.
-const WHAT_IT_IS_NOT: [&str; 3] = [
+const LIMITATIONS: [&str; 3] = [
     "no cluster: no controllers, no scheduler, no kubelet; a deployment makes no pods, and nothing runs",
-    "no admission: webhooks are not called, policies not evaluated, and everybody may do everything",
-    "no storage: all objects are in memory, and gone when this ends",
+    "no admission: webhooks are not called, policies not evaluated, and every user may do everything",
+    "no storage: all objects are in memory, and are lost when the server stops",
 ];
 
 /// Serves until requested to stop.
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     for fault in &args.faults {
         fault.parse::<FaultSpec>().map_err(Failure::usage)?;
     }
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignal::listen()?;
     ports_are_free(args.port, args.replicas)?;
     // A time-based seed gives each run different UIDs, since equal names of two runs are different objects.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
@@ -80,31 +80,31 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
         run: format!("{}-{seed:x}", process::id()),
         replicas: (0..server.replicas()).map(|replica| server.kubeconfig_of(replica)).collect(),
     };
-    let place = Place::merge(args.kubeconfig, entries)?;
+    let place = KubeconfigFile::merge(args.kubeconfig, entries)?;
     for replica in 0..server.replicas() {
         let context =
             if server.replicas() > 1 { format!(", context {}", place.context(replica)) } else { String::new() };
-        say(format_args!("replica {replica}: {}{context}", server.url(replica)));
+        print_line(format_args!("replica {replica}: {}{context}", server.url(replica)));
     }
     if !objects.is_empty() {
-        say(format_args!("created {} objects", objects.len()));
+        print_line(format_args!("created {} objects", objects.len()));
     }
     for warning in warnings {
-        aside::say(format_args!("warning: {warning}"));
+        console::report(format_args!("warning: {warning}"));
     }
     for fault in &args.faults {
         switchboard.switch(fault).map_err(Failure::usage)?;
-        say(format_args!("fault: {fault}"));
+        print_line(format_args!("fault: {fault}"));
     }
-    for line in WHAT_IT_IS_NOT {
-        say(format_args!("{line}"));
+    for line in LIMITATIONS {
+        print_line(format_args!("{line}"));
     }
-    say(format_args!("kubeconfig: {}", place.file().display()));
-    say(format_args!("faults: steadfast fault --kubeconfig {} --list", place.file().display()));
-    say(format_args!("try: kubectl --kubeconfig {} get namespaces -w", place.file().display()));
+    print_line(format_args!("kubeconfig: {}", place.file().display()));
+    print_line(format_args!("faults: steadfast fault --kubeconfig {} --list", place.file().display()));
+    print_line(format_args!("try: kubectl --kubeconfig {} get namespaces -w", place.file().display()));
 
-    stop.told().await;
-    say(format_args!("stopped at revision {}", server.revision()));
+    stop.received().await;
+    print_line(format_args!("stopped at revision {}", server.revision()));
     server.stop();
     place.withdraw()?;
     Ok(ExitCode::SUCCESS)
@@ -124,7 +124,7 @@ fn random_token() -> Result<String, Failure> {
 }
 
 /// Prints a line to standard output. A closed pipe is ignored, since the server continues without a reader.
-fn say(line: std::fmt::Arguments<'_>) {
+fn print_line(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
@@ -136,11 +136,12 @@ fn ports_are_free(first: u16, replicas: u16) -> Result<(), Failure> {
     for replica in 0..replicas {
         let Some(port) = first.checked_add(replica) else {
             return Err(Failure::usage(format!(
-                "there are no {replicas} ports from {first} on; begin with a lower one"
+                "there are fewer than {replicas} ports from {first} on; choose a lower one"
             )));
         };
-        TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-            .map_err(|error| Failure::run(format!("port {port} cannot be had: {error}; --port 0 takes a free one")))?;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| {
+            Failure::run(format!("cannot listen on port {port}: {error}; --port 0 takes a free one"))
+        })?;
     }
     Ok(())
 }

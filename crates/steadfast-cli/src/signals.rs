@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::sleep;
 
-use crate::aside;
+use crate::console;
 use crate::failure::Failure;
 
 /// Time after the deadline of a shutdown in which the program ends on its own.
@@ -18,21 +18,21 @@ const EXIT_GRACE: Duration = Duration::from_millis(600);
 const SECOND_SIGNAL_GRACE: Duration = Duration::from_millis(200);
 
 /// Receiver of requests to stop: SIGINT (Ctrl-C) and SIGTERM.
-pub(crate) struct Stop {
+pub(crate) struct StopSignal {
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
 }
 
-impl Stop {
+impl StopSignal {
     /// Installs the handlers. From here on the signals no longer end the process by default.
     pub(crate) fn listen() -> Result<Self, Failure> {
         #[cfg(unix)]
         {
             use tokio::signal::unix::{SignalKind, signal};
-            let interrupt = signal(SignalKind::interrupt()).map_err(|error| deaf(&error))?;
-            let terminate = signal(SignalKind::terminate()).map_err(|error| deaf(&error))?;
+            let interrupt = signal(SignalKind::interrupt()).map_err(|error| cannot_listen(&error))?;
+            let terminate = signal(SignalKind::terminate()).map_err(|error| cannot_listen(&error))?;
             Ok(Self { interrupt, terminate })
         }
         #[cfg(not(unix))]
@@ -40,7 +40,7 @@ impl Stop {
     }
 
     /// Waits for the signal.
-    pub(crate) async fn told(&mut self) {
+    pub(crate) async fn received(&mut self) {
         #[cfg(unix)]
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -55,12 +55,12 @@ impl Stop {
 ///
 /// A separate thread receives the signals and ends the process after the deadline: if all threads of the runtime are blocked,
 /// none of its timers and signal handlers works.
-pub(crate) struct GuardedStop {
+pub(crate) struct GuardedStopSignal {
     requests: UnboundedReceiver<()>,
     begin: UnboundedSender<()>,
 }
 
-impl GuardedStop {
+impl GuardedStopSignal {
     /// Starts the thread. The process ends at the latest `deadline` plus 600 ms after the first request, and 200 ms after the
     /// second one.
     pub(crate) fn listen(deadline: Duration) -> Result<Self, Failure> {
@@ -71,10 +71,10 @@ impl GuardedStop {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = match runtime {
                 Ok(runtime) => runtime,
-                Err(error) => return drop(ready.send(Err(deaf(&error)))),
+                Err(error) => return drop(ready.send(Err(cannot_listen(&error)))),
             };
             runtime.block_on(async move {
-                match Stop::listen() {
+                match StopSignal::listen() {
                     Ok(stop) => {
                         let _ = ready.send(Ok(()));
                         watch_over(stop, started, send, deadline).await;
@@ -83,13 +83,13 @@ impl GuardedStop {
                 }
             });
         };
-        thread::Builder::new().name("signals".to_owned()).spawn(guard).map_err(|error| deaf(&error))?;
-        is_ready.recv().map_err(|error| deaf(&error))??;
+        thread::Builder::new().name("signals".to_owned()).spawn(guard).map_err(|error| cannot_listen(&error))?;
+        is_ready.recv().map_err(|error| cannot_listen(&error))??;
         Ok(Self { requests, begin })
     }
 
     /// Waits for the next request to stop.
-    pub(crate) async fn told(&mut self) {
+    pub(crate) async fn received(&mut self) {
         if self.requests.recv().await.is_none() {
             // The thread ends only together with the process.
             std::future::pending::<()>().await;
@@ -97,18 +97,23 @@ impl GuardedStop {
     }
 
     /// Starts the deadline without a signal.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn start_deadline(&self) {
         let _ = self.begin.send(());
     }
 }
 
-async fn watch_over(mut stop: Stop, mut started: UnboundedReceiver<()>, send: UnboundedSender<()>, deadline: Duration) {
+async fn watch_over(
+    mut stop: StopSignal,
+    mut started: UnboundedReceiver<()>,
+    send: UnboundedSender<()>,
+    deadline: Duration,
+) {
     tokio::select! {
-        () = stop.told() => drop(send.send(())),
+        () = stop.received() => drop(send.send(())),
         Some(()) = started.recv() => {}
     }
     let why = tokio::select! {
-        () = stop.told() => {
+        () = stop.received() => {
             let _ = send.send(());
             sleep(SECOND_SIGNAL_GRACE).await;
             "ended at once by a second signal".to_owned()
@@ -118,34 +123,34 @@ async fn watch_over(mut stop: Stop, mut started: UnboundedReceiver<()>, send: Un
             format!("the shutdown took longer than the {seconds} s of --drain; ended without waiting for what hangs")
         }
     };
-    aside::say(format_args!("error: {why}"));
+    console::report(format_args!("error: {why}"));
     process::exit(i32::from(crate::failure::RUN));
 }
 
-fn deaf(error: &dyn std::fmt::Display) -> Failure {
+fn cannot_listen(error: &dyn std::fmt::Display) -> Failure {
     Failure::run(format!("cannot listen to signals: {error}"))
 }
 
 /// Receiver of requests to reload the configuration: SIGHUP.
-pub(crate) struct Again {
+pub(crate) struct ReloadSignal {
     #[cfg(unix)]
     hangup: tokio::signal::unix::Signal,
 }
 
-impl Again {
+impl ReloadSignal {
     /// Installs the handler. From here on the signal no longer ends the process.
     pub(crate) fn listen() -> Result<Self, Failure> {
         #[cfg(unix)]
         {
             use tokio::signal::unix::{SignalKind, signal};
-            Ok(Self { hangup: signal(SignalKind::hangup()).map_err(|error| deaf(&error))? })
+            Ok(Self { hangup: signal(SignalKind::hangup()).map_err(|error| cannot_listen(&error))? })
         }
         #[cfg(not(unix))]
         Ok(Self {})
     }
 
     /// Waits for the signal.
-    pub(crate) async fn told(&mut self) {
+    pub(crate) async fn received(&mut self) {
         #[cfg(unix)]
         self.hangup.recv().await;
         #[cfg(not(unix))]

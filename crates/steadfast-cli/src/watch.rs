@@ -5,12 +5,12 @@
 //! | `line` | formats an event, or a change of freshness, as one line |
 //! | `printer` | thread that writes lines to standard output and counts them |
 //! | `doubts` | reports doubts: start, reason and end |
-//! | `followed` | readiness and metrics for monitoring |
+//! | `readiness` | readiness and metrics for monitoring |
 
 mod doubts;
-mod followed;
 mod line;
 mod printer;
+mod readiness;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -21,39 +21,39 @@ use kube::core::DynamicObject;
 use steadfast::{Call, Connection, Event, Handler, InformerFactory, Scope};
 use steadfast_notify::Supervisor;
 
-use crate::aside;
-use crate::catalog::{Catalog, Found, NotFound};
+use crate::catalog::{Catalog, NotFound, ServedResource};
 use crate::cli::{Output, WatchArgs};
 use crate::clock::Clock;
 use crate::connect::connect;
+use crate::console;
 use crate::discovery;
 use crate::endpoint;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::names::Wanted;
-use crate::signals::Stop;
-use followed::Followed;
+use crate::names::ResourceArg;
+use crate::signals::StopSignal;
 use line::{Style, Subject};
-use printer::{End, Printer};
+use printer::{OutputEnd, Printer};
+use readiness::WatchReadiness;
 
 /// Maximum number of events of an informer that are pending for output. Above it, events of one object are merged.
-const WAITING: usize = 1024;
+const MAX_PENDING_EVENTS: usize = 1024;
 
 /// Watches until requested to stop.
 pub(crate) async fn run(args: WatchArgs) -> Result<ExitCode, Failure> {
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignal::listen()?;
     tokio::select! {
         ended = watch(args) => ended,
-        () = stop.told() => Ok(ExitCode::SUCCESS),
+        () = stop.received() => Ok(ExitCode::SUCCESS),
     }
 }
 
 async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     if args.embedded && args.resources.is_empty() {
-        let all = |resource: &str| Wanted { resource: resource.to_owned(), object: None };
+        let all = |resource: &str| ResourceArg { resource: resource.to_owned(), object: None };
         args.resources = ["deployments", "pods"].map(all).to_vec();
     }
-    refuse_selectors_of_one_object(&args)?;
+    reject_selectors_of_named_object(&args)?;
     let patience = args.wait.map(Duration::from_secs);
     let clock = Clock::choose(args.utc);
     let disturbed = args.disturb.then(|| clock.clone());
@@ -62,13 +62,13 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
         Some(fleet) => fleet.connect().await?,
         None => connect(args.kubeconfig.clone(), args.context.clone()).await?,
     };
-    let followed = Followed::new(&connection);
+    let followed = WatchReadiness::new(&connection);
     if let Some(address) = args.metrics {
-        let supervisor = Supervisor::new(Arc::new(aside::say));
+        let supervisor = Supervisor::new(Arc::new(console::report));
         endpoint::serve(address, followed.clone(), &supervisor)?;
     }
     let catalog = discovery::catalog(&connection, patience).await?;
-    let Sorted { found, missing } = sorted(&args, &catalog)?;
+    let RequestedResources { found, missing } = requested_resources(&args, &catalog)?;
 
     let style = match args.output {
         Output::Json => Style::Json { full: args.full },
@@ -79,13 +79,13 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     };
     let (printer, ended) = Printer::start(args.until);
     let mut watching =
-        Watching { factory: InformerFactory::new(&connection), style, clock, printer, known: Vec::new() };
+        WatchSession { factory: InformerFactory::new(&connection), style, clock, printer, known: Vec::new() };
     for (wanted, resource) in found {
         watching.begin(&args, &connection, &wanted, resource).await?;
     }
     followed.begin(watching.factory.clone(), missing.iter().map(|wanted| wanted.resource.clone()).collect());
     let waiting = async {
-        let arrived = async |wanted: Wanted, resource: Found| {
+        let arrived = async |wanted: ResourceArg, resource: ServedResource| {
             watching.begin(&args, &connection, &wanted, resource).await?;
             followed.arrived(&wanted.resource);
             Ok(())
@@ -94,22 +94,22 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     };
     tokio::pin!(ended);
     tokio::select! {
-        ended = &mut ended => return how_it_ended(ended),
+        ended = &mut ended => return exit_code(ended),
         waited = waiting => waited?,
     }
-    how_it_ended(ended.await)
+    exit_code(ended.await)
 }
 
-fn how_it_ended<E>(ended: Result<End, E>) -> Result<ExitCode, Failure> {
+fn exit_code<E>(ended: Result<OutputEnd, E>) -> Result<ExitCode, Failure> {
     match ended {
-        Ok(End::Counted | End::NobodyReads) => Ok(ExitCode::SUCCESS),
-        Ok(End::Failed(error)) => Err(Failure::run(format!("events cannot be written: {error}"))),
+        Ok(OutputEnd::LimitReached | OutputEnd::PipeClosed) => Ok(ExitCode::SUCCESS),
+        Ok(OutputEnd::Failed(error)) => Err(Failure::run(format!("events cannot be written: {error}"))),
         Err(_) => Err(Failure::run("the thread that writes events has ended")),
     }
 }
 
 /// Rejects selectors together with the name of an object, since a name is a field selector itself.
-fn refuse_selectors_of_one_object(args: &WatchArgs) -> Result<(), Failure> {
+fn reject_selectors_of_named_object(args: &WatchArgs) -> Result<(), Failure> {
     let named = args.resources.iter().find_map(|wanted| Some((&wanted.resource, wanted.object.as_ref()?)));
     match named {
         Some((resource, object)) if args.labels.is_some() || args.fields.is_some() => Err(Failure::usage(format!(
@@ -121,35 +121,35 @@ fn refuse_selectors_of_one_object(args: &WatchArgs) -> Result<(), Failure> {
 
 /// Requested resources, split by whether the server serves them.
 #[derive(Default)]
-struct Sorted {
-    found: Vec<(Wanted, Found)>,
-    missing: Vec<Wanted>,
+struct RequestedResources {
+    found: Vec<(ResourceArg, ServedResource)>,
+    missing: Vec<ResourceArg>,
 }
 
-fn sorted(args: &WatchArgs, catalog: &Catalog) -> Result<Sorted, Failure> {
-    let Sorted { mut found, mut missing } = Sorted::default();
+fn requested_resources(args: &WatchArgs, catalog: &Catalog) -> Result<RequestedResources, Failure> {
+    let RequestedResources { mut found, mut missing } = RequestedResources::default();
     for wanted in &args.resources {
         match catalog.find(&wanted.resource) {
             Ok(resource) => found.push((wanted.clone(), resource)),
             Err(NotFound::Unknown(why)) if args.wait_for_kind => {
-                aside::say(format_args!("waiting for {}: {why}", wanted.resource));
+                console::report(format_args!("waiting for {}: {why}", wanted.resource));
                 missing.push(wanted.clone());
             }
             Err(NotFound::Unknown(why)) => {
                 let before = found.last().filter(|(before, _)| before.object.is_none() && wanted.object.is_none());
                 let meant = before.map_or(String::new(), |(before, _)| {
-                    format!("; an object is named behind a slash: {}/{}", before.resource, wanted.resource)
+                    format!("; to name an object, use a slash: {}/{}", before.resource, wanted.resource)
                 });
                 return Err(Failure::usage(format!("{why}{meant}; --wait-for-kind waits until it has")));
             }
             Err(why @ NotFound::Unwatchable(_)) => return Err(Failure::usage(why)),
         }
     }
-    Ok(Sorted { found, missing })
+    Ok(RequestedResources { found, missing })
 }
 
 /// Returns the scope to watch in `resource`: all objects, the selected ones, or one `object`.
-fn scope(args: &WatchArgs, resource: &Found, object: Option<&str>, connection: &Connection) -> Scope {
+fn scope(args: &WatchArgs, resource: &ServedResource, object: Option<&str>, connection: &Connection) -> Scope {
     let everywhere = args.all_namespaces || (args.embedded && args.namespace.is_none());
     let mut scope = match (&args.namespace, resource.namespaced && !everywhere) {
         (_, false) => Scope::all(),
@@ -167,23 +167,23 @@ fn scope(args: &WatchArgs, resource: &Found, object: Option<&str>, connection: &
 }
 
 /// The watched resources and their output.
-struct Watching {
+struct WatchSession {
     factory: InformerFactory,
     style: Style,
     clock: Clock,
     printer: Printer,
     /// Resources that are watched already, so that repeated arguments have no effect.
-    known: Vec<(Found, Option<String>)>,
+    known: Vec<(ServedResource, Option<String>)>,
 }
 
-impl Watching {
+impl WatchSession {
     /// Starts to watch the `wanted` objects of `resource`, unless they are watched already.
     async fn begin(
         &mut self,
         args: &WatchArgs,
         connection: &Connection,
-        wanted: &Wanted,
-        resource: Found,
+        wanted: &ResourceArg,
+        resource: ServedResource,
     ) -> Result<(), Failure> {
         let place = (resource, wanted.object.clone());
         if self.known.contains(&place) {
@@ -192,19 +192,19 @@ impl Watching {
         let (resource, object) = &place;
         let scope = scope(args, resource, object.as_deref(), connection);
         discovery::check_selectors(connection, resource, &scope).await?;
-        let (name, described) = (resource.to_string(), resource.described.clone());
-        self.follow(Subject { name, described, scope })?;
+        let (name, api_resource) = (resource.to_string(), resource.api_resource.clone());
+        self.follow(Subject { name, api_resource, scope })?;
         self.known.push(place);
         Ok(())
     }
 
     /// Prints every change of `subject`, and every doubt about it.
     fn follow(&self, subject: Subject) -> Result<(), Failure> {
-        let begun = self.factory.informer_with::<DynamicObject>(&subject.described, subject.scope.clone());
+        let begun = self.factory.informer_with::<DynamicObject>(&subject.api_resource, subject.scope.clone());
         let informer = begun.map_err(Failure::usage)?;
         let (subject, style) = (Arc::new(subject), self.style.clone());
-        let lines = Lines { subject: subject.clone(), style: style.clone(), printer: self.printer.clone() };
-        let registration = informer.handler().deliver_each(WAITING).add_handler(lines);
+        let lines = EventPrinter { subject: subject.clone(), style: style.clone(), printer: self.printer.clone() };
+        let registration = informer.handler().deliver_each(MAX_PENDING_EVENTS).add_handler(lines);
         let registration = Arc::new(registration.map_err(Failure::run)?);
         let (followed, events, clock) = (subject.clone(), registration.clone(), self.clock.clone());
         doubts::follow(followed, informer.clone(), events, style.clone(), clock, self.printer.clone());
@@ -223,16 +223,16 @@ impl Watching {
 /// Handler that prints the events of one informer.
 ///
 /// A slow or stopped terminal blocks this handler only; events above the limit are merged and marked.
-struct Lines {
+struct EventPrinter {
     subject: Arc<Subject>,
     style: Style,
     printer: Printer,
 }
 
-impl Handler<DynamicObject> for Lines {
+impl Handler<DynamicObject> for EventPrinter {
     fn handle(&self, event: Event<DynamicObject>, call: Call) {
         if let Some(missed) = self.style.missed(&self.subject, call) {
-            aside::say(missed);
+            console::report(missed);
         }
         self.printer.print(self.style.event(&self.subject, &event, call));
     }

@@ -1,6 +1,6 @@
 //! A real kubectl on `steadfast serve`: it creates, reads, applies, patches, labels, deletes and watches.
 //!
-//! Skipped, and said so, where there is no kubectl or none of a version whose words are known; see `docs/development/testing.md`.
+//! Skipped with a report without a kubectl of a tested version; see `docs/development/testing.md`.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -32,12 +32,12 @@ impl Served {
                 return Ok(served);
             }
         }
-        Err(io::Error::other("it ended before it said where its kubeconfig is"))
+        Err(io::Error::other("the program ended before it printed the path of its kubeconfig"))
     }
 }
 
 impl Served {
-    /// What kubectl says to this server, on standard output and standard error, and whether it succeeds.
+    /// Runs kubectl on this server. Returns its success, standard output and standard error.
     fn kubectl(&self, kubectl: &Path, arguments: &[&str]) -> io::Result<(bool, String, String)> {
         let mut command = Command::new(kubectl);
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments).stdin(Stdio::null());
@@ -55,10 +55,10 @@ impl Drop for Served {
     }
 }
 
-/// How the script ends where it was never tried with this kubectl.
+/// Exit code of the script for an untested version of kubectl.
 const UNTRIED: i32 = 77;
 
-/// What kubectl's script says on the server of `kubeconfig`; `None` where there is no bash to run it.
+/// Runs the kubectl script on the server of `kubeconfig`; returns `None` without bash.
 fn script(kubectl: &Path, kubeconfig: &Path) -> io::Result<Option<Output>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/kubectl/run");
     let run = Command::new("bash").arg(script).arg(kubeconfig).env("KUBECTL", kubectl).stdin(Stdio::null()).output();
@@ -84,7 +84,7 @@ fn kubectl_script_passes_on_serve() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// A folder with a kustomization: a namespace and what is in it.
+/// Creates a kustomization of a namespace and its objects.
 fn kustomization() -> io::Result<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kustomization");
     fs::create_dir_all(&folder)?;
@@ -106,7 +106,7 @@ fn kubectl_deletes_kustomization_and_namespace() -> Result<(), WorldError> {
     let served = Served::start("kustomized", &[])?;
     let (applied, _, why) = served.kubectl(&kubectl, &["apply", "-k", folder])?;
     assert!(applied, "{why}");
-    // The namespace first, and then one by one what is in it.
+    // kubectl deletes the namespace first, and then its objects one by one.
     let (deleted, told, why) = served.kubectl(&kubectl, &["delete", "-k", folder])?;
     assert!(deleted, "{told}\n{why}");
     assert_eq!(told.lines().filter(|line| line.contains("deleted")).count(), 3, "{told}");
@@ -123,8 +123,8 @@ fn kubectl_waits_for_namespace_deletion() -> Result<(), WorldError> {
         let (done, _, why) = served.kubectl(&kubectl, arguments)?;
         assert!(done, "{why}");
     }
-    let (begun, _, why) = served.kubectl(&kubectl, &["delete", "namespace", "team", "--wait=false"])?;
-    assert!(begun, "{why}");
+    let (started, _, why) = served.kubectl(&kubectl, &["delete", "namespace", "team", "--wait=false"])?;
+    assert!(started, "{why}");
     let (_, phase, _) = served.kubectl(&kubectl, &["get", "namespace", "team", "-o", "jsonpath={.status.phase}"])?;
     assert_eq!(phase, "Terminating");
     let (created, _, why) = served.kubectl(&kubectl, &["create", "configmap", "late", "-n", "team"])?;

@@ -1,4 +1,4 @@
-//! `steadfast notify` with a virtual service of a real IPVS, in a guest of its own: `ipvsadm` and the traffic are the judges.
+//! `steadfast notify` with a virtual service of a real IPVS, in a separate guest: `ipvsadm` and the traffic are the oracles.
 #![cfg(target_os = "linux")]
 
 #[path = "../../steadfast-outside/tests/guest/mod.rs"]
@@ -20,7 +20,7 @@ use guest::{Result, holds_in_a_guest, in_the_guest, load};
 
 const SERVICE: &str = "10.9.0.1:80";
 
-/// Where alone a guest can write.
+/// The only folder that a guest can write to.
 const FOLDER: &str = "/mnt";
 
 #[test]
@@ -28,13 +28,13 @@ fn ready_pods_are_lvs_real_servers() -> Result {
     holds_in_a_guest("guest_process")
 }
 
-/// Not a test, but what a copy of this program does in the guest.
+/// Not a test: the part of `ready_pods_are_lvs_real_servers` that runs in the guest.
 #[test]
 fn guest_process() -> Result {
-    in_the_guest(all_that_is_to_hold)
+    in_the_guest(check_in_guest)
 }
 
-fn all_that_is_to_hold(modules: &OsStr) -> Result {
+fn check_in_guest(modules: &OsStr) -> Result {
     for module in ["ip_vs", "ip_vs_wrr"] {
         load(modules, module)?;
     }
@@ -48,7 +48,7 @@ fn all_that_is_to_hold(modules: &OsStr) -> Result {
     for (number, is_ready) in [(2, true), (3, true), (4, false)] {
         server.create(&pod(&format!("web-{number}"), number, is_ready))?;
     }
-    // Its address is another's by now.
+    // The address of this pod belongs to another pod by now.
     server.create(&pod("zombie", 2, false))?;
 
     let seen = notify(&["--dry-run"]).stderr(Stdio::inherit()).output()?;
@@ -64,7 +64,7 @@ fn all_that_is_to_hold(modules: &OsStr) -> Result {
     servers_become(&["10.8.0.2:8000 1", "10.8.0.3:8000 0", "10.8.0.4:8000 1"])?;
     assert_eq!(asked(6), BTreeSet::from([2, 4]));
 
-    // Nobody can be asked whether that is so, until somebody can.
+    // The API server is unreachable: the deletion is unknown until `heal`.
     server.faults().cut();
     server.delete_named("pods", "default", "web-4")?;
     let cleared = Command::new("ipvsadm").arg("-C").status()?;
@@ -120,7 +120,7 @@ fn notify(more: &[&str]) -> Command {
     command
 }
 
-/// The program at work; killed when it is dropped.
+/// A running program; killed when dropped.
 struct Acting(Child);
 
 impl Drop for Acting {
@@ -139,9 +139,9 @@ fn servers() -> Result<Vec<String>> {
 }
 
 fn servers_become(expected: &[&str]) -> Result {
-    let begun = Instant::now();
+    let started = Instant::now();
     while servers()? != expected {
-        if begun.elapsed() > Duration::from_secs(30) {
+        if started.elapsed() > Duration::from_secs(30) {
             return Err(format!("{:?} in place of {expected:?}", servers()?).into());
         }
         thread::sleep(Duration::from_millis(50));
@@ -149,19 +149,19 @@ fn servers_become(expected: &[&str]) -> Result {
     Ok(())
 }
 
-/// Answers every connection with its number.
+/// Responds to every connection with the number of the backend.
 fn backend(number: u8) -> Result {
     let listener = TcpListener::bind((format!("10.8.0.{number}"), 8000))?;
     thread::spawn(move || {
         for stream in listener.incoming() {
-            // Whoever has hung up wants no answer.
+            // A closed connection needs no response.
             let _ = stream.and_then(|mut stream| stream.write_all(&[number]));
         }
     });
     Ok(())
 }
 
-/// Who answers, asked so often.
+/// Connects `times` times and returns the backends that responded.
 fn asked(times: usize) -> BTreeSet<u8> {
     let address: SocketAddr = SERVICE.parse().expect("an address");
     let answer = |_| {

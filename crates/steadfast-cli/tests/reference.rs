@@ -1,7 +1,7 @@
-//! `steadfast watch` on a real kube-apiserver that is killed and comes back: its lines are judged by the checker, with
-//! a history that comes from the etcd itself.
+//! `steadfast watch` on a real kube-apiserver that is killed and restarted: the checker compares its lines with
+//! the history of the etcd.
 //!
-//! Skipped, and said so, where the reference is not built; see `docs/development/testing.md`.
+//! Skipped with a report if the reference is not built; see `docs/development/testing.md`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -23,7 +23,7 @@ use steadfast_testing::{Recorder, WorldError, config_map};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
-const SOON: Duration = Duration::from_secs(60);
+const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 const INFORMER: &str = "steadfast watch";
 const HANDLER: &str = "its lines";
 
@@ -43,7 +43,7 @@ struct Line {
     state: Option<String>,
 }
 
-/// The program at work, until dropped.
+/// A running program; killed when dropped.
 struct Watching {
     program: Child,
     lines: UnboundedReceiver<String>,
@@ -77,7 +77,7 @@ impl Watching {
         Ok(Self { program, lines, complaints, told: Told::to(recorder) })
     }
 
-    /// Takes in lines until one is as `wanted`.
+    /// Processes lines until one is `wanted`.
     async fn until(&mut self, wanted: impl Fn(&Line) -> bool) -> Result<(), WorldError> {
         let reading = async {
             while let Some(line) = self.lines.recv().await {
@@ -89,7 +89,7 @@ impl Watching {
             }
             Err(WorldError::from("the program has ended"))
         };
-        let read = timeout(SOON, reading).await.unwrap_or_else(|_| Err("no such line came".into()));
+        let read = timeout(LINE_TIMEOUT, reading).await.unwrap_or_else(|_| Err("no such line came".into()));
         read.map_err(|error| format!("{error}; it complained:\n{}", self.complaints()).into())
     }
 
@@ -105,14 +105,14 @@ impl Drop for Watching {
     }
 }
 
-/// What a reader of the lines knows, and a trace of what each of them said.
+/// State of a reader of the lines, and the words of each line.
 struct Told {
     recorder: Recorder,
     held: BTreeMap<Key, Ref>,
     scenarios: BTreeMap<String, Vec<String>>,
     calls: u64,
     synced: bool,
-    /// What was said of freshness.
+    /// Reported states of freshness.
     states: Vec<String>,
 }
 
@@ -158,7 +158,7 @@ impl Told {
         Ok(())
     }
 
-    /// What `line` says, of an object that was so far what was held at `key`.
+    /// Converts `line` to a record, with the object known at `key` before.
     fn seen(&self, key: &Key, line: &Line) -> Result<Seen, WorldError> {
         let uid = line.uid.as_deref().ok_or("a line without a UID")?;
         let version = line.resource_version.as_deref();
@@ -191,7 +191,7 @@ impl Told {
     }
 }
 
-/// What there is at the end of `history`: where, which, in which version.
+/// Returns the objects at the end of `history`.
 fn end_of(history: &History) -> BTreeMap<Key, Ref> {
     let mut end = BTreeMap::new();
     for change in history.changes() {
@@ -255,13 +255,13 @@ async fn watch_reports_all_changes_across_restarts() -> Result<(), WorldError> {
     writer.set("changed", "2").await?;
     watching.until(|line| line.kind == "Updated").await?;
 
-    // Killed, and back with nothing written meanwhile.
+    // Restarted without a write in the meantime.
     reference.kill(0);
     reference.start_again(0).await?;
     writer.set("changed", "3").await?;
     watching.until(|line| line.kind == "Updated").await?;
 
-    // Killed, and much happens before the program can reach it again: its version is held no longer.
+    // Restarted with changes before the program can reconnect: the watch cache no longer has its version.
     proxy.faults().refuse(true);
     writer.write_something_else().await?;
     reference.kill(0);

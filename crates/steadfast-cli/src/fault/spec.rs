@@ -264,7 +264,7 @@ fn clear(faults: &Faults) {
 
 fn respond(code: &str, options: &[(&str, &str)]) -> Result<Value, String> {
     let code = code.parse().ok().filter(|code| (300..600).contains(code));
-    let code: u16 = code.ok_or("the status has to be a number from 300 to 599")?;
+    let code: u16 = code.ok_or("the status must be a number from 300 to 599")?;
     let (mut rule, mut answer) = (RequestRule::any(), Answer::code(code));
     for (key, value) in options {
         match *key {

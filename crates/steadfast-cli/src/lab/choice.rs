@@ -5,30 +5,31 @@ use steadfast_testing::scenarios::{Fault, Scenario, Source, catalog};
 /// Returns the scenarios with these names, of these faults (`F4`), or `all`, in the order of the table. Defaults to the
 /// scenarios of the documents, which are short.
 pub(super) fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, String> {
-    let mut asks = Vec::new();
+    let mut selections = Vec::new();
     for name in names {
-        asks.push(Ask::of(name)?);
+        selections.push(Selection::of(name)?);
     }
-    if asks.is_empty() {
-        asks.push(Ask::Documents);
+    if selections.is_empty() {
+        selections.push(Selection::Documents);
     }
-    Ok(catalog::all().filter(|scenario| asks.iter().any(|ask| ask.means(scenario))).collect())
+    Ok(catalog::all().filter(|scenario| selections.iter().any(|selection| selection.matches(scenario))).collect())
 }
 
 /// Parses the numbers of faults. `all` and an empty list return no faults.
 pub(super) fn faults(names: &[String]) -> Result<Vec<Fault>, String> {
-    let fault = |name: &String| name.parse().map_err(|()| format!("{name:?} is no fault: `F4` would be one"));
+    let fault =
+        |name: &String| name.parse().map_err(|()| format!("{name:?} is not a fault; use a number such as `F4`"));
     names.iter().filter(|name| *name != "all").map(fault).collect()
 }
 
-enum Ask {
+enum Selection {
     All,
     Documents,
     Fault(Fault),
     Named(&'static str),
 }
 
-impl Ask {
+impl Selection {
     fn of(name: &str) -> Result<Self, String> {
         if name == "all" {
             return Ok(Self::All);
@@ -36,17 +37,17 @@ impl Ask {
         if let Ok(fault) = name.parse::<Fault>() {
             return match fault.unsupported_reason() {
                 Some(why) => Err(format!("{fault}, {}, cannot be made: {why}", fault.title())),
-                None if catalog::of(fault).next().is_none() => Err(format!("nothing tells of {fault} yet")),
+                None if catalog::of(fault).next().is_none() => Err(format!("{fault} has no scenario yet")),
                 None => Ok(Self::Fault(fault)),
             };
         }
         let scenario = catalog::named(name).ok_or_else(|| {
-            format!("there is no scenario and no fault {name:?}; `steadfast lab all --list` explains those there are")
+            format!("there is no scenario and no fault {name:?}; `steadfast lab all --list` lists all scenarios")
         })?;
         Ok(Self::Named(scenario.name))
     }
 
-    fn means(&self, scenario: &Scenario) -> bool {
+    fn matches(&self, scenario: &Scenario) -> bool {
         match self {
             Self::All => true,
             Self::Documents => scenario.source != Source::FaultCatalog,

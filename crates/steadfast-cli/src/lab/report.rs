@@ -11,7 +11,7 @@ use crate::cli::Output;
 use crate::failure::Failure;
 
 /// Maximum number of problems of one scenario in a text report; one cause often affects every object.
-const PROBLEMS: usize = 8;
+const MAX_SHOWN_PROBLEMS: usize = 8;
 
 /// Prints descriptions of scenarios.
 pub(crate) fn explain(scenarios: &[&Scenario]) {
@@ -27,7 +27,7 @@ pub(crate) fn explain(scenarios: &[&Scenario]) {
         bound("recovered", bounds.recover);
         held.extend(bounds.lists.map(|lists| format!("at most {lists} LISTs from the fault on")));
         let held = held.join("; ");
-        say(Output::Text, format_args!("{name} ({faults}{separator}{source})\n    {summary}\n    {held}"));
+        print_line(Output::Text, format_args!("{name} ({faults}{separator}{source})\n    {summary}\n    {held}"));
     }
 }
 
@@ -39,7 +39,7 @@ fn faults(faults: &[steadfast_testing::scenarios::Fault]) -> String {
 pub(crate) fn begin(scenarios: &[&Scenario], output: Output) {
     let seconds = scenarios.iter().map(|scenario| scenario.seconds).max().unwrap_or_default();
     let count = scenarios.len();
-    say(
+    print_line(
         output,
         format_args!("{count} scenarios, each with a server of its own, over TCP; the longest takes {seconds} s"),
     );
@@ -47,7 +47,7 @@ pub(crate) fn begin(scenarios: &[&Scenario], output: Output) {
 
 /// Reports the schedule of faults.
 pub(crate) fn log(log: &str, output: Output) {
-    say(output, format_args!("{}", log.trim_end()));
+    print_line(output, format_args!("{}", log.trim_end()));
 }
 
 /// Reports a result as soon as it is available.
@@ -55,18 +55,18 @@ pub(crate) fn live(outcome: &Outcome, output: Output) {
     let verdict = if outcome.passed { "ok    " } else { "FAILED" };
     let Outcome { name, changes, lost, repeated, out_of_order, took_ms, .. } = outcome;
     let took = seconds(Some(*took_ms));
-    say(
+    print_line(
         output,
         format_args!(
             "{verdict} {name:<22} {changes} changes: {lost} lost, {repeated} repeated, {out_of_order} out of order; \
              took {took}"
         ),
     );
-    for problem in outcome.problems.iter().take(PROBLEMS) {
-        say(output, format_args!("         {problem}"));
+    for problem in outcome.problems.iter().take(MAX_SHOWN_PROBLEMS) {
+        print_line(output, format_args!("         {problem}"));
     }
-    if outcome.problems.len() > PROBLEMS {
-        say(output, format_args!("         and {} more", outcome.problems.len() - PROBLEMS));
+    if outcome.problems.len() > MAX_SHOWN_PROBLEMS {
+        print_line(output, format_args!("         and {} more", outcome.problems.len() - MAX_SHOWN_PROBLEMS));
     }
 }
 
@@ -103,32 +103,32 @@ pub(crate) fn table(outcomes: &[Outcome]) {
         });
         padded.collect::<Vec<_>>().join("  ")
     };
-    say(Output::Text, format_args!("\n{}", line(&heads.map(str::to_owned))));
+    print_line(Output::Text, format_args!("\n{}", line(&heads.map(str::to_owned))));
     for row in &rows {
-        say(Output::Text, format_args!("{}", line(row)));
+        print_line(Output::Text, format_args!("{}", line(row)));
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.passed).count();
     match failed {
-        0 => say(Output::Text, format_args!("\nall {} passed", outcomes.len())),
-        _ => say(Output::Text, format_args!("\n{failed} of {} failed", outcomes.len())),
+        0 => print_line(Output::Text, format_args!("\nall {} passed", outcomes.len())),
+        _ => print_line(Output::Text, format_args!("\n{failed} of {} failed", outcomes.len())),
     }
 }
 
 #[derive(Serialize)]
-struct Whole<'a> {
+struct LabReport<'a> {
     passed: bool,
     scenarios: &'a [Outcome],
 }
 
 /// Prints all results as one JSON object.
 pub(crate) fn json(outcomes: &[Outcome]) -> Result<(), Failure> {
-    let whole = Whole { passed: outcomes.iter().all(Outcome::passed), scenarios: outcomes };
+    let whole = LabReport { passed: outcomes.iter().all(Outcome::passed), scenarios: outcomes };
     let text = serde_json::to_string_pretty(&whole).map_err(Failure::run)?;
     writeln!(io::stdout(), "{text}").map_err(|error| Failure::run(format!("the outcome cannot be written: {error}")))
 }
 
 /// Writes a progress line: to standard output, or to standard error if standard output is JSON. A closed pipe is ignored.
-fn say(output: Output, line: Arguments<'_>) {
+fn print_line(output: Output, line: Arguments<'_>) {
     let _ = match output {
         Output::Text => writeln!(io::stdout(), "{line}"),
         Output::Json => writeln!(io::stderr(), "{line}"),

@@ -17,10 +17,10 @@ use steadfast_notify::sink::stdout::Lines;
 use steadfast_notify::{Findings, Openings, Plan, Schemas, Typed, reach};
 use tokio::time::timeout;
 
-use super::places::{Place, Places, attempted, sources};
+use super::connections::{ConnectedCluster, ConnectedClusters, attempted, sources};
 use super::replicas;
-use crate::aside::{self, print};
-use crate::catalog::Found;
+use crate::catalog::ServedResource;
+use crate::console::{self, print};
 use crate::failure::Failure;
 
 /// Timeout of a request for the schemas of one API version.
@@ -55,7 +55,7 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
         problems.extend(unknown_fields(&plan, &places).await);
     }
     for warning in warnings {
-        aside::say(format_args!("warning: {warning}"));
+        console::report(format_args!("warning: {warning}"));
     }
     let is_config = !problems.is_empty();
     problems.extend(unreachable);
@@ -64,12 +64,12 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
         return Err(if is_config { Failure::config(problems) } else { Failure::run(problems) });
     }
     let asked = if online {
-        ", its sinks can be reached, and its clusters have what it looks at"
+        ", its sinks can be reached, and its clusters serve the watched resources"
     } else {
-        "; --online asks its sinks and clusters, too"
+        "; --online also queries its sinks and clusters"
     };
     let (rules, sinks) = (plan.rules.len(), plan.sinks.len());
-    print(&format!("{}: nothing is wrong with its {rules} rules and {sinks} sinks{asked}\n", file.display()))
+    print(&format!("{}: no problems in its {rules} rules and {sinks} sinks{asked}\n", file.display()))
 }
 
 /// Sorts problems by their position in the file, and removes duplicates, since two checks may report the same problem.
@@ -83,8 +83,8 @@ fn sorted(mut problems: Vec<Problem>) -> Problems {
 type Version<'a> = (&'a str, String, String);
 
 /// Returns the selected fields that the resources of a rule do not have.
-async fn unknown_fields(plan: &Plan, places: &Places) -> Vec<Problem> {
-    let watched: Vec<(&Arc<Compiled>, &str, Vec<Found>)> = plan
+async fn unknown_fields(plan: &Plan, places: &ConnectedClusters) -> Vec<Problem> {
+    let watched: Vec<(&Arc<Compiled>, &str, Vec<ServedResource>)> = plan
         .rules
         .iter()
         .flat_map(|rule| plan.clusters_of(&rule.config).into_iter().map(move |cluster| (rule, cluster)))
@@ -98,15 +98,15 @@ async fn unknown_fields(plan: &Plan, places: &Places) -> Vec<Problem> {
     let versions: BTreeSet<Version<'_>> = watched
         .iter()
         .flat_map(|(_, cluster, found)| {
-            found.iter().map(|found| (*cluster, found.described.group.clone(), found.described.version.clone()))
+            found.iter().map(|found| (*cluster, found.api_resource.group.clone(), found.api_resource.version.clone()))
         })
         .collect();
     let fetched = versions.into_iter().map(|version| async {
-        let place: &Place = places.get(version.0)?;
+        let place: &ConnectedCluster = places.get(version.0)?;
         let schemas = schemas(&place.connection, &version.1, &version.2).await;
         if let Err(why) = &schemas {
             let (cluster, group) = (version.0, if version.1.is_empty() { "the core group" } else { &version.1 });
-            aside::say(format_args!("warning: {cluster}: the fields of {group} are not checked: {why}"));
+            console::report(format_args!("warning: {cluster}: the fields of {group} are not checked: {why}"));
         }
         Some((version, schemas.ok()?))
     });
@@ -114,13 +114,13 @@ async fn unknown_fields(plan: &Plan, places: &Places) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (rule, cluster, found) in &watched {
         let names: Vec<String> = found.iter().map(ToString::to_string).collect();
-        let typed = found.iter().zip(&names).map(|(Found { described, .. }, resource)| {
-            let schemas = schemas.get(&(*cluster, described.group.clone(), described.version.clone()))?;
+        let typed = found.iter().zip(&names).map(|(ServedResource { api_resource, .. }, resource)| {
+            let schemas = schemas.get(&(*cluster, api_resource.group.clone(), api_resource.version.clone()))?;
             Some(Typed {
                 resource,
-                group: &described.group,
-                version: &described.version,
-                kind: &described.kind,
+                group: &api_resource.group,
+                version: &api_resource.version,
+                kind: &api_resource.kind,
                 schemas,
             })
         });

@@ -14,11 +14,11 @@ use steadfast_notify::{Engine, Feed, Lookout, Plan, State, Supervised, Superviso
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::follow::{Followed, follow, view_sources};
-use super::places::{Missing, Resolved, connection, lookout, resolve, without_rejected};
-use crate::aside;
-use crate::catalog::{Catalog, Found};
-use crate::connect::{Trouble, trouble};
+use super::connections::{Missing, Resolved, connection, lookout, resolve, without_rejected};
+use super::follow::{WatchedSource, follow, view_sources};
+use crate::catalog::{Catalog, ServedResource};
+use crate::connect::{RequestFailure, classify};
+use crate::console;
 use crate::discovery;
 use crate::fleet::Fleet;
 
@@ -36,7 +36,7 @@ const SLOW_CONNECT: Duration = Duration::from_secs(10);
 
 /// Assignment of a cluster: the plan and the feeds of its mirrors. A reload replaces it.
 #[derive(Clone)]
-pub(super) struct Orders {
+pub(super) struct Assignment {
     pub(super) plan: Arc<Plan>,
     /// Feeds of the mirrors, by mirror name.
     pub(super) feeds: BTreeMap<String, Feed>,
@@ -44,7 +44,7 @@ pub(super) struct Orders {
 
 /// Parts of the program that all clusters share.
 #[derive(Clone)]
-pub(super) struct Surroundings {
+pub(super) struct SharedParts {
     pub(super) engine: Engine,
     /// The embedded server. If present, it replaces all clusters.
     pub(super) fleet: Option<Arc<Fleet>>,
@@ -54,13 +54,18 @@ pub(super) struct Surroundings {
 /// Running task of a cluster. Dropping it ends all its watches.
 pub(super) struct ClusterTask {
     cluster: Arc<Cluster>,
-    orders: watch::Sender<Orders>,
+    orders: watch::Sender<Assignment>,
     _task: Supervised,
 }
 
 impl ClusterTask {
     /// Starts the task for the cluster `name` of the plan. `state` is the folder for the checkpoints of its caches.
-    pub(super) fn start(name: &str, orders: Orders, surroundings: &Surroundings, state: Option<&Arc<State>>) -> Self {
+    pub(super) fn start(
+        name: &str,
+        orders: Assignment,
+        surroundings: &SharedParts,
+        state: Option<&Arc<State>>,
+    ) -> Self {
         let config = orders.plan.clusters.get(name).cloned().unwrap_or_default();
         let cluster = Arc::new(Cluster {
             name: name.to_owned(),
@@ -89,7 +94,7 @@ impl ClusterTask {
     }
 
     /// Replaces the assignment after a reload.
-    pub(super) fn order(&self, orders: Orders) {
+    pub(super) fn order(&self, orders: Assignment) {
         self.orders.send_replace(orders);
     }
 
@@ -117,9 +122,9 @@ impl Drop for ClusterTask {
 pub(super) struct Cluster {
     name: String,
     config: config::Cluster,
-    surroundings: Surroundings,
+    surroundings: SharedParts,
     state: Option<Arc<State>>,
-    held: Mutex<Held>,
+    held: Mutex<ClusterData>,
     /// Number of panics that are still injected.
     #[cfg(test)]
     panics: AtomicU32,
@@ -127,14 +132,14 @@ pub(super) struct Cluster {
 
 /// State that survives a restart of the cluster's task.
 #[derive(Default)]
-struct Held {
-    place: Option<Connected>,
+struct ClusterData {
+    place: Option<ClusterLink>,
     catalog: Option<Arc<Catalog>>,
     /// Resources found in earlier catalogs, by name. An API group that is unavailable now must not end a watch.
-    known: BTreeMap<String, Found>,
-    followed: Vec<Followed>,
+    known: BTreeMap<String, ServedResource>,
+    followed: Vec<WatchedSource>,
     /// Reason why the cluster cannot be reached, and start of the outage.
-    trouble: Option<(String, Instant)>,
+    outage: Option<(String, Instant)>,
     missing: Vec<Missing>,
     /// Whether the rules have been attached for the first time.
     is_attached: bool,
@@ -143,14 +148,14 @@ struct Held {
 }
 
 #[derive(Clone)]
-struct Connected {
+struct ClusterLink {
     connection: Connection,
     lookout: Lookout,
 }
 
 /// State of a cluster, for reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ClusterStanding {
+pub(super) struct ClusterStatus {
     pub(super) name: String,
     pub(super) state: ClusterState,
     pub(super) missing: Vec<Missing>,
@@ -182,21 +187,21 @@ impl ClusterState {
 }
 
 impl Cluster {
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, ClusterData> {
         // A panic under this lock cannot leave lasting damage: the next pass replaces the state.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the state of the cluster.
-    pub(super) fn standing(&self) -> ClusterStanding {
+    pub(super) fn standing(&self) -> ClusterStatus {
         let held = self.held();
-        let state = match &held.trouble {
+        let state = match &held.outage {
             Some((why, since)) => ClusterState::Unreachable { why: why.clone(), since: since.elapsed() },
             None if !held.missing.is_empty() => ClusterState::Incomplete,
             None if held.is_attached => ClusterState::Watching,
             None => ClusterState::Connecting,
         };
-        ClusterStanding { name: self.name.clone(), state, missing: held.missing.clone() }
+        ClusterStatus { name: self.name.clone(), state, missing: held.missing.clone() }
     }
 
     /// Returns the connection, if there is one yet.
@@ -210,13 +215,13 @@ impl Cluster {
     }
 
     /// Calls `visit` with all watched sources, and with the names of the rules that are incomplete.
-    pub(super) fn visit(&self, visit: impl FnOnce(&[Followed], &[&str])) {
+    pub(super) fn visit(&self, visit: impl FnOnce(&[WatchedSource], &[&str])) {
         let held = self.held();
         let incomplete: Vec<&str> = held.missing.iter().map(|missing| missing.rule.as_str()).collect();
         visit(&held.followed, &incomplete);
     }
 
-    async fn work(self: Arc<Self>, mut orders: watch::Receiver<Orders>) -> String {
+    async fn work(self: Arc<Self>, mut orders: watch::Receiver<Assignment>) -> String {
         let place = self.connected(&orders).await;
         let (mut delay, mut is_new) = (RETRY_INITIAL_DELAY, true);
         loop {
@@ -235,9 +240,9 @@ impl Cluster {
                     let is_attached = self.held().is_attached && self.held().missing.is_empty();
                     // Nothing is missing, and the caches report the unreachable server themselves.
                     if is_attached {
-                        self.recovered();
+                        self.report_recovery();
                     } else {
-                        self.troubled(&why);
+                        self.report_outage(&why);
                     }
                     is_attached
                 }
@@ -263,7 +268,7 @@ impl Cluster {
     }
 
     /// Connects, with retries: a missing or invalid kubeconfig may be corrected later.
-    async fn connected(&self, orders: &watch::Receiver<Orders>) -> Connected {
+    async fn connected(&self, orders: &watch::Receiver<Assignment>) -> ClusterLink {
         let mut delay = RETRY_INITIAL_DELAY;
         loop {
             if let Some(place) = self.held().place.clone() {
@@ -275,14 +280,14 @@ impl Cluster {
                     self.held().place = Some(place);
                     continue;
                 }
-                Err(why) => self.troubled(&why),
+                Err(why) => self.report_outage(&why),
             }
             sleep(jittered(delay)).await;
             delay = (delay * 2).min(RETRY_MAX_DELAY);
         }
     }
 
-    async fn connect(&self, plan: &Plan) -> Result<Connected, String> {
+    async fn connect(&self, plan: &Plan) -> Result<ClusterLink, String> {
         let connecting = connection(plan, &self.config, self.surroundings.fleet.as_deref());
         tokio::pin!(connecting);
         let connection = loop {
@@ -291,7 +296,7 @@ impl Cluster {
             }
             // No second attempt: a running plugin cannot be cancelled, so each attempt would block another thread.
             let seconds = SLOW_CONNECT.as_secs();
-            self.troubled(&format!("its credentials were not ready within {seconds} s; see its kubeconfig"));
+            self.report_outage(&format!("its credentials were not ready within {seconds} s; see its kubeconfig"));
         };
         let place = |why: String| plan.problem_with_cluster(&self.name, why).to_string();
         let connection = connection.map_err(|why| place(why.to_string()))?;
@@ -303,27 +308,27 @@ impl Cluster {
             lookout.checkpoint = Some(opened.map_err(|error| error.to_string())?);
             lookout.rechecks = Some(state.rechecks().to_owned());
         }
-        Ok(Connected { connection, lookout })
+        Ok(ClusterLink { connection, lookout })
     }
 
-    async fn discover(&self, place: &Connected) -> Result<Arc<Catalog>, String> {
+    async fn discover(&self, place: &ClusterLink) -> Result<Arc<Catalog>, String> {
         #[cfg(test)]
         self.inject_panic();
         let server = place.connection.server();
-        let asked = timeout(DISCOVERY_TIMEOUT, discovery::ask(&place.connection.client())).await;
+        let asked = timeout(DISCOVERY_TIMEOUT, discovery::fetch_catalog(&place.connection.client())).await;
         match asked {
             Ok(Ok(catalog)) => Ok(Arc::new(catalog)),
-            Ok(Err(error)) => Err(match trouble(server, &error) {
-                Trouble::Passing(why) => why,
-                Trouble::Lasting(failure) => failure.to_string(),
+            Ok(Err(error)) => Err(match classify(server, &error) {
+                RequestFailure::Transient(why) => why,
+                RequestFailure::Permanent(failure) => failure.to_string(),
             }),
             Err(_) => Err(format!("{server} did not list what it serves within {} s", DISCOVERY_TIMEOUT.as_secs())),
         }
     }
 
     /// Attaches the watched resources that the cluster serves to the engine and to the mirrors. Returns whether none is missing.
-    async fn attach(&self, orders: &Orders, place: &Connected, catalog: &Catalog) -> bool {
-        let Orders { plan, feeds } = orders;
+    async fn attach(&self, orders: &Assignment, place: &ClusterLink, catalog: &Catalog) -> bool {
+        let Assignment { plan, feeds } = orders;
         let known = self.held().known.clone();
         let find = |name: &str| catalog.find(name).or_else(|why| known.get(name).cloned().ok_or(why));
         let (resolved, mut missing) = resolve(plan, &self.name, find);
@@ -362,7 +367,7 @@ impl Cluster {
         held.is_attached = true;
         let before = std::mem::replace(&mut held.missing, missing.clone());
         drop(held);
-        self.recovered();
+        self.report_recovery();
         self.report(&before, &missing);
         missing.is_empty()
     }
@@ -371,33 +376,35 @@ impl Cluster {
     fn report(&self, before: &[Missing], now: &[Missing]) {
         for Missing { problem, .. } in now.iter().filter(|one| !before.contains(one)) {
             let retry = RETRY_MAX_DELAY.as_secs();
-            aside::say(format_args!("{problem}; checked again at least every {retry} s, everything else runs"));
+            console::report(format_args!("{problem}; checked again at least every {retry} s, everything else runs"));
         }
         for Missing { rule, resource, .. } in before {
             let is_still = now.iter().any(|one| (&one.rule, &one.resource) == (rule, resource));
             if !is_still {
-                aside::say(format_args!("cluster {}: rule {rule} watches {resource} now", self.name));
+                console::report(format_args!("cluster {}: rule {rule} watches {resource} now", self.name));
             }
         }
     }
 
-    fn troubled(&self, why: &str) {
+    fn report_outage(&self, why: &str) {
         let mut held = self.held();
-        let since = held.trouble.as_ref().map_or_else(Instant::now, |(_, since)| *since);
-        let is_new = held.trouble.as_ref().is_none_or(|(known, _)| known != why);
-        held.trouble = Some((why.to_owned(), since));
+        let since = held.outage.as_ref().map_or_else(Instant::now, |(_, since)| *since);
+        let is_new = held.outage.as_ref().is_none_or(|(known, _)| known != why);
+        held.outage = Some((why.to_owned(), since));
         drop(held);
         if is_new {
             let name = &self.name;
-            aside::say(format_args!("cluster {name}: unreachable: {why}; retried, other clusters are not affected"));
+            console::report(format_args!(
+                "cluster {name}: unreachable: {why}; retried, other clusters are not affected"
+            ));
         }
     }
 
-    fn recovered(&self) {
-        let before = self.held().trouble.take();
+    fn report_recovery(&self) {
+        let before = self.held().outage.take();
         if let Some((_, since)) = before {
             let seconds = since.elapsed().as_secs_f64();
-            aside::say(format_args!("cluster {}: reached after {seconds:.1} s", self.name));
+            console::report(format_args!("cluster {}: reached after {seconds:.1} s", self.name));
         }
     }
 }
@@ -448,8 +455,8 @@ mod tests {
             let told = notices.clone();
             let supervisor = Supervisor::new(Arc::new(move |notice| told.lock().expect("no panic").push(notice)));
             let fleet = Fleet::start(None).await.unwrap_or_else(|failure| panic!("{failure}"));
-            let surroundings = Surroundings { engine: engine.clone(), fleet: Some(Arc::new(fleet)), supervisor };
-            let orders = Orders { plan, feeds: BTreeMap::new() };
+            let surroundings = SharedParts { engine: engine.clone(), fleet: Some(Arc::new(fleet)), supervisor };
+            let orders = Assignment { plan, feeds: BTreeMap::new() };
             Self { task: ClusterTask::start("default", orders, &surroundings, None), engine, notices }
         }
 
@@ -466,7 +473,7 @@ mod tests {
     async fn missing_resource_leaves_other_rules_running() {
         let fixture = Fixture::start().await;
         fixture.until("pods are delivered", |fixture| fixture.engine.counts().fired > 0).await;
-        let ClusterStanding { state, missing, .. } = fixture.task.cluster().standing();
+        let ClusterStatus { state, missing, .. } = fixture.task.cluster().standing();
         assert_eq!(state, ClusterState::Incomplete);
         assert_eq!((missing.len(), &*missing[0].rule, &*missing[0].resource), (1, "widgets", "widgets"));
         assert!(missing[0].problem.to_string().starts_with("x.toml:10:14: "), "{}", missing[0].problem);

@@ -16,13 +16,13 @@ use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
 use steadfast_notify::{Lookups, Plan, Source, config, look_up};
 
-use super::places::{PATIENCE, Place, connected, resolve};
-use crate::aside::{self, print};
-use crate::catalog::Found;
-use crate::connect::{Trouble, trouble};
+use super::connections::{CONNECT_TIMEOUT, ConnectedCluster, connected, resolve};
+use crate::catalog::ServedResource;
+use crate::connect::{RequestFailure, classify};
+use crate::console::{self, print};
 use crate::failure::Failure;
 use crate::fleet::Fleet;
-use crate::names::Wanted;
+use crate::names::ResourceArg;
 
 fn stdout() -> Arc<dyn Stream> {
     Arc::new(Lines::new(io::stdout(), |_| {}))
@@ -46,11 +46,11 @@ pub(super) async fn redrive(file: &Path, sink: Option<&str>) -> Result<ExitCode,
     let report = steadfast_notify::redrive(&dead, &streams, sink).await;
     let report = report.map_err(|error| Failure::run(format!("{}: {error}", plan.dead_letters.display())))?;
     for (id, why) in &report.failed {
-        aside::say(format_args!("{id}: {why}"));
+        console::report(format_args!("{id}: {why}"));
     }
     let (delivered, failed, others) = (report.delivered.len(), report.failed.len(), report.others);
-    let torn = if report.torn > 0 { format!(", {} lines were no letters", report.torn) } else { String::new() };
-    aside::say(format_args!("{delivered} delivered, {failed} still dead letters, {others} for other sinks{torn}"));
+    let torn = if report.torn > 0 { format!(", {} lines were not valid letters", report.torn) } else { String::new() };
+    console::report(format_args!("{delivered} delivered, {failed} still dead letters, {others} for other sinks{torn}"));
     if failed > 0 {
         let file = plan.dead_letters.display();
         return Err(Failure::run(format!("{failed} messages could not be delivered; they are in {file}")));
@@ -59,15 +59,15 @@ pub(super) async fn redrive(file: &Path, sink: Option<&str>) -> Result<ExitCode,
 }
 
 /// Object whose rules are explained.
-pub(super) struct Of {
-    pub(super) object: Wanted,
+pub(super) struct ExplainTarget {
+    pub(super) object: ResourceArg,
     pub(super) namespace: Option<String>,
     pub(super) cluster: Option<String>,
     pub(super) embedded: bool,
 }
 
 /// Prints which rules fire for an object, and why the others do not.
-pub(super) async fn explain(file: &Path, of: Of) -> Result<ExitCode, Failure> {
+pub(super) async fn explain(file: &Path, of: ExplainTarget) -> Result<ExitCode, Failure> {
     let plan = Plan::load(file).map_err(Failure::config)?;
     let fleet = if of.embedded { Some(Fleet::start(None).await?) } else { None };
     let places = connected(&plan, fleet.as_ref()).await?;
@@ -78,7 +78,10 @@ pub(super) async fn explain(file: &Path, of: Of) -> Result<ExitCode, Failure> {
         (None, _) => None,
     };
     let Some((cluster, place)) = chosen else {
-        return Err(Failure::usage(format!("say with --cluster which it is of; there are {}", names.join(", "))));
+        return Err(Failure::usage(format!(
+            "several clusters are configured; choose one with --cluster: {}",
+            names.join(", ")
+        )));
     };
     let found = place.catalog.find(&of.object.resource).map_err(Failure::usage)?;
     let Some(name) = of.object.object.as_deref() else {
@@ -115,7 +118,7 @@ pub(super) async fn explain(file: &Path, of: Of) -> Result<ExitCode, Failure> {
 async fn lookups(
     plan: &Plan,
     rule: &Compiled,
-    place: &Place,
+    place: &ConnectedCluster,
     subject: &Subject,
 ) -> Result<Option<Arc<Lookups>>, Failure> {
     let (resolved, _) = resolve(plan, &subject.cluster, |name| place.catalog.find(name));
@@ -125,15 +128,15 @@ async fn lookups(
     };
     let source = resolved.into_iter().map(|resolved| resolved.source).find(is_of_object);
     let Some(source) = source else { return Ok(None) };
-    look_up(&place.lookout, &subject.cluster, &source.lookups, PATIENCE).await.map_err(Failure::run)
+    look_up(&place.lookout, &subject.cluster, &source.lookups, CONNECT_TIMEOUT).await.map_err(Failure::run)
 }
 
 /// Returns the reason why `rule` does not watch the object, if so.
 async fn overlooked(
     plan: &Plan,
     rule: &Compiled,
-    place: &Place,
-    found: &Found,
+    place: &ConnectedCluster,
+    found: &ServedResource,
     subject: &Subject,
 ) -> Result<Option<Overlooked>, Failure> {
     if !plan.clusters_of(&rule.config).contains(&subject.cluster.as_str()) {
@@ -155,17 +158,17 @@ async fn overlooked(
 
 /// Returns the object from the server; with a rule, only if the object matches the rule's selectors.
 async fn get(
-    place: &Place,
-    found: &Found,
+    place: &ConnectedCluster,
+    found: &ServedResource,
     namespace: &str,
     name: &str,
     rule: Option<&Compiled>,
 ) -> Result<Option<Value>, Failure> {
     let client = place.connection.client();
     let api: Api<DynamicObject> = if found.namespaced {
-        Api::namespaced_with(client, namespace, &found.described)
+        Api::namespaced_with(client, namespace, &found.api_resource)
     } else {
-        Api::all_with(client, &found.described)
+        Api::all_with(client, &found.api_resource)
     };
     let mut fields = format!("metadata.name={name}");
     if let Some(more) = rule.and_then(|rule| rule.config.fields.as_ref()) {
@@ -173,15 +176,15 @@ async fn get(
     }
     let labels = rule.and_then(|rule| rule.config.labels.clone());
     let parameters = ListParams { label_selector: labels, field_selector: Some(fields), ..ListParams::default() };
-    let list = api.list(&parameters).await.map_err(|error| match trouble(place.connection.server(), &error) {
-        Trouble::Passing(why) => Failure::run(why),
-        Trouble::Lasting(failure) => failure,
+    let list = api.list(&parameters).await.map_err(|error| match classify(place.connection.server(), &error) {
+        RequestFailure::Transient(why) => Failure::run(why),
+        RequestFailure::Permanent(failure) => failure,
     })?;
     let Some(object) = list.items.into_iter().next() else { return Ok(None) };
     let mut object = serde_json::to_value(object).map_err(Failure::run)?;
     // Items of lists have no type, unlike single objects.
-    object["apiVersion"] = found.described.api_version.clone().into();
-    object["kind"] = found.described.kind.clone().into();
+    object["apiVersion"] = found.api_resource.api_version.clone().into();
+    object["kind"] = found.api_resource.kind.clone().into();
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }

@@ -7,19 +7,19 @@ use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy};
 use steadfast_notify::{Engine, Following, Lookout, Plan, Source, View, ViewSource, forget_others, position_name};
 
-use super::places::Places;
-use crate::aside;
+use super::connections::ConnectedClusters;
+use crate::console;
 use crate::failure::Failure;
 
 /// A watched source of a rule.
-pub(super) struct Followed {
+pub(super) struct WatchedSource {
     pub(super) source: Source,
     pub(super) informer: Informer<Lazy<DynamicObject>>,
     /// Handlers of the rule, by stream.
     following: BTreeMap<String, Following>,
 }
 
-impl Followed {
+impl WatchedSource {
     /// Returns the version and instant up to which everything is settled, for each stream with a known position.
     pub(super) fn positions(&self) -> impl Iterator<Item = (String, u64)> {
         self.following.iter().flat_map(|(sink, following)| following.positions(&self.source, sink))
@@ -39,8 +39,8 @@ impl Followed {
 
 /// Deletes the state of rules and streams that are no longer configured, which would otherwise be kept forever. Rules in
 /// `incomplete` keep their state: their sources are not fully known yet.
-pub(super) fn forget_rules(followed: &[Followed], incomplete: &[&str]) {
-    for Followed { source, informer, .. } in followed {
+pub(super) fn forget_rules(followed: &[WatchedSource], incomplete: &[&str]) {
+    for WatchedSource { source, informer, .. } in followed {
         let same = followed.iter().filter(|other| other.watches(source));
         let known: Vec<(&str, &str)> = same
             .flat_map(|other| other.following.keys().map(|sink| (other.source.rule.as_str(), sink.as_str())))
@@ -55,9 +55,9 @@ pub(super) fn follow(
     plan: &Plan,
     lookout: &Lookout,
     engine: &Engine,
-    mut before: Vec<Followed>,
+    mut before: Vec<WatchedSource>,
     sources: impl IntoIterator<Item = Source>,
-) -> (Vec<Followed>, Vec<(Source, String)>) {
+) -> (Vec<WatchedSource>, Vec<(Source, String)>) {
     let (mut followed, mut failed) = (Vec::new(), Vec::new());
     for source in sources {
         let streams: Vec<&str> =
@@ -66,17 +66,17 @@ pub(super) fn follow(
         if let Some(mut known) = known {
             let following = std::mem::take(&mut known.following);
             match Following::begin(lookout, &source, &streams, following, engine) {
-                Ok(following) => followed.push(Followed { following, ..known }),
+                Ok(following) => followed.push(WatchedSource { following, ..known }),
                 Err(why) => failed.push((source, why)),
             }
             continue;
         }
         // An informer that several rules share reports its diagnostics once.
         let is_first = !before.iter().chain(&followed).any(|other| other.watches(&source));
-        let tell = is_first.then(|| Arc::new(aside::say) as Arc<_>);
+        let tell = is_first.then(|| Arc::new(console::report) as Arc<_>);
         let begun = source.informer(lookout, tell).and_then(|informer| {
             let following = Following::begin(lookout, &source, &streams, BTreeMap::new(), engine)?;
-            Ok(Followed { source: source.clone(), informer, following })
+            Ok(WatchedSource { source: source.clone(), informer, following })
         });
         match begun {
             Ok(begun) => followed.push(begun),
@@ -97,7 +97,11 @@ pub(super) fn view_sources(plan: &Plan, mirror: &str, lookout: &Lookout, sources
 }
 
 /// Starts the caches of each mirror, by mirror name, for a command.
-pub(super) fn views(plan: &Plan, places: &Places, sources: &[Source]) -> Result<BTreeMap<String, Vec<View>>, Failure> {
+pub(super) fn views(
+    plan: &Plan,
+    places: &ConnectedClusters,
+    sources: &[Source],
+) -> Result<BTreeMap<String, Vec<View>>, Failure> {
     let mut views = BTreeMap::<String, Vec<View>>::new();
     for source in sources {
         let (Some(rule), Some(place)) = (plan.rule(&source.rule), places.get(&source.cluster)) else { continue };

@@ -17,49 +17,49 @@ use steadfast_notify::{
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::connections::{CONNECT_TIMEOUT, connected, sources};
 use super::follow::views;
-use super::places::{PATIENCE, connected, sources};
 use super::replicas::shared_instance;
-use super::standing::Asking;
-use crate::aside::{self, print};
+use super::reporter::MirrorStatusFn;
+use crate::console::{self, print};
 use crate::failure::Failure;
 
 /// Maximum time to wait until a running program has processed an approval.
-const TAKEN_WITHIN: Duration = Duration::from_secs(3);
+const APPROVAL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The running mirrors and their state folder.
 pub(super) struct Mirrors {
-    tasks: BTreeMap<String, Mirroring>,
+    tasks: BTreeMap<String, RunningMirror>,
     /// The state folder. Absent before a mirror needs it, and in simulations.
     state: Option<Arc<State>>,
-    is_played: bool,
+    is_simulated: bool,
     supervisor: Supervisor,
     /// Permission to write to the targets.
     gate: TermGate,
 }
 
 /// A running mirror and the configuration that it was started with.
-struct Mirroring {
+struct RunningMirror {
     sink: Sink,
     fingerprint: u64,
     task: MirrorTask,
 }
 
 impl Mirrors {
-    /// Creates an empty set. With `is_played`, mirrors simulate their actions.
-    pub(super) fn new(is_played: bool, supervisor: &Supervisor) -> Self {
+    /// Creates an empty set. With `is_simulated`, mirrors simulate their actions.
+    pub(super) fn new(is_simulated: bool, supervisor: &Supervisor) -> Self {
         let (tasks, gate) = (BTreeMap::new(), TermGate::always());
-        Self { tasks, state: None, is_played, supervisor: supervisor.clone(), gate }
+        Self { tasks, state: None, is_simulated, supervisor: supervisor.clone(), gate }
     }
 
     /// Lets mirrors that start from now on write only while `gate` is open.
-    pub(super) fn behind(&mut self, gate: TermGate) {
+    pub(super) fn set_gate(&mut self, gate: TermGate) {
         self.gate = gate;
     }
 
     /// Locks the state folder if the plan needs one: for checkpoints, pending deliveries or mirrors.
     pub(super) fn prepare(&mut self, plan: &Plan) -> Result<(), Failure> {
-        if (plan.keeps || plan.mirrors().next().is_some()) && !self.is_played && self.state.is_none() {
+        if (plan.keeps || plan.mirrors().next().is_some()) && !self.is_simulated && self.state.is_none() {
             self.state = Some(Arc::new(State::take(&plan.state).map_err(Failure::run)?));
         }
         Ok(())
@@ -93,7 +93,7 @@ impl Mirrors {
         }
         // Two mirrors must never write to one target, even under different names: new ones start after the old ones have ended.
         let (ended, wait) = watch::channel(());
-        let earlier: Vec<_> = before.into_values().map(|mirroring| mirroring.task.stop()).collect();
+        let earlier: Vec<_> = before.into_values().map(|running| running.task.stop()).collect();
         if !earlier.is_empty() {
             tokio::spawn(async move {
                 join_all(earlier).await;
@@ -102,7 +102,7 @@ impl Mirrors {
         }
         for (name, sink, fingerprint, feed) in new {
             let task = MirrorTask::start(plan, name, feed, wait.clone(), self.how(plan), &self.supervisor);
-            self.tasks.insert(name.to_owned(), Mirroring { sink, fingerprint, task });
+            self.tasks.insert(name.to_owned(), RunningMirror { sink, fingerprint, task });
         }
         feeds
     }
@@ -111,16 +111,16 @@ impl Mirrors {
         How {
             memory: self.state.as_ref().map_or_else(Memory::volatile, |state| state.memory().clone()),
             approvals: self.state.as_ref().map(|state| state.approvals()),
-            say: self.is_played.then(|| Arc::new(played) as Arc<_>),
-            tell: Arc::new(aside::say),
+            say: self.is_simulated.then(|| Arc::new(report_simulated) as Arc<_>),
+            tell: Arc::new(console::report),
             gate: self.gate.clone(),
             instance: shared_instance(plan),
         }
     }
 
     /// Returns functions that return the status of each mirror.
-    pub(super) fn standing(&self) -> Vec<(String, Asking)> {
-        self.tasks.iter().map(|(name, mirroring)| (name.clone(), mirroring.task.standing())).collect()
+    pub(super) fn standing(&self) -> Vec<(String, MirrorStatusFn)> {
+        self.tasks.iter().map(|(name, running)| (name.clone(), running.task.standing())).collect()
     }
 
     /// Returns the state folder, if one is in use.
@@ -132,14 +132,14 @@ impl Mirrors {
     pub(super) async fn stop(&mut self, deadline: Instant) -> Vec<String> {
         let stopping = std::mem::take(&mut self.tasks)
             .into_iter()
-            .map(async |(name, mirroring)| timeout_at(deadline, mirroring.task.stop()).await.is_err().then_some(name));
+            .map(async |(name, running)| timeout_at(deadline, running.task.stop()).await.is_err().then_some(name));
         join_all(stopping).await.into_iter().flatten().collect()
     }
 }
 
-fn played(mirror: &str, words: Vec<String>) {
+fn report_simulated(mirror: &str, words: Vec<String>) {
     for line in words {
-        aside::say(format_args!("{mirror} | {line}"));
+        console::report(format_args!("{mirror} | {line}"));
     }
 }
 
@@ -149,7 +149,7 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     let openings = Openings::of(&plan).await.map_err(Failure::config)?;
     if openings.is_empty() {
         return Err(Failure::usage(format!(
-            "{} has no mirror, and --dry-run is for those; `explain` says what rules send to streams",
+            "{} has no mirror, and --dry-run is for mirrors only; use `explain` for rules that send to streams",
             file.display()
         )));
     }
@@ -158,7 +158,7 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     let memory = state::remembered(&plan.state).map_err(Failure::run)?;
     let views = views(&plan, &places, &sources)?;
     let (mut text, mut blind) = (String::new(), Vec::new());
-    for (name, seen) in previewed(&openings, views, &memory, PATIENCE).await {
+    for (name, seen) in previewed(&openings, views, &memory, CONNECT_TIMEOUT).await {
         match seen {
             Ok(seen) => text.push_str(&told(&name, &seen)),
             Err(why) => blind.push(format!("mirror {name}: {why}")),
@@ -171,7 +171,7 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
 fn told(name: &str, seen: &Seen) -> String {
     let Seen { steps, words, kept, asks, doubt } = seen;
     let mut text = match steps {
-        0 => format!("mirror {name}: nothing is to be done\n"),
+        0 => format!("mirror {name}: no changes\n"),
         1 => format!("mirror {name}: one step\n"),
         steps => format!("mirror {name}: {steps} steps\n"),
     };
@@ -179,7 +179,7 @@ fn told(name: &str, seen: &Seen) -> String {
         let _ = writeln!(text, "  {line}");
     }
     if let Some(why) = doubt {
-        let _ = writeln!(text, "  entries that this concerns are not removed: {}", escaped(why));
+        let _ = writeln!(text, "  the affected entries are not removed: {}", escaped(why));
     }
     for (entry, why) in kept {
         let _ = writeln!(text, "  {} stays unchanged: {}", escaped(entry), escaped(why));
@@ -213,10 +213,10 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
         approvals.give(mirror, &ids).map_err(Failure::run)?;
         for ApprovalRequest { names, of, group, .. } in asks {
             let (count, names) = (names.len(), escaped(&names.join(", ")));
-            aside::say(format_args!("mirror {mirror}: removing {count} of {of} entries of {group:?}: {names}"));
+            console::report(format_args!("mirror {mirror}: removing {count} of {of} entries of {group:?}: {names}"));
         }
     }
-    let until = Instant::now() + TAKEN_WITHIN;
+    let until = Instant::now() + APPROVAL_TIMEOUT;
     let mut now = pending()?;
     // A running program first takes the approval file and then records the removal, so both must be checked.
     let is_open = |(mirror, asks): (&String, &Vec<ApprovalRequest>), now: &BTreeMap<String, Vec<ApprovalRequest>>| {
@@ -232,8 +232,8 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     for (mirror, asks) in &chosen {
         if approvals.waits(mirror) {
             let file = file.display();
-            aside::say(format_args!(
-                "mirror {mirror}: no process acts by {file} now; the approval counts when one does"
+            console::report(format_args!(
+                "mirror {mirror}: no process acts by {file} now; the approval applies when one starts"
             ));
             continue;
         }
@@ -248,7 +248,7 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
 }
 
 /// Minimum length of an ID prefix.
-const SHORTEST_ID: usize = 6;
+const MIN_ID_PREFIX: usize = 6;
 
 /// Returns the pending removals of `sink` whose ID equals `id` or starts with it.
 fn chosen(
@@ -259,13 +259,15 @@ fn chosen(
     pending.retain(|mirror, _| sink.is_none_or(|sink| sink == mirror));
     let all: Vec<String> = pending.values().flatten().map(|ask| ask.id.clone()).collect();
     if let Some(id) = id {
-        let is_named = |ask: &ApprovalRequest| ask.id == id || id.len() >= SHORTEST_ID && ask.id.starts_with(id);
+        let is_named = |ask: &ApprovalRequest| ask.id == id || id.len() >= MIN_ID_PREFIX && ask.id.starts_with(id);
         for asks in pending.values_mut() {
             asks.retain(is_named);
         }
         pending.retain(|_, asks| !asks.is_empty());
         if pending.values().map(Vec::len).sum::<usize>() > 1 {
-            return Err(Failure::usage(format!("several removals have an ID that begins with {id}; write more of it")));
+            return Err(Failure::usage(format!(
+                "several removals have an ID that starts with {id}; use a longer prefix"
+            )));
         }
     }
     if pending.is_empty() {

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use steadfast_notify::config::Replicas;
 use steadfast_notify::{Plan, Source};
 
-use super::places::{connected, sources};
+use super::connections::{connected, sources};
 use super::shared::settled_name;
-use crate::aside::print;
+use crate::console::print;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
 

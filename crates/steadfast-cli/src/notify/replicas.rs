@@ -18,9 +18,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::catch_up::{CatchUp, LeaseWatch};
-use super::places::connection;
-use super::shared::{MAX_MEMORY_BYTES, Progress, SharedState, Versions};
-use crate::aside;
+use super::connections::connection;
+use super::shared::{MAX_MEMORY_BYTES, Progress, PublishedState, SharedState};
+use crate::console;
 use crate::fleet::Fleet;
 
 /// Interval between publications of the leader, and between reads of a standby.
@@ -67,9 +67,9 @@ pub(super) struct Replicas {
 }
 
 /// Term of a leader. The election determines its end by `CLOCK_BOOTTIME`, which includes suspends.
-struct Held(Leader);
+struct LeaderTerm(Leader);
 
-impl Term for Held {
+impl Term for LeaderTerm {
     fn is_open(&self) -> bool {
         self.0.is_leader()
     }
@@ -81,7 +81,7 @@ impl Term for Held {
 
 /// Inputs of the replica task.
 #[derive(Clone)]
-struct Work {
+struct ReplicaTask {
     plan: Arc<Plan>,
     connect: Connect,
     identity: Option<String>,
@@ -135,7 +135,7 @@ impl Replicas {
         let (role, stopping, ended) =
             (Arc::new(Mutex::new(role)), watch::Sender::new(false), watch::Sender::new(false));
         let has_ended = ended.subscribe();
-        let work = Work {
+        let work = ReplicaTask {
             plan: plan.clone(),
             connect,
             identity,
@@ -198,7 +198,7 @@ fn lock(role: &Mutex<Role>) -> MutexGuard<'_, Role> {
     role.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Work {
+impl ReplicaTask {
     async fn run(self) -> String {
         // A run that panicked may have left the gate open.
         self.keeper.close();
@@ -248,7 +248,9 @@ impl Work {
             }
             self.keeper.close();
             self.role_is(false, election.holder());
-            aside::say(format_args!("standby: the term as the leader has ended; what is not settled stays pending"));
+            console::report(format_args!(
+                "standby: the term as the leader has ended; what is not settled stays pending"
+            ));
         }
         self.keeper.close();
         let _ = timeout(RELEASE_TIMEOUT / 2, election.stop()).await;
@@ -285,7 +287,7 @@ impl Work {
             match (published, renewal) {
                 // No leader has ever published anything, so no deletion can have been missed.
                 (Ok(published), _) if published.term == 0 => break,
-                (Ok(Versions { settled, memory, .. }), Ok(Ok(found))) => {
+                (Ok(PublishedState { settled, memory, .. }), Ok(Ok(found))) => {
                     self.failing(self.adopt(memory, &mut adopted).await.err());
                     let reached = (self.positions)().reached;
                     let is_configured = |rule: &str, sink: &str| {
@@ -301,14 +303,14 @@ impl Work {
                         break;
                     }
                     if lease.is_abandoned(renewal, lease_duration * 2) {
-                        aside::say(format_args!(
+                        console::report(format_args!(
                             "standby: no replica leads; this one may become the leader, although it does not know what was \
                              deleted shortly before its start"
                         ));
                         break;
                     }
                     if !std::mem::replace(&mut is_reported, true) {
-                        aside::say(format_args!(
+                        console::report(format_args!(
                             "standby: the state folder is new; this replica may lead when the leader has settled everything up \
                              to its start"
                         ));
@@ -337,7 +339,7 @@ impl Work {
         let mut adopted = String::new();
         loop {
             match state.read().await {
-                Ok(Versions { settled, memory, .. }) => {
+                Ok(PublishedState { settled, memory, .. }) => {
                     self.replication.set_settled(settled);
                     self.failing(self.adopt(memory, &mut adopted).await.err());
                 }
@@ -352,7 +354,7 @@ impl Work {
     async fn lead(&self, leader: &Leader, state: &mut SharedState) -> std::convert::Infallible {
         loop {
             match state.take_over().await {
-                Ok(Versions { settled, memory, .. }) => {
+                Ok(PublishedState { settled, memory, .. }) => {
                     self.replication.set_settled(settled);
                     // A failing disk does not prevent the replica from leading.
                     if let Err(why) = self.adopt(memory, &mut String::new()).await {
@@ -365,10 +367,10 @@ impl Work {
             sleep(RETRY_DELAY).await;
         }
         self.failing(None);
-        self.keeper.open(Arc::new(Held(leader.clone())));
+        self.keeper.open(Arc::new(LeaderTerm(leader.clone())));
         let identity = lock(&self.role).identity.clone();
         self.role_is(true, Some(identity));
-        aside::say(format_args!("leader: this replica sends and writes (term {})", leader.fencing_token()));
+        console::report(format_args!("leader: this replica sends and writes (term {})", leader.fencing_token()));
         loop {
             let own = (self.positions)();
             self.replication.pass(&own.versions);
@@ -417,9 +419,9 @@ impl Work {
     fn failing(&self, why: Option<String>) {
         let before = std::mem::replace(&mut lock(&self.role).failing, why.clone());
         match why {
-            Some(why) if before.as_ref() != Some(&why) => aside::say(format_args!("replicas: {why}; retried")),
+            Some(why) if before.as_ref() != Some(&why) => console::report(format_args!("replicas: {why}; retried")),
             None if before.is_some() => {
-                aside::say(format_args!("replicas: the lease and the shared state can be used again"));
+                console::report(format_args!("replicas: the lease and the shared state can be used again"));
             }
             _ => {}
         }

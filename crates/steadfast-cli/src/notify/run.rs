@@ -17,22 +17,22 @@ use steadfast_notify::{Engine, Feed, Openings, Plan, Replication, Supervised, Su
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 
-use super::cluster::{Cluster, ClusterTask, Orders, Surroundings};
-use super::doubts::{Doubts, LOOK_EVERY};
+use super::cluster::{Assignment, Cluster, ClusterTask, SharedParts};
+use super::connections::is_watched;
 use super::follow::forget_rules;
+use super::freshness::{FRESHNESS_CHECK_INTERVAL, FreshnessReporter};
 use super::mirrors::Mirrors;
-use super::places::is_watched;
 use super::replicas::{self, Positions, Replicas, gate};
-use super::standing::{Known, Standing};
-use crate::aside;
+use super::reporter::{Components, StatusReporter};
 use crate::cli::NotifyArgs;
+use crate::console;
 use crate::endpoint;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
-use crate::signals::{Again, GuardedStop};
+use crate::signals::{GuardedStopSignal, ReloadSignal};
 
 /// Default duration of a run with the embedded fleet.
-const SHOWN: Duration = Duration::from_secs(10);
+const EMBEDDED_DURATION: Duration = Duration::from_secs(10);
 
 /// Upper bound of the shutdown deadline, which prevents overflows of times.
 const MAX_DRAIN: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -41,7 +41,7 @@ const MAX_DRAIN: Duration = Duration::from_secs(30 * 24 * 3600);
 const SUMMARY_GRACE: Duration = Duration::from_millis(100);
 
 /// Reason for the shutdown.
-enum End {
+enum ShutdownReason {
     /// A signal, or the end of `--for`.
     Done,
     /// Standard output cannot be written to.
@@ -49,21 +49,21 @@ enum End {
 }
 
 /// Options of the command line.
-struct Started {
+struct StartOptions {
     embedded: bool,
     metrics: Option<SocketAddr>,
     identity: Option<String>,
 }
 
 /// The running program.
-struct Acting {
+struct NotifyProgram {
     file: PathBuf,
     plan: Arc<Plan>,
     stdout: Arc<dyn Stream>,
-    surroundings: Surroundings,
+    surroundings: SharedParts,
     clusters: BTreeMap<String, ClusterTask>,
     mirrors: Mirrors,
-    standing: Standing,
+    standing: StatusReporter,
     /// Task that reports doubts; absent during the shutdown.
     reporting: Option<Supervised>,
     /// Present if the configuration has replicas.
@@ -73,21 +73,21 @@ struct Acting {
 /// Acts by the configuration until requested to stop.
 pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     let drain = Duration::from_secs(args.drain).min(MAX_DRAIN);
-    let mut stop = GuardedStop::listen(drain)?;
-    let mut again = Again::listen()?;
+    let mut stop = GuardedStopSignal::listen(drain)?;
+    let mut again = ReloadSignal::listen()?;
     let file = args.config.unwrap_or_default();
-    let started = Started { embedded: args.embedded, metrics: args.metrics, identity: args.identity };
+    let started = StartOptions { embedded: args.embedded, metrics: args.metrics, identity: args.identity };
     let (closed, mut output) = unbounded_channel();
     let stdout = Lines::new(io::stdout(), move |error| drop(closed.send(error)));
     let began = tokio::select! {
         biased;
-        () = stop.told() => return Ok(ExitCode::SUCCESS),
-        began = Acting::begin(file, &started, Arc::new(stdout)) => began,
+        () = stop.received() => return Ok(ExitCode::SUCCESS),
+        began = NotifyProgram::start(file, &started, Arc::new(stdout)) => began,
     };
-    let mut acting = began?;
-    let lasts = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(SHOWN));
-    let ended = acting.until_the_end(&mut stop, &mut again, &mut output, lasts).await;
-    if let End::Output(error) = ended {
+    let mut program = began?;
+    let lasts = args.lasts.map(Duration::from_secs).or(args.embedded.then_some(EMBEDDED_DURATION));
+    let ended = program.until_the_end(&mut stop, &mut again, &mut output, lasts).await;
+    if let ShutdownReason::Output(error) = ended {
         // A closed pipe is not an error: the reader wants no more.
         return match error.kind() {
             ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -95,24 +95,24 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
         };
     }
     // The deadline holds without a signal too.
-    stop.begin();
-    acting.finish(drain, &mut stop).await
+    stop.start_deadline();
+    program.finish(drain, &mut stop).await
 }
 
-impl Acting {
-    async fn begin(file: PathBuf, started: &Started, stdout: Arc<dyn Stream>) -> Result<Self, Failure> {
+impl NotifyProgram {
+    async fn start(file: PathBuf, started: &StartOptions, stdout: Arc<dyn Stream>) -> Result<Self, Failure> {
         let (embedded, plan) = (started.embedded, load(&file).await?);
-        let supervisor = Supervisor::new(Arc::new(aside::say));
+        let supervisor = Supervisor::new(Arc::new(console::report));
         let mut mirrors = Mirrors::new(embedded, &supervisor);
         mirrors.prepare(&plan)?;
-        let standing = Standing::new(&supervisor);
+        let standing = StatusReporter::new(&supervisor);
         if let Some(address) = started.metrics {
             let address = endpoint::serve(address, standing.clone(), &supervisor)?;
             if let Some(state) = mirrors.state() {
                 state.tells_at(address).map_err(Failure::run)?;
             }
         }
-        let streams = plan.open_or_retry(&stdout, &(Arc::new(aside::say) as Arc<_>)).await;
+        let streams = plan.open_or_retry(&stdout, &(Arc::new(console::report) as Arc<_>)).await;
         let fleet = if embedded { Some(Arc::new(Fleet::start(None).await?)) } else { None };
         let positions = standing.clone();
         let positions: Positions = Arc::new(move || positions.positions());
@@ -124,15 +124,15 @@ impl Acting {
             mirrors.state().cloned(),
             &supervisor,
         );
-        mirrors.behind(gate(replicas.as_ref()));
+        mirrors.set_gate(gate(replicas.as_ref()));
         let replication = replicas.as_ref().map_or_else(Replication::none, |replicas| replicas.replication().clone());
-        let tell = Arc::new(aside::say);
+        let tell = Arc::new(console::report);
         let engine = Engine::replicated(&plan, streams, seed(), supervisor.clone(), tell, replication);
-        let surroundings = Surroundings { engine, fleet, supervisor: supervisor.clone() };
+        let surroundings = SharedParts { engine, fleet, supervisor: supervisor.clone() };
         let reported = standing.clone();
         let reporting = supervisor.spawn("freshness reports", move || report(reported.clone()));
         let clusters = BTreeMap::new();
-        let mut acting = Self {
+        let mut program = Self {
             file,
             plan,
             stdout,
@@ -143,19 +143,19 @@ impl Acting {
             reporting: Some(reporting),
             replicas,
         };
-        let feeds = acting.mirrors.act_by(&acting.plan);
-        acting.direct(&feeds);
-        let (rules, sinks) = (acting.plan.rules.len(), acting.plan.sinks.len());
-        aside::say(format_args!("acting by {}: {rules} rules, {sinks} sinks", acting.file.display()));
-        Ok(acting)
+        let feeds = program.mirrors.act_by(&program.plan);
+        program.update_clusters(&feeds);
+        let (rules, sinks) = (program.plan.rules.len(), program.plan.sinks.len());
+        console::report(format_args!("acting by {}: {rules} rules, {sinks} sinks", program.file.display()));
+        Ok(program)
     }
 
     /// Applies the plan to all clusters. Unchanged clusters continue without interruption.
-    fn direct(&mut self, feeds: &BTreeMap<String, Feed>) {
+    fn update_clusters(&mut self, feeds: &BTreeMap<String, Feed>) {
         let mut before = std::mem::take(&mut self.clusters);
         let state = self.mirrors.state().filter(|_| self.plan.keeps);
         for (name, config) in self.plan.clusters.iter().filter(|(name, _)| is_watched(&self.plan, name)) {
-            let orders = Orders { plan: self.plan.clone(), feeds: feeds.clone() };
+            let orders = Assignment { plan: self.plan.clone(), feeds: feeds.clone() };
             let known = before.remove(name).filter(|known| known.is(config));
             let task = if let Some(known) = known {
                 known.order(orders);
@@ -169,7 +169,7 @@ impl Acting {
             };
             self.clusters.insert(name.clone(), task);
         }
-        self.standing.is(Known {
+        self.standing.is(Components {
             engine: self.surroundings.engine.clone(),
             clusters: self.clusters.values().map(|task| task.cluster().clone()).collect(),
             mirrors: self.mirrors.standing(),
@@ -179,11 +179,11 @@ impl Acting {
 
     async fn until_the_end(
         &mut self,
-        stop: &mut GuardedStop,
-        again: &mut Again,
+        stop: &mut GuardedStopSignal,
+        again: &mut ReloadSignal,
         output: &mut UnboundedReceiver<io::Error>,
         lasts: Option<Duration>,
-    ) -> End {
+    ) -> ShutdownReason {
         let over = async {
             match lasts {
                 Some(lasts) => sleep(lasts).await,
@@ -194,16 +194,16 @@ impl Acting {
         loop {
             tokio::select! {
                 biased;
-                () = stop.told() => return End::Done,
-                Some(error) = output.recv() => return End::Output(error),
-                () = &mut over => return End::Done,
-                () = again.told() => {
+                () = stop.received() => return ShutdownReason::Done,
+                Some(error) = output.recv() => return ShutdownReason::Output(error),
+                () = &mut over => return ShutdownReason::Done,
+                () = again.received() => {
                     tokio::select! {
                         biased;
-                        () = stop.told() => return End::Done,
+                        () = stop.received() => return ShutdownReason::Done,
                         reloaded = self.reload() => {
                             if let Err(why) = reloaded {
-                                aside::say(format_args!("the configuration stays as it was: {why}"));
+                                console::report(format_args!("the configuration is unchanged: {why}"));
                             }
                         }
                     }
@@ -217,13 +217,13 @@ impl Acting {
         let plan = load(&self.file).await?;
         let dead_letters = |plan: &Plan| (plan.dead_letters.clone(), plan.most_dead_letters);
         if dead_letters(&plan) != dead_letters(&self.plan) {
-            return Err(Failure::config("dead letters are moved by a restart alone; leave `dead_letters` as it was"));
+            return Err(Failure::config("`dead_letters` can be changed by a restart only; restore its value"));
         }
         if (&plan.state, plan.keeps) != (&self.plan.state, self.plan.keeps) {
-            return Err(Failure::config("the state is moved by a restart alone; leave `state` as it was"));
+            return Err(Failure::config("`state` can be changed by a restart only; restore its value"));
         }
         if plan.replicas != self.plan.replicas {
-            return Err(Failure::config("the replicas are changed by a restart alone; leave `replicas` as it was"));
+            return Err(Failure::config("`replicas` can be changed by a restart only; restore its value"));
         }
         let before = &self.plan.clusters;
         for (name, now) in &plan.clusters {
@@ -232,24 +232,24 @@ impl Acting {
             let settings =
                 [("audit", before.audit != now.audit), ("memory_limit", before.memory_limit != now.memory_limit)];
             if let Some((setting, _)) = settings.into_iter().find(|(_, differs)| *differs) {
-                let why = "is changed by a restart alone; leave it as it was";
+                let why = "can be changed by a restart only; restore its value";
                 return Err(Failure::config(format!("`clusters.{name}.{setting}` {why}")));
             }
         }
         self.mirrors.prepare(&plan)?;
-        let streams = plan.open_or_retry(&self.stdout, &(Arc::new(aside::say) as Arc<_>)).await;
+        let streams = plan.open_or_retry(&self.stdout, &(Arc::new(console::report) as Arc<_>)).await;
         // No await from here on: a request to stop must find all changes applied, or none.
         self.plan = plan;
         self.surroundings.engine.act_by(&self.plan, streams);
         let feeds = self.mirrors.act_by(&self.plan);
-        self.direct(&feeds);
+        self.update_clusters(&feeds);
         let (rules, sinks) = (self.plan.rules.len(), self.plan.sinks.len());
-        aside::say(format_args!("acting by {} as it is now: {rules} rules, {sinks} sinks", self.file.display()));
+        console::report(format_args!("acting by {}, reloaded: {rules} rules, {sinks} sinks", self.file.display()));
         Ok(())
     }
 
     /// Shuts down: stops the watches, delivers pending messages and stops the mirrors, concurrently and within `drain`.
-    async fn finish(mut self, drain: Duration, stop: &mut GuardedStop) -> Result<ExitCode, Failure> {
+    async fn finish(mut self, drain: Duration, stop: &mut GuardedStopSignal) -> Result<ExitCode, Failure> {
         let (deadline, engine) = (Instant::now() + drain, self.surroundings.engine.clone());
         // The end of the informers is not a doubt.
         self.reporting = None;
@@ -283,7 +283,7 @@ impl Acting {
         let (hanging, (left, down)) = tokio::select! {
             biased;
             // A second request ends the program at once.
-            () = stop.told() => (Vec::new(), (engine.drain(Duration::ZERO).await, Vec::new())),
+            () = stop.received() => (Vec::new(), (engine.drain(Duration::ZERO).await, Vec::new())),
             finished = finished => match finished {
                 Ok(finished) => finished,
                 Err(_) => (Vec::new(), (engine.drain(Duration::ZERO).await, Vec::new())),
@@ -294,7 +294,7 @@ impl Acting {
         }
         for mirror in hanging {
             let seconds = drain.as_secs();
-            aside::say(format_args!(
+            console::report(format_args!(
                 "mirror {mirror}: its current action did not finish within {seconds} s; the next start compares the target"
             ));
         }
@@ -303,9 +303,9 @@ impl Acting {
         let (delivered, dead) = (sum(|sink| sink.delivered), sum(|sink| sink.given_up));
         let (changes, failed) = (counts.changes, counts.failed.values().sum::<u64>());
         let unchanged = counts.unchanged;
-        aside::say(format_args!(
-            "{changes} changes looked at, {delivered} messages delivered, {unchanged} not sent again since nothing in them \
-             changed, {dead} dead letters, {failed} failed expressions"
+        console::report(format_args!(
+            "{changes} changes evaluated, {delivered} messages delivered, {unchanged} not resent because they were \
+             unchanged, {dead} dead letters, {failed} failed expressions"
         ));
         if !down.is_empty() {
             let sinks = down.join(", ");
@@ -326,7 +326,7 @@ impl Acting {
     }
 }
 
-impl Acting {
+impl NotifyProgram {
     /// Returns whether all pending deliveries are in the state folder.
     fn is_kept(&self, clusters: &[Arc<Cluster>]) -> bool {
         let mut is_kept = self.plan.keeps && self.mirrors.state().is_some();
@@ -340,14 +340,14 @@ impl Acting {
 }
 
 /// Reports stale and fresh caches, without end.
-async fn report(standing: Standing) -> String {
-    let mut doubts = Doubts::default();
-    let mut look = interval(LOOK_EVERY);
+async fn report(standing: StatusReporter) -> String {
+    let mut doubts = FreshnessReporter::default();
+    let mut look = interval(FRESHNESS_CHECK_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         look.tick().await;
         let clusters = standing.clusters();
-        doubts.look(&clusters);
+        doubts.check(&clusters);
         for cluster in clusters {
             cluster.visit(forget_rules);
         }

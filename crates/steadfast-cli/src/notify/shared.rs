@@ -26,9 +26,9 @@ const CONTENT: &str = "state.json";
 /// Progress of this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
-    /// Versions up to which everything is settled.
+    /// PublishedState up to which everything is settled.
     pub(super) versions: SettledVersions,
-    /// Versions that the caches have reached.
+    /// PublishedState that the caches have reached.
     pub(super) reached: SettledVersions,
     /// Counter that changes with each change for a rule.
     pub(super) activity: u64,
@@ -36,10 +36,10 @@ pub(super) struct Progress {
 
 /// Published state of a leader.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub(super) struct Versions {
+pub(super) struct PublishedState {
     /// Term of the leader.
     pub(super) term: u64,
-    /// Versions up to which everything is settled.
+    /// PublishedState up to which everything is settled.
     #[serde(default)]
     pub(super) settled: SettledVersions,
     /// Memory of the mirrors: guards, pending and given approvals, and origins of entries.
@@ -57,7 +57,7 @@ pub(super) struct SharedState {
     term: u64,
     /// Resource version of the Secret at the last read or write; `None` if it does not exist.
     version: Option<String>,
-    published: Versions,
+    published: PublishedState,
     published_at: Option<Instant>,
     /// Activity of this process at the last publication.
     activity: u64,
@@ -72,20 +72,20 @@ impl SharedState {
     /// Creates the state for the leader of `term`. `client` must send nothing after the term.
     pub(super) fn of_leader(client: Client, namespace: &str, lease: &str, term: u64) -> Self {
         let secrets = Api::namespaced(client, namespace);
-        let published = Versions::default();
+        let published = PublishedState::default();
         Self { secrets, name: settled_name(lease), term, version: None, published, published_at: None, activity: 0 }
     }
 
     /// Reads the published state; empty if no leader has published yet.
-    pub(super) async fn read(&self) -> Result<Versions, String> {
+    pub(super) async fn read(&self) -> Result<PublishedState, String> {
         self.secret().await.map(|(_, versions)| versions)
     }
 
     /// Writes the term of this leader, so that late writes of an earlier leader conflict. Returns the previous state.
-    pub(super) async fn take_over(&mut self) -> Result<Versions, String> {
+    pub(super) async fn take_over(&mut self) -> Result<PublishedState, String> {
         let (version, found) = self.secret().await?;
         self.version = version;
-        let own = Versions { term: self.term, ..found.clone() };
+        let own = PublishedState { term: self.term, ..found.clone() };
         self.write(own).await?;
         Ok(found)
     }
@@ -96,7 +96,7 @@ impl SharedState {
         let mut settled = self.published.settled.clone();
         settled.extend(own.versions.iter().map(|(position, version)| (position.clone(), *version)));
         let has_learned = memory != self.published.memory;
-        let next = Versions { term: self.term, settled, memory };
+        let next = PublishedState { term: self.term, settled, memory };
         let is_due = self.published_at.is_none_or(|at| at.elapsed() >= QUIET_INTERVAL);
         if next == self.published || !(is_due || has_learned || own.activity != self.activity) {
             return Ok(());
@@ -106,17 +106,17 @@ impl SharedState {
         Ok(())
     }
 
-    async fn secret(&self) -> Result<(Option<String>, Versions), String> {
+    async fn secret(&self) -> Result<(Option<String>, PublishedState), String> {
         let read = timeout(REQUEST_TIMEOUT, self.secrets.get_opt(&self.name)).await;
         let read = read.map_err(|_| self.failed(&"no response"))?.map_err(|error| self.failed(&error))?;
-        let Some(secret) = read else { return Ok((None, Versions::default())) };
+        let Some(secret) = read else { return Ok((None, PublishedState::default())) };
         let content = secret.data.and_then(|mut data| data.remove(CONTENT)).map(|ByteString(bytes)| bytes);
         // Damaged content counts as empty: everything that is pending is delivered once more.
         let versions = content.and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default();
         Ok((secret.metadata.resource_version, versions))
     }
 
-    async fn write(&mut self, versions: Versions) -> Result<(), String> {
+    async fn write(&mut self, versions: PublishedState) -> Result<(), String> {
         let content = serde_json::to_vec(&versions).map_err(|error| self.failed(&error))?;
         let metadata = ObjectMeta {
             name: Some(self.name.clone()),

@@ -11,13 +11,13 @@ use steadfast_notify::notice::escaped;
 use steadfast_notify::{Plan, state};
 use tokio::time::timeout;
 
-use crate::aside::print;
 use crate::cli::Output;
+use crate::console::print;
 use crate::exchange::exchange;
 use crate::failure::Failure;
 
 /// Timeout of the request to the running program.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Prints the status.
 pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Failure> {
@@ -41,14 +41,14 @@ pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Fail
 }
 
 fn cannot(plan: &Plan, error: &std::io::Error) -> Failure {
-    Failure::run(format!("{}: {error}; it is where this configuration keeps its state", plan.state.display()))
+    Failure::run(format!("{}: {error}; this is the state folder of the configuration", plan.state.display()))
 }
 
 async fn ask(address: SocketAddr) -> Result<Value, Failure> {
-    let wrong = |why: String| Failure::run(format!("the program at {address} does not say how things are: {why}"));
+    let wrong = |why: String| Failure::run(format!("the status of the program at {address} cannot be read: {why}"));
     let request = format!("GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    let response = timeout(PATIENCE, exchange(address, &request, u64::MAX)).await;
-    let response = response.map_err(|_| wrong(format!("nothing came for {} s", PATIENCE.as_secs())))?;
+    let response = timeout(STATUS_TIMEOUT, exchange(address, &request, u64::MAX)).await;
+    let response = response.map_err(|_| wrong(format!("no response within {} s", STATUS_TIMEOUT.as_secs())))?;
     let response = response.map_err(|error| wrong(error.to_string()))?;
     let body = response.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     serde_json::from_str(body).map_err(|error| wrong(error.to_string()))
@@ -58,10 +58,10 @@ async fn ask(address: SocketAddr) -> Result<Value, Failure> {
 fn words(told: &Value) -> String {
     let mut text = match told["acting"].as_str() {
         Some(who) if told["now"].is_null() => {
-            format!("{who} acts by it; started with --metrics, it would tell more\n")
+            format!("{who} acts by this configuration; start it with --metrics for details\n")
         }
-        Some(who) => format!("{who} acts by it\n"),
-        None => "nobody acts by it now\n".to_owned(),
+        Some(who) => format!("{who} acts by this configuration\n"),
+        None => "no process acts by this configuration\n".to_owned(),
     };
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -75,7 +75,7 @@ fn words(told: &Value) -> String {
     if now["changes"].is_u64() {
         let _ = writeln!(
             text,
-            "{} changes looked at, {} sent, {} not sent again since nothing in them changed",
+            "{} changes evaluated, {} sent, {} not resent because they were unchanged",
             now["changes"], now["fired"], now["unchanged"]
         );
     }
@@ -110,12 +110,15 @@ fn words(told: &Value) -> String {
         let oldest = oldest.unwrap_or_default();
         let _ = writeln!(
             text,
-            "sink {}: {delivered} delivered, {waiting} waiting{oldest}, {dead} given up",
+            "sink {}: {delivered} delivered, {waiting} waiting{oldest}, {dead} dead letters",
             name(&sink["sink"])
         );
         for (namespace, held) in sink["held"].as_object().into_iter().flatten() {
             let namespace = escaped(namespace);
-            let _ = writeln!(text, "  {held} changes of namespace {namespace} wait: it has its share of the queue");
+            let _ = writeln!(
+                text,
+                "  {held} changes of namespace {namespace} are held back: the namespace has reached its share of the queue"
+            );
         }
         if let Some(paused) = sink["paused_seconds"].as_f64() {
             let _ = writeln!(text, "  paused for another {paused:.0} s: the receiver limits its requests");

@@ -42,17 +42,17 @@ pub(crate) fn control_of(text: &str, context: Option<&str>) -> Option<(String, S
 
 /// Reasons why entries cannot be merged into a kubeconfig.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum MergeError {
     /// The file is not a valid kubeconfig.
-    NoKubeconfig(String),
+    NotKubeconfig(String),
     /// The file has an entry with this name that `serve` did not create.
     Taken { section: &'static str, name: String },
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for MergeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoKubeconfig(why) => write!(f, "{why}, so nothing can be merged into it"),
+            Self::NotKubeconfig(why) => write!(f, "{why}, so nothing can be merged into it"),
             Self::Taken { section, name } => {
                 let what = section.trim_end_matches('s');
                 write!(f, "it has a {what} {name:?} that steadfast did not make; choose another name with --context")
@@ -69,11 +69,11 @@ impl Entries {
 
     /// Adds these entries to the kubeconfig `text` and makes the first context the current one. An empty text becomes a new
     /// kubeconfig.
-    pub(crate) fn merged(&self, text: &str) -> Result<String, Refused> {
+    pub(crate) fn merged(&self, text: &str) -> Result<String, MergeError> {
         let mut file = read(text)?
             .unwrap_or_else(|| Node::map([("apiVersion", Node::text("v1")), ("kind", Node::text("Config"))]));
         let current = file.get("current-context").and_then(Node::as_text).unwrap_or_default().to_owned();
-        let left = take_out(&mut file, |mark| mark.name == self.name);
+        let left = remove_entries(&mut file, |mark| mark.name == self.name);
         let previous = if left.contexts.contains(&current) { left.previous } else { current };
         for (replica, own) in self.replicas.iter().enumerate() {
             let own = yaml::parse(own).ok().flatten().unwrap_or_else(|| Node::map([]));
@@ -90,7 +90,7 @@ impl Entries {
                     entry.set("user", Some(Node::text(&self.name)));
                 }
                 entry.set("extensions", Some(Node::list([self.mark(&previous)])));
-                put_in(&mut file, section, inner, &name, entry)?;
+                insert_entry(&mut file, section, inner, &name, entry)?;
             }
         }
         file.set("current-context", Some(Node::text(&self.context(0))));
@@ -98,17 +98,19 @@ impl Entries {
     }
 
     /// Removes these entries from the kubeconfig `text` and restores the previous current context.
-    pub(crate) fn withdrawn(&self, text: &str) -> Result<Withdrawn, Refused> {
-        let Some(mut file) = read(text)? else { return Ok(Withdrawn { text: text.to_owned(), is_empty: true }) };
+    pub(crate) fn withdrawn(&self, text: &str) -> Result<RemainingKubeconfig, MergeError> {
+        let Some(mut file) = read(text)? else {
+            return Ok(RemainingKubeconfig { text: text.to_owned(), is_empty: true });
+        };
         let current = file.get("current-context").and_then(Node::as_text).unwrap_or_default().to_owned();
-        let left = take_out(&mut file, |mark| mark.run == self.run);
-        hand_on(&mut file, &left);
+        let left = remove_entries(&mut file, |mark| mark.run == self.run);
+        relink_previous_contexts(&mut file, &left);
         if left.contexts.contains(&current) {
             let there = names(&file, "contexts").contains(&left.previous);
             file.set("current-context", there.then(|| Node::text(&left.previous)));
         }
         let is_empty = SECTIONS.iter().all(|(section, _)| names(&file, section).is_empty());
-        Ok(Withdrawn { text: file.to_string(), is_empty })
+        Ok(RemainingKubeconfig { text: file.to_string(), is_empty })
     }
 
     fn mark(&self, previous: &str) -> Node {
@@ -127,7 +129,7 @@ impl Entries {
 
 /// A kubeconfig after the removal of entries.
 #[derive(Debug)]
-pub(crate) struct Withdrawn {
+pub(crate) struct RemainingKubeconfig {
     pub(crate) text: String,
     /// Set if no entry is left.
     pub(crate) is_empty: bool,
@@ -142,25 +144,25 @@ struct Mark {
 
 /// Record of removed entries.
 #[derive(Default)]
-struct Left {
+struct RemovedEntries {
     contexts: BTreeSet<String>,
     /// The current context before the removed entries were merged.
     previous: String,
 }
 
-fn read(text: &str) -> Result<Option<Node>, Refused> {
-    let file = yaml::parse(text).map_err(|why| Refused::NoKubeconfig(why.to_string()))?;
+fn read(text: &str) -> Result<Option<Node>, MergeError> {
+    let file = yaml::parse(text).map_err(|why| MergeError::NotKubeconfig(why.to_string()))?;
     let Some(file) = file else { return Ok(None) };
-    let refuse = |why: &str| Err(Refused::NoKubeconfig(why.to_owned()));
+    let reject = |why: &str| Err(MergeError::NotKubeconfig(why.to_owned()));
     if !file.is_map() {
-        return refuse("it is no kubeconfig");
+        return reject("it is not a kubeconfig");
     }
     if file.get("kind").is_some_and(|kind| !kind.is_null() && kind.as_text() != Some("Config")) {
-        return refuse("it is no kubeconfig: its kind is another");
+        return reject("it is not a kubeconfig: its kind is not Config");
     }
     for (section, _) in SECTIONS {
         if file.get(section).is_some_and(|list| !list.is_null() && list.items().is_none()) {
-            return refuse(&format!("it is no kubeconfig: its {section} are no list"));
+            return reject(&format!("it is not a kubeconfig: its {section} are not a list"));
         }
     }
     Ok(Some(file))
@@ -175,8 +177,8 @@ fn mark_of(item: &Node, inner: &str) -> Option<Mark> {
 }
 
 /// Removes the entries whose mark is `wanted`.
-fn take_out(file: &mut Node, wanted: impl Fn(&Mark) -> bool) -> Left {
-    let mut left = Left::default();
+fn remove_entries(file: &mut Node, wanted: impl Fn(&Mark) -> bool) -> RemovedEntries {
+    let mut left = RemovedEntries::default();
     for (section, inner) in SECTIONS {
         let Some(items) = file.get_mut(section).and_then(Node::items_mut) else { continue };
         items.retain(|item| {
@@ -192,7 +194,7 @@ fn take_out(file: &mut Node, wanted: impl Fn(&Mark) -> bool) -> Left {
 }
 
 /// Updates marks that would restore a removed context: they restore the context before it.
-fn hand_on(file: &mut Node, left: &Left) {
+fn relink_previous_contexts(file: &mut Node, left: &RemovedEntries) {
     for (section, inner) in SECTIONS {
         for item in file.get_mut(section).and_then(Node::items_mut).into_iter().flatten() {
             let extensions = item.get_mut(inner).and_then(|entry| entry.get_mut("extensions")?.items_mut());
@@ -210,9 +212,15 @@ fn hand_on(file: &mut Node, left: &Left) {
     }
 }
 
-fn put_in(file: &mut Node, section: &'static str, inner: &str, name: &str, entry: Node) -> Result<(), Refused> {
+fn insert_entry(
+    file: &mut Node,
+    section: &'static str,
+    inner: &str,
+    name: &str,
+    entry: Node,
+) -> Result<(), MergeError> {
     if names(file, section).iter().any(|known| known == name) {
-        return Err(Refused::Taken { section, name: name.to_owned() });
+        return Err(MergeError::Taken { section, name: name.to_owned() });
     }
     if file.get(section).is_none_or(Node::is_null) {
         file.set(section, Some(Node::list([])));
@@ -349,14 +357,14 @@ contexts:
     #[test]
     fn foreign_entry_is_never_replaced() {
         let taken = entries("prod", "1", 1).merged(OTHERS).expect_err("it is another's");
-        assert_eq!(taken, Refused::Taken { section: "clusters", name: "prod".to_owned() });
+        assert_eq!(taken, MergeError::Taken { section: "clusters", name: "prod".to_owned() });
         assert!(taken.to_string().contains("--context"), "{taken}");
     }
 
     #[test]
     fn invalid_kubeconfig_is_rejected() {
         for text in ["[1]", "kind: Deployment\n", "clusters: 7\n", "users: {a: b}\n", "a: [b"] {
-            assert!(matches!(entries("s", "1", 1).merged(text), Err(Refused::NoKubeconfig(_))), "{text}");
+            assert!(matches!(entries("s", "1", 1).merged(text), Err(MergeError::NotKubeconfig(_))), "{text}");
         }
         assert!(entries("s", "1", 1).merged("clusters:\nusers: null\n").is_ok(), "lists that are empty");
     }

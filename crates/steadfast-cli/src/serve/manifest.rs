@@ -4,7 +4,7 @@ use serde_json::Value;
 use serde_saphyr::{budget, options};
 use steadfast_apiserver::ApiServer;
 
-use super::sources::Text;
+use super::sources::ManifestText;
 use crate::failure::Failure;
 
 /// An object with its origin, for errors.
@@ -15,9 +15,9 @@ pub(crate) struct Object {
 }
 
 /// Parses the objects of all texts, in order.
-pub(crate) fn read_all(texts: &[Text]) -> Result<Vec<Object>, Failure> {
+pub(crate) fn read_all(texts: &[ManifestText]) -> Result<Vec<Object>, Failure> {
     let mut objects = Vec::new();
-    for Text { text, from } in texts {
+    for ManifestText { text, from } in texts {
         let values = parse(text).map_err(|why| Failure::usage(format!("{from}: {why}")))?;
         objects.extend(values.into_iter().map(|value| Object { value, from: from.clone() }));
     }

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 const STANDARD_INPUT: &str = "-";
 
 /// Extensions of files that are read from a folder, as in kubectl.
-const ENDINGS: [&str; 3] = ["json", "yaml", "yml"];
+const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
 /// File names that make a folder a kustomization.
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
@@ -20,15 +20,19 @@ const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "K
 /// Programs that build a kustomization, in order of preference.
 const BUILDERS: [(&str, &str); 2] = [("kubectl", "kustomize"), ("kustomize", "build")];
 
-/// Text of manifests with its origin, for errors.
+/// ManifestText of manifests with its origin, for errors.
 #[derive(Debug)]
-pub(crate) struct Text {
+pub(crate) struct ManifestText {
     pub(crate) text: String,
     pub(crate) from: String,
 }
 
 /// Reads all `files`, then `kustomizations`, in order; subfolders too with `recursive`.
-pub(crate) fn read(files: &[PathBuf], recursive: bool, kustomizations: &[PathBuf]) -> Result<Vec<Text>, Failure> {
+pub(crate) fn read(
+    files: &[PathBuf],
+    recursive: bool,
+    kustomizations: &[PathBuf],
+) -> Result<Vec<ManifestText>, Failure> {
     let mut texts = Vec::new();
     let mut inputs = 0;
     for file in files {
@@ -39,7 +43,7 @@ pub(crate) fn read(files: &[PathBuf], recursive: bool, kustomizations: &[PathBuf
             }
             let text = io::read_to_string(io::stdin().lock())
                 .map_err(|error| Failure::usage(format!("standard input cannot be read: {error}")))?;
-            texts.push(Text { text, from: "standard input".to_owned() });
+            texts.push(ManifestText { text, from: "standard input".to_owned() });
         } else if is_url(file) {
             let url = file.display();
             return Err(Failure::usage(format!(
@@ -56,7 +60,7 @@ pub(crate) fn read(files: &[PathBuf], recursive: bool, kustomizations: &[PathBuf
         }
     }
     for folder in kustomizations {
-        texts.push(Text { text: build(folder)?, from: folder.display().to_string() });
+        texts.push(ManifestText { text: build(folder)?, from: folder.display().to_string() });
     }
     Ok(texts)
 }
@@ -80,9 +84,9 @@ fn kustomized(file: &Path) -> Failure {
     ))
 }
 
-fn read_file(file: &Path) -> Result<Text, Failure> {
+fn read_file(file: &Path) -> Result<ManifestText, Failure> {
     let text = fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
-    Ok(Text { text, from: file.display().to_string() })
+    Ok(ManifestText { text, from: file.display().to_string() })
 }
 
 /// Returns the manifests in a folder, sorted by name.
@@ -93,7 +97,7 @@ fn manifests_in(folder: &Path, recursive: bool) -> Result<Vec<PathBuf>, Failure>
         return Err(kustomized(inside));
     }
     if found.is_empty() {
-        let deeper = if has_folders && !recursive { "; -R looks into its folders too" } else { "" };
+        let deeper = if has_folders && !recursive { "; use -R to include subfolders" } else { "" };
         let shown = folder.display();
         return Err(Failure::usage(format!("{shown} has no file that ends in .json, .yaml or .yml{deeper}")));
     }
@@ -117,7 +121,9 @@ fn collect(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<b
         } else if path.is_file() && is_kustomization(&path) {
             // Included regardless of its extension, so that the caller rejects the folder.
             found.push(path);
-        } else if path.is_file() && path.extension().and_then(OsStr::to_str).is_some_and(|end| ENDINGS.contains(&end)) {
+        } else if path.is_file()
+            && path.extension().and_then(OsStr::to_str).is_some_and(|end| EXTENSIONS.contains(&end))
+        {
             found.push(path);
         }
     }
@@ -131,7 +137,9 @@ fn collect(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<b
 fn build(folder: &Path) -> Result<String, Failure> {
     if !folder.is_dir() && !is_url(folder) {
         let shown = folder.display();
-        return Err(Failure::usage(format!("{shown} is no folder; -k takes one with a kustomization.yaml in it")));
+        return Err(Failure::usage(format!(
+            "{shown} is not a folder; -k takes a folder that contains a kustomization.yaml"
+        )));
     }
     for (program, verb) in BUILDERS {
         let built = Command::new(program).arg(verb).arg(folder).stdin(Stdio::null()).output();
@@ -148,7 +156,7 @@ fn build(folder: &Path) -> Result<String, Failure> {
             .map_err(|_| Failure::run(format!("{program} {verb} {} made no text", folder.display())));
     }
     Err(Failure::run(
-        "-k needs `kubectl` or `kustomize` on the path, and there is neither; install one, or build the kustomization \
+        "-k needs `kubectl` or `kustomize` on the path, but neither is installed; install one, or build the kustomization \
          elsewhere and pipe it: … | steadfast serve -f -",
     ))
 }

@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 use granit_parser::{Event, Parser, ScalarStyle, Tag};
 
 /// Maximum nesting depth of a document.
-const DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// A value of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +33,9 @@ enum Content {
 
 /// Reason why a text cannot be edited. Never contains parts of the text, which may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotYaml(String);
+pub(crate) struct YamlError(String);
 
-impl fmt::Display for NotYaml {
+impl fmt::Display for YamlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -122,18 +122,18 @@ impl From<Content> for Node {
 }
 
 /// Parses the only document of `text`; returns `None` if there is none or it is null.
-pub(crate) fn parse(text: &str) -> Result<Option<Node>, NotYaml> {
+pub(crate) fn parse(text: &str) -> Result<Option<Node>, YamlError> {
     let mut reader = Reader { parser: Parser::new_from_str(text) };
     let mut document = None;
     loop {
         match reader.next()? {
             Event::StreamEnd => return Ok(document.filter(|document: &Node| !document.is_null())),
             Event::DocumentStart(..) if document.is_some() => {
-                return Err(NotYaml("it has several documents".to_owned()));
+                return Err(YamlError("it has several documents".to_owned()));
             }
             Event::DocumentStart(..) => {
                 let event = reader.next()?;
-                document = Some(reader.node(event, DEPTH)?);
+                document = Some(reader.node(event, MAX_DEPTH)?);
             }
             _ => {}
         }
@@ -146,7 +146,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Returns the next event, skipping comments.
-    fn next(&mut self) -> Result<Event<'a>, NotYaml> {
+    fn next(&mut self) -> Result<Event<'a>, YamlError> {
         loop {
             match self.parser.next() {
                 None => return Ok(Event::StreamEnd),
@@ -154,15 +154,15 @@ impl<'a> Reader<'a> {
                 Some(Ok((event, _))) => return Ok(event),
                 Some(Err(error)) => {
                     let (line, column) = (error.marker().line(), error.marker().col() + 1);
-                    return Err(NotYaml(format!("it is no YAML, at line {line}, column {column}")));
+                    return Err(YamlError(format!("it is not YAML, at line {line}, column {column}")));
                 }
             }
         }
     }
 
-    fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node, NotYaml> {
+    fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node, YamlError> {
         let Some(depth) = depth.checked_sub(1) else {
-            return Err(NotYaml(format!("it is nested deeper than {DEPTH} levels")));
+            return Err(YamlError(format!("it is nested deeper than {MAX_DEPTH} levels")));
         };
         let (anchor, tag, content) = match event {
             Event::Alias(of) => (0, None, Content::Alias(of)),
@@ -190,14 +190,14 @@ impl<'a> Reader<'a> {
                         event => self.node(event, depth)?,
                     };
                     if key.as_text().is_none() {
-                        return Err(NotYaml("it has a key that is no text".to_owned()));
+                        return Err(YamlError("it has a key that is not a string".to_owned()));
                     }
                     let event = self.next()?;
                     fields.push((key, self.node(event, depth)?));
                 }
                 (anchor, tag, Content::Map(fields))
             }
-            _ => return Err(NotYaml("it is cut off".to_owned())),
+            _ => return Err(YamlError("it is cut off".to_owned())),
         };
         let tag = tag.map(|tag: std::borrow::Cow<'_, Tag>| format!("{}{}", tag.handle(), tag.suffix()));
         Ok(Node { anchor, tag, content })
@@ -366,15 +366,15 @@ mod tests {
     #[test]
     fn unsupported_yaml_is_rejected_without_quotes() {
         for (text, why) in [
-            ("a: [hunter2", "it is no YAML, at line "),
+            ("a: [hunter2", "it is not YAML, at line "),
             ("a: hunter2\n---\nb: 1\n", "it has several documents"),
-            ("? [hunter2]\n: 1\n", "it has a key that is no text"),
+            ("? [hunter2]\n: 1\n", "it has a key that is not a string"),
         ] {
             let told = parse(text).expect_err("it is refused").to_string();
             assert!(told.starts_with(why) && !told.contains("hunter2"), "{told}");
         }
         assert_eq!(parse("# nothing\n"), Ok(None));
         assert_eq!(parse(""), Ok(None));
-        assert!(parse(&"[".repeat(DEPTH + 1)).is_err());
+        assert!(parse(&"[".repeat(MAX_DEPTH + 1)).is_err());
     }
 }

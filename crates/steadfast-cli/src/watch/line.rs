@@ -65,7 +65,7 @@ struct FreshnessLine<'a> {
 pub(crate) struct Subject {
     /// The resource with its group: `deployments.apps`.
     pub(crate) name: String,
-    pub(crate) described: ApiResource,
+    pub(crate) api_resource: ApiResource,
     pub(crate) scope: Scope,
 }
 
@@ -170,14 +170,14 @@ fn json(now: Timestamp, full: bool, subject: &Subject, event: &Event<DynamicObje
         missed: (call.missed > 0).then_some(call.missed),
         certainty,
         reason,
-        object: full.then(|| typed(object, &subject.described)),
+        object: full.then(|| typed(object, &subject.api_resource)),
     })
 }
 
 /// Returns the object with its type, which items of a list do not have.
-fn typed(object: &DynamicObject, described: &ApiResource) -> DynamicObject {
+fn typed(object: &DynamicObject, api_resource: &ApiResource) -> DynamicObject {
     let mut object = object.clone();
-    let own = || TypeMeta { api_version: described.api_version.clone(), kind: described.kind.clone() };
+    let own = || TypeMeta { api_version: api_resource.api_version.clone(), kind: api_resource.kind.clone() };
     object.types.get_or_insert_with(own);
     object
 }
@@ -231,8 +231,8 @@ mod tests {
     use super::*;
 
     fn pods() -> Subject {
-        let described = ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
-        Subject { name: "pods".to_owned(), described, scope: Scope::namespace("shop") }
+        let api_resource = ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
+        Subject { name: "pods".to_owned(), api_resource, scope: Scope::namespace("shop") }
     }
 
     fn pod() -> Object<DynamicObject> {

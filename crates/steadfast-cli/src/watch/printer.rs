@@ -7,7 +7,7 @@ use std::thread;
 use tokio::sync::oneshot;
 
 /// Maximum number of pending lines. Above it, callers block, and their informers merge further events.
-const WAITING: usize = 1024;
+const MAX_PENDING_LINES: usize = 1024;
 
 /// Sender of lines. Cheap to clone.
 #[derive(Clone)]
@@ -23,19 +23,19 @@ struct Line {
 
 /// Reason why the output ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum OutputEnd {
     /// The limit of `--until` was reached.
-    Counted,
+    LimitReached,
     /// The reader closed the pipe.
-    NobodyReads,
+    PipeClosed,
     /// Writing failed.
     Failed(io::Error),
 }
 
 impl Printer {
     /// Starts the thread, which ends after `until` counted lines if given. The receiver returns the reason of the end.
-    pub(crate) fn start(until: Option<u64>) -> (Self, oneshot::Receiver<End>) {
-        let (lines, waiting) = sync_channel(WAITING);
+    pub(crate) fn start(until: Option<u64>) -> (Self, oneshot::Receiver<OutputEnd>) {
+        let (lines, waiting) = sync_channel(MAX_PENDING_LINES);
         let (ended, end) = oneshot::channel();
         thread::spawn(move || {
             let _ = ended.send(print(&waiting, io::stdout(), until));
@@ -55,7 +55,7 @@ impl Printer {
     }
 }
 
-fn print(waiting: &Receiver<Line>, output: impl Write, until: Option<u64>) -> End {
+fn print(waiting: &Receiver<Line>, output: impl Write, until: Option<u64>) -> OutputEnd {
     let mut output = BufWriter::new(output);
     let mut left = until.unwrap_or(u64::MAX);
     while left > 0 {
@@ -76,11 +76,11 @@ fn print(waiting: &Receiver<Line>, output: impl Write, until: Option<u64>) -> En
         }
         left -= u64::from(line.counts);
     }
-    output.flush().map_or_else(end, |()| End::Counted)
+    output.flush().map_or_else(end, |()| OutputEnd::LimitReached)
 }
 
-fn end(error: io::Error) -> End {
-    if error.kind() == ErrorKind::BrokenPipe { End::NobodyReads } else { End::Failed(error) }
+fn end(error: io::Error) -> OutputEnd {
+    if error.kind() == ErrorKind::BrokenPipe { OutputEnd::PipeClosed } else { OutputEnd::Failed(error) }
 }
 
 #[cfg(test)]
@@ -112,20 +112,20 @@ mod tests {
     #[test]
     fn output_ends_at_limit() {
         let mut written = Vec::new();
-        assert!(matches!(print(&lines(&["a", "b", "c"]), &mut written, Some(2)), End::Counted));
+        assert!(matches!(print(&lines(&["a", "b", "c"]), &mut written, Some(2)), OutputEnd::LimitReached));
         assert_eq!(written, b"a\nb\n");
     }
 
     #[test]
     fn uncounted_line_is_printed() {
         let mut written = Vec::new();
-        assert!(matches!(print(&lines(&["a", "[stale]", "b", "c"]), &mut written, Some(2)), End::Counted));
+        assert!(matches!(print(&lines(&["a", "[stale]", "b", "c"]), &mut written, Some(2)), OutputEnd::LimitReached));
         assert_eq!(written, b"a\n[stale]\nb\n");
     }
 
     #[test]
     fn closed_pipe_is_success_full_disk_fails() {
-        assert!(matches!(print(&lines(&["a"]), Closed(ErrorKind::BrokenPipe), None), End::NobodyReads));
-        assert!(matches!(print(&lines(&["a"]), Closed(ErrorKind::StorageFull), None), End::Failed(_)));
+        assert!(matches!(print(&lines(&["a"]), Closed(ErrorKind::BrokenPipe), None), OutputEnd::PipeClosed));
+        assert!(matches!(print(&lines(&["a"]), Closed(ErrorKind::StorageFull), None), OutputEnd::Failed(_)));
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever is wrong with what it is given, the program says so, and what to do, and ends with a code of its own.
+//! Invalid input: the program reports the mistake and a remedy, and returns the documented exit code.
 
 use std::process::Output;
 
@@ -105,7 +105,7 @@ fn empty_and_invalid_names_are_reported() {
         (&["watch", "--embedded", "pods,,svc"], "resource's name is empty"),
         (&["watch", "--embedded", "pods/"], "object's name is empty in \"pods/\""),
         (&["watch", "--embedded", "/web"], "resource's name is empty in \"/web\""),
-        (&["watch", "--embedded", "deploy/web/x"], "no object's name has '/' in it"),
+        (&["watch", "--embedded", "deploy/web/x"], "an object's name cannot contain '/'"),
         (&["watch", "--embedded", "pods", "-n", ""], "the name is empty"),
         (&["watch", "pods", "--context", ""], "the name is empty"),
         (&["serve", "--context", " "], "the name is empty"),
@@ -121,7 +121,7 @@ fn unknown_kind_error_lists_similar_kinds() {
     let near = ["\"podz\"", "did you mean pods", "--wait-for-kind"];
     fails(&steadfast(&["watch", "podz", "--embedded"]), 2, &near);
     let as_kubectl = steadfast(&["watch", "deploy", "web", "--embedded"]);
-    fails(&as_kubectl, 2, &["an object is named behind a slash: deploy/web"]);
+    fails(&as_kubectl, 2, &["to name an object, use a slash: deploy/web"]);
     let waited = steadfast(&["watch", "widgets", "--embedded", "--wait-for-kind", "--wait", "1"]);
     fails(&waited, 1, &["waiting for widgets", "had no resource widgets within 1 s"]);
 }
@@ -129,13 +129,13 @@ fn unknown_kind_error_lists_similar_kinds() {
 #[test]
 fn unmergeable_kubeconfig_is_left_unchanged() {
     for (name, text, says) in [
-        ("no-yaml.kubeconfig", "users: [{token: hunter2", "it is no YAML, at line 1"),
-        ("no-config.kubeconfig", "kind: Deployment\nspec: {token: hunter2}\n", "it is no kubeconfig"),
+        ("no-yaml.kubeconfig", "users: [{token: hunter2", "it is not YAML, at line 1"),
+        ("no-config.kubeconfig", "kind: Deployment\nspec: {token: hunter2}\n", "it is not a kubeconfig"),
         ("taken.kubeconfig", "clusters: [{name: steadfast, cluster: {server: 'https://x'}}]\n", "did not make"),
     ] {
         let path = file(name, text);
-        fails(&steadfast(&["serve", "--kubeconfig", &path]), 3, &[name, "left as it is", says]);
-        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), text);
+        fails(&steadfast(&["serve", "--kubeconfig", &path]), 3, &[name, "left unchanged", says]);
+        assert_eq!(std::fs::read_to_string(&path).expect("it exists"), text);
     }
     let taken = steadfast(&["serve", "--kubeconfig", &place("taken.kubeconfig")]);
     fails(&taken, 3, &["cluster \"steadfast\"", "--context"]);
@@ -144,11 +144,11 @@ fn unmergeable_kubeconfig_is_left_unchanged() {
 #[test]
 fn missing_manifests_are_reported() {
     let empty = place("no-manifests");
-    std::fs::create_dir_all(std::path::Path::new(&empty).join("deeper")).expect("there is room");
+    std::fs::create_dir_all(std::path::Path::new(&empty).join("deeper")).expect("the folder is writable");
     fails(&steadfast(&["serve", "-f", &empty]), 2, &["no-manifests has no file that ends in", "-R"]);
     fails(&steadfast(&["serve", "-f", "https://example.test/m.yaml"]), 2, &["is a URL", "serve -f -"]);
     fails(&steadfast(&["serve", "-f", "-", "-f", "-"]), 2, &["can be read once"]);
-    fails(&steadfast(&["serve", "-k", "/nonexistent"]), 2, &["/nonexistent is no folder"]);
+    fails(&steadfast(&["serve", "-k", "/nonexistent"]), 2, &["/nonexistent is not a folder"]);
     let without = crate::run::finish(crate::run::start_with(&["serve", "-k", &empty], &[("PATH", "/nonexistent")]));
     fails(&without, 1, &["`kubectl` or `kustomize`", "serve -f -"]);
 }
@@ -156,8 +156,8 @@ fn missing_manifests_are_reported() {
 #[test]
 fn kustomization_given_as_folder_is_reported() {
     let folder = std::path::PathBuf::from(place("kustomized"));
-    std::fs::create_dir_all(folder.join("overlay")).expect("there is room");
-    std::fs::write(folder.join("overlay/kustomization.yml"), "resources: [a.yaml]\n").expect("there is room");
+    std::fs::create_dir_all(folder.join("overlay")).expect("the folder is writable");
+    std::fs::write(folder.join("overlay/kustomization.yml"), "resources: [a.yaml]\n").expect("the folder is writable");
     let shown = |path: &std::path::Path| path.display().to_string();
     let (all, overlay) = (shown(&folder), shown(&folder.join("overlay")));
     let file = shown(&folder.join("overlay/kustomization.yml"));

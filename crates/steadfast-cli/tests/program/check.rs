@@ -1,4 +1,4 @@
-//! `check` reports all mistakes at once; online also the fields that a cluster's resources do not have.
+//! `check` reports all mistakes at once; with `--online` also unknown fields of resources.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ fn with_openapi(server: SocketAddr, document: &Value) -> SocketAddr {
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let document = document.clone();
-            // A client that is gone needs no response.
+            // A disconnected client needs no response.
             std::thread::spawn(move || drop(answer(stream, server, &document)));
         }
     });

@@ -14,7 +14,7 @@ use crate::haproxy::{Haproxy, eventually};
 use crate::outsides::{Etcd, KEY, Knot};
 use crate::run::{Killed, finish, place, said, start_with};
 
-/// A folder of this test's own, removed at the end.
+/// Folder of one test; removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -32,7 +32,7 @@ impl Drop for Folder {
     }
 }
 
-/// The text of a recipe, which the cookbook has word for word.
+/// Returns the text of a recipe, which the cookbook must contain verbatim.
 fn recipe(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let read = |path: String| std::fs::read_to_string(root.join(path)).expect("a file of the repository");

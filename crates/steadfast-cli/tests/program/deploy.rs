@@ -1,4 +1,4 @@
-//! `examples/notify/deploy`: what stands there is what the program takes and asks for.
+//! `examples/notify/deploy`: the manifests have valid arguments and the needed permissions.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
     documents.iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("there is a {kind}"))
 }
 
-/// Whether the program takes these arguments: a file that is not there is found after all of them were read.
+/// Checks that the program accepts the arguments: it must fail only at the missing file, which it reads last.
 fn takes(arguments: &[&str]) {
     let output = steadfast(arguments);
     assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", said(&output));

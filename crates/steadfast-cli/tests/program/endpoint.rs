@@ -17,19 +17,19 @@ use crate::run::{Serving, file, finish, said, start, steadfast};
 struct Watching {
     child: Child,
     address: String,
-    /// What it has said on standard error.
+    /// Lines of standard error.
     said: Arc<Mutex<String>>,
 }
 
 impl Watching {
     fn start(arguments: &[&str]) -> Self {
         let (watching, mut stdout) = Self::unread(&[&["watch", "--metrics", "127.0.0.1:0"], arguments].concat());
-        // Whoever writes to standard error or output must find a reader.
+        // Both pipes need a reader, or the program blocks.
         std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
         watching
     }
 
-    /// The same with its standard output, which nobody reads yet.
+    /// Starts the program and returns its standard output, which the caller must read.
     fn unread(arguments: &[&str]) -> (Self, std::process::ChildStdout) {
         let mut child = start(arguments);
         let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
@@ -41,18 +41,18 @@ impl Watching {
         let heard = said.clone();
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                heard.lock().expect("nobody panics with it").push_str(&(line + "\n"));
+                heard.lock().expect("no panic").push_str(&(line + "\n"));
             }
         });
         let stdout = child.stdout.take().expect("it is piped");
         (Self { child, address, said }, stdout)
     }
 
-    /// The answer to `request`, byte by byte as it came.
+    /// Sends `request` and returns the response verbatim.
     fn raw(&self, request: &[u8]) -> String {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be set");
-        // One who sends too much is answered before the end, and may be reset then.
+        // The server may respond to an oversized request before its end, and reset the connection.
         let _ = stream.write_all(request);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -65,15 +65,15 @@ impl Watching {
         (head.to_owned(), body.to_owned())
     }
 
-    /// Waits until `/readyz` answers with `status`, and returns what it says.
+    /// Waits until `/readyz` responds with `status`, and returns the body.
     fn ready(&self, status: &str) -> String {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let (head, body) = self.get("/readyz");
             if head.starts_with(&format!("HTTP/1.1 {status}")) {
                 return body;
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "{head}\n{body}");
+            assert!(started.elapsed() < Duration::from_secs(60), "{head}\n{body}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -138,14 +138,14 @@ fn replaced_server_is_reported_and_relisted() {
     let scraped = Exposition::parse(&watching.get("/metrics").1).expect("it is a scrape");
     let held = scraped.sum("steadfast_informer_objects", &[("resource", "configmaps")]);
     assert_eq!(held, (0.0, 1), "ready, with what is not there");
-    let said = watching.said.lock().expect("nobody panics with it").clone();
+    let said = watching.said.lock().expect("no panic").clone();
     assert!(said.contains("stale: the server's history was replaced: it is at "), "{said}");
     drop(server);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_merged_during_blocked_output_are_marked() {
-    /// More than may wait one by one.
+    /// More than the limit of pending events.
     const CHANGES: usize = 1100;
 
     let server = ApiServer::builder().start().await.expect("a server");
@@ -166,14 +166,14 @@ async fn events_merged_during_blocked_output_are_marked() {
         server.replace(&config_map("a", &value.to_string())).expect("to replace");
     }
     let revision = server.revision() as f64;
-    let begun = Instant::now();
+    let started = Instant::now();
     while Exposition::parse(&watching.get("/metrics").1)
         .expect("it is a scrape")
         .sum("steadfast_informer_resource_version", &[])
         .0
         < revision
     {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it did not come to {revision}");
+        assert!(started.elapsed() < Duration::from_secs(60), "it did not come to {revision}");
         std::thread::sleep(Duration::from_millis(50));
     }
     let (mut changes, mut merged) = (0, 0);
@@ -190,9 +190,9 @@ async fn events_merged_during_blocked_output_are_marked() {
     }
     assert_eq!((changes, merged), (CHANGES, 1), "each is in a line, and one of them is for several");
     let aside = "! configmaps: ";
-    let begun = Instant::now();
-    while !watching.said.lock().expect("nobody panics with it").contains(aside) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "that some were merged is not said");
+    let started = Instant::now();
+    while !watching.said.lock().expect("no panic").contains(aside) {
+        assert!(started.elapsed() < Duration::from_secs(60), "that some were merged is not said");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -201,10 +201,10 @@ async fn events_merged_during_blocked_output_are_marked() {
 fn missing_kind_prevents_readiness() {
     let watching = Watching::start(&["--embedded", "pods", "widgets.example.com", "--wait-for-kind"]);
     let line = "widgets.example.com: the server does not have this kind yet\n";
-    let begun = Instant::now();
-    // The pods are there by and by; the kind is not.
+    let started = Instant::now();
+    // The pods are synced after a while; the kind never exists.
     while watching.ready("503") != line {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{}", watching.ready("503"));
+        assert!(started.elapsed() < Duration::from_secs(60), "{}", watching.ready("503"));
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -47,7 +47,7 @@ impl SecureEtcd {
             &["user", "grant-role", "root", "root"],
             &["user", "add", "notify:of-notify"],
             &["role", "add", "services"],
-            // The owner's record lies beside the prefix.
+            // The owner's record is outside the prefix.
             &["role", "grant-permission", "services", "--prefix=true", "readwrite", "/"],
             &["user", "grant-role", "notify", "services"],
             &["auth", "enable"],
@@ -87,7 +87,7 @@ fn spawn(program: &Path, arguments: &[OsString]) -> Child {
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it can be started")
 }
 
-/// Has a new authority issue the certificates of server and client.
+/// Creates a new authority and the certificates of server and client.
 fn issue(folder: &Path) {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -95,7 +95,7 @@ fn issue(folder: &Path) {
     authority.distinguished_name.push(DnType::CommonName, "authority of the test");
     let key = KeyPair::generate().expect("a key");
     let authority = CertifiedIssuer::self_signed(authority, key).expect("an authority");
-    let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).expect("there is room");
+    let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).expect("the folder is writable");
     write("ca.pem", &authority.pem());
     for name in ["server", "client"] {
         let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).expect("a name");
@@ -113,7 +113,7 @@ fn issue(folder: &Path) {
 #[test]
 fn replaced_etcd_certificates_apply_without_reload() {
     let folder = std::env::temp_dir().join(format!("steadfast-etcd-tls-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("there is room");
+    std::fs::create_dir_all(&folder).expect("the folder is writable");
     let Some(mut etcd) = SecureEtcd::start(&folder) else { return };
     let runtime = Runtime::new().expect("there are threads");
     let server = runtime.block_on(ApiServer::start()).expect("it starts");
@@ -123,7 +123,7 @@ fn replaced_etcd_certificates_apply_without_reload() {
         server.create(&object).expect("a config map");
     };
     create("first");
-    let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).expect("there is room");
+    let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).expect("the folder is writable");
     write("kubeconfig", &server.kubeconfig());
     write("password", "of-notify\n");
     let text = format!(

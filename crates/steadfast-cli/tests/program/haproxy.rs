@@ -1,4 +1,4 @@
-//! A real `HAProxy`, and what answers behind it.
+//! A real `HAProxy` and its backends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A `HAProxy` with one backend, `web`, that has a server of somebody else's without traffic. Killed when this is dropped.
+/// A `HAProxy` with one backend, `web`, that has a foreign server without traffic. Killed when dropped.
 pub(crate) struct Haproxy {
     pub(crate) folder: PathBuf,
     front: SocketAddr,
@@ -18,7 +18,7 @@ pub(crate) struct Haproxy {
 }
 
 impl Haproxy {
-    /// Starts one; none where the machine has none, which is told.
+    /// Starts `HAProxy`; returns `None` on a machine without it, which is reported.
     pub(crate) fn start(name: &str) -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -27,12 +27,14 @@ impl Haproxy {
             let is_required = std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1");
             assert!(!is_required, "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no haproxy on the path");
             // Past the capture of tests that pass.
-            std::io::stderr().write_all(b"skipped: there is no haproxy on the path\n").expect("it can be told");
+            std::io::stderr()
+                .write_all(b"skipped: there is no haproxy on the path\n")
+                .expect("standard error is writable");
             return None;
         };
         let folder = std::env::temp_dir().join(format!("steadfast-notify-haproxy-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("there is room");
+        std::fs::create_dir_all(&folder).expect("the folder is writable");
         let front = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
         let text = format!(
             "global\n  stats socket {}/admin.sock mode 600 level admin\ndefaults\n  mode tcp\n  timeout connect 2s\n  \
@@ -40,7 +42,7 @@ impl Haproxy {
              balance roundrobin\n  server other 127.0.0.1:9 weight 0\n",
             folder.display()
         );
-        std::fs::write(folder.join("haproxy.cfg"), text).expect("there is room");
+        std::fs::write(folder.join("haproxy.cfg"), text).expect("the folder is writable");
         let process = Mutex::new(spawn(&program, &folder));
         let haproxy = Self { folder, front, program, process };
         haproxy.wait_until_listening();
@@ -97,7 +99,7 @@ impl Haproxy {
         response.contains("# be_id").then_some(response)
     }
 
-    /// Those of them that are given something.
+    /// Returns the servers with a weight above zero.
     pub(crate) fn serving(&self) -> BTreeSet<String> {
         self.try_serving().expect("it answers")
     }
@@ -108,7 +110,7 @@ impl Haproxy {
         Some(servers.into_iter().filter(|(_, weight)| *weight > 0).map(|(name, _)| name).collect())
     }
 
-    /// Who answers, asked `times` times; nobody where nobody does.
+    /// Connects `times` times and returns the backends that responded.
     pub(crate) fn asked(&self, times: usize) -> BTreeSet<String> {
         let answer = |_| {
             let mut name = String::new();
@@ -136,21 +138,21 @@ impl Drop for Haproxy {
     }
 }
 
-/// Answers every connection with `name`, for as long as the tests run; returns its port.
+/// Starts a server that responds to every connection with `name`; returns its port.
 pub(crate) fn backend(name: &str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it has one").port();
     let name = name.to_owned();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            // Whoever has hung up wants no answer.
+            // A closed connection needs no response.
             let _ = stream.and_then(|mut stream| stream.write_all(name.as_bytes()));
         }
     });
     port
 }
 
-/// Waits until `reached`, for as long as any of it takes on a busy machine.
+/// Waits at most 60 s until `reached`.
 pub(crate) fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !reached() {
@@ -159,7 +161,7 @@ pub(crate) fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Holds `holds` against what there is, again and again, for so long.
+/// Calls `holds` every 20 ms for the duration `lasts`.
 pub(crate) fn throughout(lasts: Duration, mut holds: impl FnMut()) {
     let begun = Instant::now();
     while begun.elapsed() < lasts {

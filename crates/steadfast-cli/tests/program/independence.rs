@@ -40,7 +40,7 @@ struct Fixture {
 impl Fixture {
     fn new(name: &str) -> Self {
         let folder = PathBuf::from(place(name));
-        // A run of long ago may have left it.
+        // Remove files of an earlier test run.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("there is space");
         let runtime = Runtime::new().expect("there are threads");
@@ -93,7 +93,7 @@ fn gathered(mut from: impl Read + Send + 'static) -> Arc<Mutex<Vec<u8>>> {
     all
 }
 
-/// The program at work.
+/// A running program.
 struct Acting {
     child: Killed,
     stdout: Arc<Mutex<Vec<u8>>>,
@@ -132,10 +132,10 @@ impl Acting {
 
     /// Sends SIGTERM, and returns how long the program took to end.
     fn terminated(mut self) -> (Duration, String) {
-        let begun = Instant::now();
+        let started = Instant::now();
         signal(&self.child.0, "TERM");
         self.child.0.wait().expect("it ends");
-        (begun.elapsed(), self.said())
+        (started.elapsed(), self.said())
     }
 }
 
@@ -225,16 +225,16 @@ fn reload_waits_for_no_cluster() {
     let acting = fixture.start("2");
     acting.until_sent("maps", "east/a");
     fixture.configure(&(rule("maps", "cm") + &rule("again", "cm")));
-    let begun = Instant::now();
+    let started = Instant::now();
     signal(&acting.child.0, "HUP");
     acting.until_sent("again", "east/a");
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     assert_eq!(acting.sent("maps"), ["east/a"], "a rule that is unchanged goes on");
     // With the cluster that had responded gone too.
     fixture.east.faults().cut();
     fixture.configure(&(rule("maps", "cm") + &rule("third", "cm")));
     signal(&acting.child.0, "HUP");
-    eventually("the reload", || acting.said().matches("as it is now: 2 rules").count() == 2);
+    eventually("the reload", || acting.said().matches(", reloaded: 2 rules").count() == 2);
     fixture.east.faults().heal();
     acting.until_sent("third", "east/a");
 }
@@ -322,11 +322,11 @@ fn shutdown_keeps_its_deadline_whatever_hangs() {
     // A second signal ends the program at once.
     let acting = fixture.start("30");
     eventually("work", || acting.said().contains("acting by"));
-    let begun = Instant::now();
+    let started = Instant::now();
     signal(&acting.child.0, "TERM");
     std::thread::sleep(Duration::from_millis(300));
     let (took, said) = acting.terminated();
-    assert!(begun.elapsed() < Duration::from_secs(2), "{took:?}: {said}");
+    assert!(started.elapsed() < Duration::from_secs(2), "{took:?}: {said}");
 }
 
 #[test]
@@ -369,12 +369,12 @@ fn silent_clients_do_not_block_health_endpoints() {
                     client
                 })
                 .collect();
-            let begun = Instant::now();
+            let started = Instant::now();
             assert_eq!(acting.get("/livez"), (200, "ok\n".to_owned()), "{count} of {request:?}");
-            assert!(begun.elapsed() < Duration::from_secs(2), "{count} of {request:?}: {:?}", begun.elapsed());
+            assert!(started.elapsed() < Duration::from_secs(2), "{count} of {request:?}: {:?}", started.elapsed());
             // Those that have asked for metrics may still be served.
             eventually("readiness", || acting.get("/readyz").0 == 200);
-            assert!(begun.elapsed() < Duration::from_secs(6), "{count} of {request:?}: {:?}", begun.elapsed());
+            assert!(started.elapsed() < Duration::from_secs(6), "{count} of {request:?}: {:?}", started.elapsed());
             drop(clients);
         }
     }

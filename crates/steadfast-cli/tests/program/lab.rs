@@ -28,7 +28,7 @@ fn named_scenarios_are_reported_as_json() {
     assert_eq!(recreated["source"], "client-go-failure-scenarios 5");
     assert!(recreated["notice_ms"].is_u64(), "{recreated}");
     assert_eq!((&closed["lists"], &closed["changes"]), (&1.into(), &10.into()));
-    // People read along beside it.
+    // Progress is on standard error.
     assert!(said(&output).contains("ok     watch-closed"), "{}", said(&output));
 }
 

@@ -1,4 +1,4 @@
-//! Mirrors of `steadfast notify`, with a real `HAProxy`: its traffic is the judge.
+//! Mirrors of `steadfast notify`, with a real `HAProxy`: its traffic is the oracle.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::haproxy::{Haproxy, backend, eventually, throughout};
 use crate::run::{finish, said, signal, start, steadfast};
 
-/// A cluster, a `HAProxy`, and a configuration by which one follows the other.
+/// A cluster, a `HAProxy` that follows it, and the configuration.
 struct World {
     runtime: Runtime,
     server: ApiServer,
@@ -27,14 +27,14 @@ impl World {
         let runtime = Runtime::new().expect("there are threads");
         let server = runtime.block_on(ApiServer::builder().tls(true).start()).expect("it starts");
         let kubeconfig = haproxy.folder.join("kubeconfig");
-        std::fs::write(kubeconfig, server.kubeconfig()).expect("there is room");
+        std::fs::write(kubeconfig, server.kubeconfig()).expect("the folder is writable");
         let configuration = haproxy.folder.join("notify.toml").display().to_string();
         let world = Self { runtime, server, haproxy, configuration };
         world.configure("object.metadata.name", "");
         Some(world)
     }
 
-    /// Writes the configuration, in which entries are called by what `key` says, and of its mirror more is said.
+    /// Writes the configuration with the expression `key` and further settings of the mirror.
     fn configure(&self, key: &str, more: &str) {
         let text = format!(
             "[clusters.here]\nkubeconfig = \"kubeconfig\"\n\
@@ -43,16 +43,17 @@ impl World {
              send = '''{{'key': {key}, 'address': object.status.podIP, 'port': int(object.metadata.annotations.port)}}'''\n\
              to = [\"web\"]\n"
         );
-        std::fs::write(&self.configuration, text).expect("there is room");
+        std::fs::write(&self.configuration, text).expect("the folder is writable");
     }
 
-    /// Selectors are asked about before anything begins, and may be in the way of that.
+    /// Removes the selectors: the selector check would wait for an unreachable server.
     fn configure_without_selectors(&self) {
-        let text = std::fs::read_to_string(&self.configuration).expect("it is there");
-        std::fs::write(&self.configuration, text.replace("labels = \"app=web\"\n", "")).expect("there is room");
+        let text = std::fs::read_to_string(&self.configuration).expect("it exists");
+        std::fs::write(&self.configuration, text.replace("labels = \"app=web\"\n", ""))
+            .expect("the folder is writable");
     }
 
-    /// A pod behind which somebody answers with its name.
+    /// Creates a pod with a backend that responds with the name of the pod.
     fn pod(&self, name: &str, is_ready: bool) {
         let port = backend(name).to_string();
         let pod = json!({
@@ -66,11 +67,11 @@ impl World {
 
     fn becomes(&self, name: &str, is_ready: bool) {
         let status = json!({"status": status(is_ready)});
-        self.server.merge_patch("pods", "default", name, status).expect("it is there");
+        self.server.merge_patch("pods", "default", name, status).expect("it exists");
     }
 
     fn delete(&self, name: &str) {
-        self.server.delete_named("pods", "default", name).expect("it is there");
+        self.server.delete_named("pods", "default", name).expect("it exists");
     }
 
     fn begin(&self) -> Acting {
@@ -97,7 +98,7 @@ fn status(is_ready: bool) -> Value {
     json!({"phase": "Running", "podIP": "127.0.0.1", "conditions": [{"type": "Ready", "status": told}]})
 }
 
-/// The program at work; killed when it is dropped, as by a machine that goes down.
+/// A running program; killed when dropped, like in a machine failure.
 struct Acting {
     child: Child,
     lines: Receiver<String>,
@@ -128,7 +129,7 @@ fn pods_are_in_traffic_while_they_are_ready() {
     world.pod("web-0", false);
     world.pod("web-1", true);
 
-    // Seen first, and nothing is done.
+    // The dry run changes nothing.
     let output = world.says(&["--dry-run"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", said(&output));
@@ -151,16 +152,16 @@ fn pods_are_in_traffic_while_they_are_ready() {
     world.pod("web-2", true);
     world.until_serving(&["web-1", "web-2"]);
 
-    // Another program would undo what this one does.
+    // A second program with this configuration is rejected.
     let output = world.says(&[]);
     assert_eq!(output.status.code(), Some(1));
     let holder = format!("process {} already uses the folder", acting.child.id());
     assert!(said(&output).contains(&holder), "{}", said(&output));
 
-    // Under other names they are others: the new ones come first, and nothing is lost, so that nobody has to approve.
+    // Renamed entries are added before the old ones are removed, so no approval is needed.
     world.configure("'new-' + object.metadata.name", "");
     signal(&acting.child, "HUP");
-    acting.until_said("as it is now");
+    acting.until_said(", reloaded: ");
     eventually("only those", || {
         let serving = world.haproxy.serving();
         assert!(serving.len() >= 2, "{serving:?}");
@@ -168,7 +169,7 @@ fn pods_are_in_traffic_while_they_are_ready() {
     });
     world.configure("", "");
     signal(&acting.child, "HUP");
-    acting.until_said("the configuration stays as it was");
+    acting.until_said("the configuration is unchanged");
     drop(acting);
 
     let output = world.says(&["--dry-run"]);
@@ -186,7 +187,7 @@ fn pending_approval_and_doubt_survive_a_restart() {
     let mut acting = world.begin();
     world.until_serving(&names);
 
-    // What happens while nobody can be asked is found out when the server can be reached, and nothing before.
+    // Deletions during an outage take effect when the server is reachable again, and not before.
     world.server.faults().cut();
     acting.until_said("! pods of here");
     world.delete("web-0");
@@ -217,10 +218,10 @@ fn pending_approval_and_doubt_survive_a_restart() {
     assert!(said(&output).contains("there is no mirror \"other\"; there are web"), "{}", said(&output));
     drop(acting);
 
-    // Approved of while nothing runs, it counts when something does.
+    // An approval without a running program applies at the next start.
     let output = world.says(&["approve"]);
     assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("the approval counts when one does"), "{}", said(&output));
+    assert!(said(&output).contains("the approval applies when one starts"), "{}", said(&output));
     let mut acting = world.begin();
     acting.until_said("approved the removal of 4 entries");
     world.until_serving(&names[5..]);
@@ -236,7 +237,7 @@ fn pending_approval_and_doubt_survive_a_restart() {
 #[test]
 fn uncertain_cache_or_object_keeps_its_entries() {
     let Some(world) = World::start("unsynced") else { return };
-    // So that only the doubt is in the way.
+    // Disables the guard, so that only the doubt prevents removals.
     world.configure("object.metadata.name", "guard = {share = 1.0, allow_empty = true}");
     world.configure_without_selectors();
     for name in ["web-0", "web-1", "web-2"] {
@@ -258,7 +259,7 @@ fn uncertain_cache_or_object_keeps_its_entries() {
     world
         .server
         .merge_patch("pods", "default", "web-2", json!({"metadata": {"annotations": null}}))
-        .expect("it is there");
+        .expect("it exists");
     acting.until_said("mirror web: the entries of an object stay unchanged: default/web-2 of here (rule web): `send`");
     world.delete("web-1");
     world.until_serving(&["web-2"]);
@@ -274,31 +275,31 @@ fn uncertain_cache_or_object_keeps_its_entries() {
 fn approval_waits_for_slow_mirror() {
     let folder = std::env::temp_dir().join(format!("steadfast-approval-{}", std::process::id()));
     let state = folder.join("steadfast-state");
-    std::fs::create_dir_all(&state).expect("there is room");
+    std::fs::create_dir_all(&state).expect("the folder is writable");
     let configuration = folder.join("notify.toml");
     let text = "[sinks.web]\nhaproxy = {socket = \"admin.sock\", backend = \"web\"}\n\
                 [[rules]]\nname = \"web\"\nresources = [\"pods\"]\nto = [\"web\"]\n\
                 send = \"{'key': object.metadata.name, 'address': '127.0.0.1', 'port': 80}\"\n";
-    std::fs::write(&configuration, text).expect("there is room");
+    std::fs::write(&configuration, text).expect("the folder is writable");
     let remembered = |ask: Value| {
         let asks = if ask.is_null() { json!({}) } else { json!({"": {"ask": ask, "texts": {}}}) };
         let guard = json!({"guard": {"mirror": "web", "guard": {"asks": asks}}});
         let text = format!("{}\n{guard}\n", r#"{"format":"steadfast-mirrors","version":2}"#);
-        std::fs::write(state.join("new"), text).expect("there is room");
-        std::fs::rename(state.join("new"), state.join("mirrors.json")).expect("there is room");
+        std::fs::write(state.join("new"), text).expect("the folder is writable");
+        std::fs::rename(state.join("new"), state.join("mirrors.json")).expect("the folder is writable");
     };
     remembered(json!({"id": "0123abcd", "names": ["a", "b"], "of": 3}));
 
-    // Here is who acts, and is slow: the file is gone, and what it says is not yet remembered.
+    // Simulates a slow program: the approval file is removed before its state is recorded.
     let approving = start(&["notify", "approve", "-c", &configuration.display().to_string()]);
     let approval = state.join("approved-web");
     eventually("an approval", || approval.exists());
-    std::fs::remove_file(&approval).expect("it is there");
+    std::fs::remove_file(&approval).expect("it exists");
     std::thread::sleep(Duration::from_millis(300));
     remembered(Value::Null);
     let output = finish(approving);
     assert!(output.status.success(), "{}", said(&output));
-    std::fs::remove_dir_all(&folder).expect("it is there");
+    std::fs::remove_dir_all(&folder).expect("it exists");
 }
 
 #[test]
@@ -315,7 +316,7 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     end(&mut acting);
     let folder = world.haproxy.folder.join("steadfast-state");
     let is_checkpoint = |path: &std::path::PathBuf| path.extension().is_some_and(|ending| ending == "checkpoint");
-    let mut files = std::fs::read_dir(folder).expect("it is there").map(|file| file.expect("it can be listed").path());
+    let mut files = std::fs::read_dir(folder).expect("it exists").map(|file| file.expect("it can be listed").path());
     let checkpoint = files.find(is_checkpoint).expect("the cache is kept");
     let before = std::fs::read(&checkpoint).expect("it can be read");
 
@@ -325,7 +326,7 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     end(&mut acting);
 
     // As if it had died before the second was written down: what is kept does not have it, and one may be taken out unasked.
-    std::fs::write(&checkpoint, before).expect("there is room");
+    std::fs::write(&checkpoint, before).expect("the folder is writable");
     world.server.faults().answer_with(RequestRule::any().resource("pods"), Answer::code(503));
     let mut acting = world.begin();
     acting.until_said("acting by");

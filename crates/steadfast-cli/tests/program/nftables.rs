@@ -1,6 +1,6 @@
-//! `steadfast notify` with the kernel's nftables in a network of its own: who answers is the judge.
+//! `steadfast notify` with the kernel's nftables in a separate network: the responding backends are the oracle.
 //!
-//! It takes root, `ip` and `nft`, and is skipped where there are none. Backends and client are a copy of this program.
+//! Needs root, `ip` and `nft`, and is skipped without them. Backends and client are a copy of this program.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,13 +17,13 @@ use crate::haproxy::eventually;
 use crate::outsides::found;
 use crate::run::{Killed, place, signal, start};
 
-/// Says to a copy of this program that it is one.
+/// Environment variable that marks the copy of this program in the network.
 const ROLE: &str = "STEADFAST_NOTIFY_NFTABLES";
 
 const SERVICE: &str = "10.99.0.1:80";
 const BACKENDS: [(&str, &str); 2] = [("a", "10.78.0.2:8001"), ("b", "10.78.0.3:8002")];
 
-/// Not a test, but what a copy of this program does in that network: it answers, and it asks who does.
+/// Not a test: backends and client in the separate network.
 #[test]
 fn guest_process() {
     if std::env::var_os(ROLE).is_none() {
@@ -33,7 +33,7 @@ fn guest_process() {
         let listener = TcpListener::bind(address).expect("the network has this address");
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                // Whoever has hung up wants no answer.
+                // A closed connection needs no response.
                 let _ = stream.and_then(|mut stream| stream.write_all(name.as_bytes()));
             }
         });
@@ -48,7 +48,7 @@ fn guest_process() {
     }
 }
 
-/// A network with the copy in it; gone when this is dropped.
+/// A network namespace with the copy; removed when dropped.
 struct Network {
     name: String,
     ip: PathBuf,
@@ -59,7 +59,7 @@ struct Network {
 }
 
 impl Network {
-    /// None, with the reason told, where this cannot be.
+    /// Creates the network; returns `None` without the rights or tools, which is reported.
     fn start() -> Option<Self> {
         let (ip, nft) = (found("ip")?, found("nft")?);
         let name = format!("steadfast-notify-{}", std::process::id());
@@ -75,7 +75,9 @@ impl Network {
             let is_required = std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1");
             assert!(!is_required, "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: this user may make no networks");
             // Past the capture of tests that pass.
-            std::io::stderr().write_all(b"skipped: this user may make no networks\n").expect("it can be told");
+            std::io::stderr()
+                .write_all(b"skipped: this user may make no networks\n")
+                .expect("standard error is writable");
             return None;
         }
         let mut command = Command::new(&ip);
@@ -86,7 +88,7 @@ impl Network {
         Some(Self { name, ip, nft, copy, asks, answers: BufReader::new(answers) })
     }
 
-    /// Who answers, asked so often.
+    /// Connects `times` times and returns the backends that responded.
     fn asked(&mut self, times: usize) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         for _ in 0..times {
@@ -119,12 +121,12 @@ impl Drop for Network {
 fn nftables_forwards_to_ready_pods() {
     let Some(mut network) = Network::start() else { return };
     let folder = PathBuf::from(place("notify-nftables"));
-    // What a run of long ago left.
+    // Remove files of an earlier test run.
     let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("there is room");
+    std::fs::create_dir_all(&folder).expect("the folder is writable");
     let runtime = Runtime::new().expect("there are threads");
     let server = runtime.block_on(ApiServer::start()).expect("it starts");
-    let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).expect("there is room");
+    let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).expect("the folder is writable");
     write("kubeconfig", &server.kubeconfig());
     let text = format!(
         "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.web]\nguard = {{share = 1.0}}\ndrain = \"0s\"\n\
@@ -154,13 +156,13 @@ fn nftables_forwards_to_ready_pods() {
     network.until_answered_by(&["a", "b"]);
     let change = |is_ready: bool| {
         let status = json!({"status": status("10.78.0.3", is_ready)});
-        server.merge_patch("pods", "default", "b", status).expect("it is there");
+        server.merge_patch("pods", "default", "b", status).expect("it exists");
     };
     change(false);
     network.until_answered_by(&["a"]);
     change(true);
     network.until_answered_by(&["a", "b"]);
-    server.delete_named("pods", "default", "a").expect("it is there");
+    server.delete_named("pods", "default", "a").expect("it exists");
     network.until_answered_by(&["b"]);
     signal(&acting.0, "TERM");
     assert!(acting.0.wait().expect("it can be waited for").success());

@@ -13,7 +13,7 @@ const SELECTED: &str = "web";
 /// Bytes of the largest value. All annotations of an object can have 256 KiB together.
 const HUGE: usize = 120_000;
 
-/// What the tenant knows of the others, and pretends to be.
+/// Identities of other tenants that the hostile tenant claims.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Victims {
     pub(crate) names: Vec<String>,
@@ -77,7 +77,7 @@ fn garbage(chance: &mut Chance) -> String {
     }
 }
 
-/// Values of the annotations that rules read: mostly garbage, sometimes somebody else's, sometimes right.
+/// Values of the annotations that rules read: mostly garbage, sometimes another tenant's, sometimes valid.
 fn annotations(chance: &mut Chance, victims: &Victims) -> Value {
     let mut annotations = Map::new();
     for name in ["port", "weight", "name", "type", "data", "ttl", "key", "value"] {

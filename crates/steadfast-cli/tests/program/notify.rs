@@ -32,7 +32,7 @@ fn embedded_fleet_needs_no_cluster() {
                 "{line}"
             );
         }
-        // What has the same address twice in a row was told of a change that changes nothing in it.
+        // Two equal consecutive messages would mean that an unchanged message was resent.
         let mut last = std::collections::BTreeMap::new();
         for line in in_traffic {
             let before = last.insert(line["uid"].to_string(), line.clone());
@@ -55,7 +55,7 @@ fn embedded_mirrors_print_simulated_commands() {
     assert!(told.contains("cart | table ip steadfast_cart {"), "{told}");
     assert!(told.contains("names | update add web.example.org. 30 IN A 10.0.0."), "{told}");
     assert!(told.contains("registry | etcdctl ") && told.contains(" del -- '/services/shop/cart-"), "{told}");
-    // Nothing is left behind, for nothing was done.
+    // A simulation writes no state folder.
     assert!(!std::path::Path::new(&example("steadfast-state")).exists());
 }
 
@@ -68,7 +68,7 @@ fn rbac_grants_watched_resources_only() {
     // Of all namespaces, and so of the one that a rule names.
     let rules: Vec<&str> = text.lines().filter(|line| line.contains("resources:") || line.contains("verbs:")).collect();
     let all = "  verbs: [list, watch]";
-    // By the UID of that namespace a checkpoint is known to be of this cluster.
+    // The UID of this namespace identifies the cluster of a checkpoint.
     let identity = ["  resources: [namespaces]", "  verbs: [get]"];
     assert_eq!(
         rules,
@@ -86,7 +86,7 @@ fn rbac_grants_watched_resources_only() {
     assert_eq!(documents[2]["subjects"][0]["namespace"], "ops");
 
     // Of one namespace alone.
-    let text = std::fs::read_to_string(example("traffic.toml")).expect("it is there");
+    let text = std::fs::read_to_string(example("traffic.toml")).expect("it exists");
     let text = ["registry"].iter().fold(text, |text, rule| {
         let (first, rest) = text.split_once(&format!("[[rules]]\nname = \"{rule}\"")).expect("it has that rule");
         format!("{first}[[rules]]\nnamespaces = [\"default\"]\nname = \"{rule}\"{rest}")
@@ -143,14 +143,14 @@ fn explain_and_missing_kind_reports() {
     assert!(sent.iter().any(|line| line["resource"] == "pods"), "{said}");
 }
 
-/// Waits until `done`, for as long as any of it takes on a busy machine.
+/// Waits at most 60 s until `done`.
 #[cfg(unix)]
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     use std::time::{Duration, Instant};
 
-    let begun = Instant::now();
+    let started = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not come");
+        assert!(started.elapsed() < Duration::from_secs(60), "{what} did not come");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -174,7 +174,7 @@ fn invalid_reload_keeps_last_valid_configuration() {
             send.len(),
         )
     };
-    // What a run of long ago left.
+    // Remove files of an earlier test run.
     let _ = std::fs::remove_dir_all(place("notify-again"));
     let path = file("notify-again.toml", &configuration("object.data.k"));
     let mut child = start(&["notify", "-c", &path]);
@@ -191,15 +191,15 @@ fn invalid_reload_keeps_last_valid_configuration() {
 
     let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
     let mut told = String::new();
-    // One that is wrong changes nothing.
-    std::fs::write(&path, configuration("object.data.k +")).expect("there is room");
+    // An invalid configuration changes nothing.
+    std::fs::write(&path, configuration("object.data.k +")).expect("the folder is writable");
     signal(&child, "HUP");
     until("the mistake", || {
         stderr.read_line(&mut told).expect("it can be read");
-        told.contains("the configuration stays as it was") && told.contains("rules[0].send")
+        told.contains("the configuration is unchanged") && told.contains("rules[0].send")
     });
-    // One that is good has its new rule asked about what is there; what the old rule knows it keeps.
-    std::fs::write(&path, configuration("'' + object.data.k")).expect("there is room");
+    // A valid configuration starts its new rule with the existing objects; the old rule keeps its state.
+    std::fs::write(&path, configuration("'' + object.data.k")).expect("the folder is writable");
     signal(&child, "HUP");
     assert_eq!(next()["rule"], json!("r-18"));
     signal(&child, "TERM");

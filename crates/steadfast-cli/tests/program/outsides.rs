@@ -1,4 +1,4 @@
-//! A real DNS server and a real etcd, each with a folder of its own; read by their own tools.
+//! A real DNS server and a real etcd, each with its own folder; read by their own tools.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ pub(crate) const KEY: &str = "hmac-sha256:mirror:bWlycm9yIG1pcnJvciBtaXJyb3IgbWl
 
 const ZONE: &str = "$ORIGIN example.org.\n$TTL 300\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A 127.0.0.1\n";
 
-/// Where a program is; where it is not, that is told, or is an error.
+/// Returns the path of a program. A missing one is reported, or is an error if references are required.
 pub(crate) fn found(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -27,7 +27,7 @@ pub(crate) fn found(program: &str) -> Option<PathBuf> {
         assert!(!is_required, "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no {program} on the path");
         // Past the capture of tests that pass.
         let told = format!("skipped: there is no {program} on the path\n");
-        std::io::stderr().write_all(told.as_bytes()).expect("it can be told");
+        std::io::stderr().write_all(told.as_bytes()).expect("standard error is writable");
     }
     found
 }
@@ -36,7 +36,7 @@ pub(crate) fn free() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port()
 }
 
-/// What a tool answers; none where it cannot.
+/// Returns the output of a tool; `None` if it fails.
 fn answered(command: &mut Command) -> Option<String> {
     let output = command.stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -54,7 +54,7 @@ impl Knot {
     pub(crate) fn start(folder: &Path) -> Option<Self> {
         let (knotd, _) = (found("knotd")?, found("dig")?);
         let folder = folder.join("knot");
-        std::fs::create_dir_all(&folder).expect("there is room");
+        std::fs::create_dir_all(&folder).expect("the folder is writable");
         let (port, place) = (free(), folder.display());
         let secret = KEY.rsplit(':').next().unwrap_or_default();
         let text = format!(
@@ -63,8 +63,8 @@ impl Knot {
              acl:\n  - id: mirror\n    key: mirror\n    action: [transfer, update]\nzone:\n  - domain: example.org\n    \
              storage: {place}\n    file: zone\n    zonefile-sync: -1\n    acl: mirror\n"
         );
-        std::fs::write(folder.join("conf"), text).expect("there is room");
-        std::fs::write(folder.join("zone"), ZONE).expect("there is room");
+        std::fs::write(folder.join("conf"), text).expect("the folder is writable");
+        std::fs::write(folder.join("zone"), ZONE).expect("the folder is writable");
         let process = Mutex::new(spawn_knot(&knotd, &folder));
         let knot = Self { port, folder, process };
         eventually("the zone", || knot.names().is_some());
@@ -84,7 +84,7 @@ impl Knot {
         eventually("the zone", || self.names().is_some());
     }
 
-    /// The names that have an address; none where it does not answer.
+    /// Returns the names with an address; `None` if the server does not respond.
     pub(crate) fn names(&self) -> Option<BTreeSet<String>> {
         let text = self.transfer()?;
         let records = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -112,7 +112,7 @@ impl Knot {
         answered(&mut command).filter(|text| text.contains("SOA"))
     }
 
-    /// Somebody's hand takes out a name, and the mark of whose it is.
+    /// Removes a name and its ownership mark, like a manual change.
     pub(crate) fn take_out(&self, name: &str) {
         let lines = format!(
             "server 127.0.0.1 {}\nzone example.org\nupdate delete {name}.example.org A\nupdate delete \
@@ -180,13 +180,13 @@ impl Etcd {
         }
     }
 
-    /// The values of the keys under `prefix`; none where it does not answer.
+    /// Returns the values of the keys under `prefix`; `None` if etcd does not respond.
     pub(crate) fn values(&self, prefix: &str) -> Option<Vec<String>> {
         let text = self.etcdctl(&["get", prefix, "--prefix", "--print-value-only"])?;
         Some(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
     }
 
-    /// The keys under `/services/`; none where it does not answer.
+    /// Returns the keys under `/services/`; `None` if etcd does not respond.
     pub(crate) fn keys(&self) -> Option<BTreeSet<String>> {
         let text = self.etcdctl(&["get", "/services/", "--prefix", "--keys-only"])?;
         Some(text.lines().filter_map(|line| line.strip_prefix("/services/").map(str::to_owned)).collect())
@@ -200,7 +200,7 @@ impl Etcd {
         Some(pairs.filter_map(|pair| Some((decoded(&pair["key"])?, decoded(&pair["value"])?))).collect())
     }
 
-    /// Somebody's hand takes out a key.
+    /// Removes a key, like a manual change.
     pub(crate) fn take_out(&self, key: &str) {
         self.etcdctl(&["del", &format!("/services/{key}")]).expect("it answers");
     }

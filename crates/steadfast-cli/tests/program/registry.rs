@@ -1,4 +1,4 @@
-//! A mirror of `steadfast notify` in a registry by HTTP: a small server that is one, and what it keeps is the judge.
+//! A mirror of `steadfast notify` in an HTTP registry: the contents of a small server are the oracle.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,11 +32,11 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     tree.now().token = Some("Bearer hunter2".to_owned());
     tree.now().put("/services/theirs", json!({"key": "theirs", "owner": "somebody", "value": 1}));
     let folder = PathBuf::from(place("registry"));
-    // What a run of long ago left.
+    // Remove files of an earlier test run.
     let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("there is room");
-    std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("there is room");
-    std::fs::write(folder.join("token"), "Bearer hunter2\n").expect("there is room");
+    std::fs::create_dir_all(&folder).expect("the folder is writable");
+    std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("the folder is writable");
+    std::fs::write(folder.join("token"), "Bearer hunter2\n").expect("the folder is writable");
     let text = format!(
         "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.tree]\nguard = {{share = 1.0}}\ncompare = \"1s\"\n\
          [sinks.tree.registry]\nurl = \"{0}/services/{{key}}\"\nlist = \"{0}/services\"\nitems = \"/services\"\n\
@@ -45,13 +45,13 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
          send = \"{{'key': object.metadata.name, 'value': {{'ip': object.status.podIP, 'port': 80}}}}\"\n",
         tree.url
     );
-    std::fs::write(folder.join("notify.toml"), text).expect("there is room");
+    std::fs::write(folder.join("notify.toml"), text).expect("the folder is writable");
     let configuration = folder.join("notify.toml").display().to_string();
     for (name, address) in [("a", "10.0.0.1"), ("b", "10.0.0.2")] {
         server.create(&pod(name, address)).expect("it is a pod");
     }
 
-    // Seen first, and nothing is done.
+    // The dry run changes nothing.
     let output = steadfast(&["notify", "--dry-run", "-c", &configuration]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", said(&output));
@@ -63,7 +63,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
 
     let begin = || {
         let mut child = start(&["notify", "-c", &configuration]);
-        // Nobody reads it, and a pipe that is full would hold it up.
+        // A full pipe would block the program.
         let mut stderr = child.stderr.take().expect("it is piped");
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
         child
@@ -75,8 +75,8 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     signal(&acting, "KILL");
     let _ = acting.wait();
 
-    // Nobody knows yet what is gone, and what is gone is not guessed at.
-    server.delete_named("pods", "default", "a").expect("it is there");
+    // The deletion is unconfirmed until the server responds, so the item must stay.
+    server.delete_named("pods", "default", "a").expect("it exists");
     server.faults().answer_with(RequestRule::any().resource("pods"), Answer::code(503));
     let mut acting = begin();
     throughout(Duration::from_secs(2), || assert_eq!(tree.now().values(), both));
@@ -87,7 +87,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     assert!(acting.wait().expect("it can be waited for").success());
     assert_eq!(tree.now().values(), left, "what is there stays there");
 
-    // Whom the registry does not know is told so before anything begins.
+    // `check` reports rejected credentials.
     tree.now().token = Some("another".to_owned());
     let output = steadfast(&["notify", "check", "--online", "-c", &configuration]);
     let told = said(&output);

@@ -1,18 +1,18 @@
-//! Whether what was taken out of a mirror was gone: what the mirrors' own tools have shown, held against what was done to the cluster.
+//! Checks removals: compares the contents of the targets, read by their own tools, with the changes of the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// So long after something was there for the last time it may be taken out, though it is there again.
+/// Time after the last existence of an entry in which its removal is allowed, even if it exists again.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What one outside has shown.
+/// Contents of one target at one read.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) outside: &'static str,
-    /// When it was asked.
+    /// Start of the read.
     pub(crate) asked: Instant,
-    /// When it had answered.
+    /// End of the read.
     pub(crate) answered: Instant,
     pub(crate) names: BTreeSet<String>,
 }
@@ -32,12 +32,12 @@ impl Loss {
     }
 }
 
-/// What was done to the cluster: from when on which name is to be outside, or is not.
+/// Expected contents: instants at which each name was added or removed.
 #[derive(Debug, Default)]
 pub(crate) struct Truth(BTreeMap<String, Vec<(Instant, bool)>>);
 
 impl Truth {
-    /// Is told before something goes, and after it has come.
+    /// Records a change. Must be called before a removal and after an addition.
     pub(crate) fn note(&mut self, name: &str, is_there: bool) {
         let of = self.0.entry(name.to_owned()).or_default();
         if of.last().is_none_or(|(_, before)| *before != is_there) {
@@ -45,13 +45,13 @@ impl Truth {
         }
     }
 
-    /// What is to be outside now.
+    /// Returns the names that must exist now.
     pub(crate) fn now(&self) -> BTreeSet<String> {
         let there = self.0.iter().filter(|(_, of)| of.last().is_some_and(|(_, is_there)| *is_there));
         there.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether `name` was to be there all the time between the two.
+    /// Returns whether `name` had to exist during the whole period.
     fn was_there(&self, name: &str, from: Instant, to: Instant) -> bool {
         let Some(of) = self.0.get(name) else { return false };
         let at_first = of.iter().rev().find(|(when, _)| *when <= from).is_some_and(|(_, is_there)| *is_there);
@@ -70,7 +70,7 @@ pub(crate) fn judge(truth: &Truth, losses: &[Loss], samples: &[Sample]) -> Resul
                 removals += 1;
                 if !is_lost && truth.was_there(name, from, sample.answered) {
                     let (outside, of, left) = (sample.outside, before.names.len(), sample.names.len());
-                    return Err(format!("{outside}: {name} was taken out, and was there ({left} of {of} are left)"));
+                    return Err(format!("{outside}: {name} was removed although it exists ({left} of {of} are left)"));
                 }
             }
         }

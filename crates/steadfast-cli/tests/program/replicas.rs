@@ -143,11 +143,11 @@ impl World {
     fn start(name: &str) -> Self {
         let folder = PathBuf::from(place(name));
         let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("there is room");
+        std::fs::create_dir_all(&folder).expect("the folder is writable");
         let runtime = Runtime::new().expect("there are threads");
         let server = Arc::new(runtime.block_on(ApiServer::start()).expect("it starts"));
         let (receiver, etcd) = (Receiver::start(), Etcd::start(&folder));
-        std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("there is room");
+        std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("the folder is writable");
         let (reign, is_over) = (Arc::<Mutex<Reign>>::default(), Arc::<AtomicBool>::default());
         let reading = {
             let (server, reign, is_over) = (server.clone(), reign.clone(), is_over.clone());
@@ -216,7 +216,7 @@ impl World {
              [[rules]]\nname = \"values\"\nresources = [\"configmaps\"]\nnamespaces = [\"default\"]\n\
              send = \"object.data.value\"\nto = [\"hook\"]\n"
         );
-        std::fs::write(self.configuration(number), text).expect("there is room");
+        std::fs::write(self.configuration(number), text).expect("the folder is writable");
     }
 
     /// Starts a replica.
@@ -282,21 +282,21 @@ impl World {
     }
 
     /// Changes objects for a while, and watches the keys.
-    fn go_on(&mut self, chance: &mut Chance, lasts: Duration) {
+    fn run_changes(&mut self, chance: &mut Chance, lasts: Duration) {
         let until = Instant::now() + lasts;
         while Instant::now() < until {
             self.change(chance);
-            self.look_at_keys();
+            self.check_keys();
             sleep(Duration::from_millis(50 + chance.below(250)));
         }
     }
 
     /// A key that etcd had is there as long as its object exists.
-    fn look_at_keys(&mut self) {
+    fn check_keys(&mut self) {
         let Some(keys) = self.keys() else { return };
         let is_there = |name: &&String| self.objects.contains_key(*name);
         let lost: Vec<_> = self.known.iter().filter(is_there).filter(|name| !keys.contains(*name)).collect();
-        assert!(lost.is_empty(), "{lost:?} are missing in etcd\n{}", self.how_it_is());
+        assert!(lost.is_empty(), "{lost:?} are missing in etcd\n{}", self.report());
         self.known = keys.into_iter().filter(|name| self.objects.contains_key(name)).collect();
     }
 
@@ -309,22 +309,22 @@ impl World {
         match kind {
             0 | 1 => {
                 self.replicas[leader] = None;
-                self.go_on(chance, lasts);
+                self.run_changes(chance, lasts);
                 self.run(leader);
             }
             2 | 3 => {
                 self.signal(leader, "STOP");
-                self.go_on(chance, lasts);
+                self.run_changes(chance, lasts);
                 self.signal(leader, "CONT");
             }
             4 => {
                 self.signal(leader, "STOP");
-                self.go_on(chance, lasts);
+                self.run_changes(chance, lasts);
                 // The successor goes at the instant at which the frozen leader comes back.
                 if let Some(next) = self.leader().filter(|next| *next != leader) {
                     self.replicas[next] = None;
                     self.signal(leader, "CONT");
-                    self.go_on(chance, Duration::from_millis(500));
+                    self.run_changes(chance, Duration::from_millis(500));
                     self.run(next);
                 } else {
                     self.signal(leader, "CONT");
@@ -332,19 +332,19 @@ impl World {
             }
             5 => {
                 self.replicas[other] = None;
-                self.go_on(chance, lasts);
+                self.run_changes(chance, lasts);
                 self.run(other);
             }
             _ => {
                 // Gracefully, as in a rolling update.
                 self.signal(leader, "TERM");
-                self.go_on(chance, lasts);
+                self.run_changes(chance, lasts);
                 self.replicas[leader] = None;
                 self.run(leader);
             }
         }
         let rest = Duration::from_millis(chance.below(3000));
-        self.go_on(chance, rest);
+        self.run_changes(chance, rest);
         let kinds = ["kill", "kill", "freeze", "freeze", "freeze, kill the successor", "kill a standby", "stop"];
         format!("{} r{leader} for {lasts:?}", kinds[kind as usize])
     }
@@ -353,7 +353,7 @@ impl World {
         self.etcd.as_ref().and_then(Etcd::keys)
     }
 
-    /// What is not delivered: the last value of each object that exists, and the end of each that does not.
+    /// Returns undelivered changes: the last value of each existing object, and the deletion of each other one.
     fn missing(&self) -> Vec<String> {
         let deliveries = self.receiver.all();
         let has = |kind: &str, field: &str, text: &str, value: Option<&str>| {
@@ -372,7 +372,7 @@ impl World {
         states.chain(ends.map(|(uid, name)| format!("the end of {name} ({uid})"))).collect()
     }
 
-    fn how_it_is(&self) -> String {
+    fn report(&self) -> String {
         let statuses = (0..REPLICAS).map(|number| {
             let status = steadfast(&["notify", "status", "-c", &self.configuration(number)]);
             String::from_utf8_lossy(&status.stdout).into_owned() + &said(&status)
@@ -446,8 +446,8 @@ fn replicas_survive_kills_and_freezes_of_leaders() {
             sleep(Duration::from_millis(100));
         }
         let (missing, keys) = (world.missing(), world.keys());
-        assert!(missing.is_empty(), "seed {seed}: not delivered: {missing:?}\n{}", world.how_it_is());
-        assert!(is_equal(&world), "seed {seed}: {keys:?}\n{:?}\n{}", world.objects.keys(), world.how_it_is());
+        assert!(missing.is_empty(), "seed {seed}: not delivered: {missing:?}\n{}", world.report());
+        assert!(is_equal(&world), "seed {seed}: {keys:?}\n{:?}\n{}", world.objects.keys(), world.report());
         let (deliveries, repeated) = world.judge();
         let terms = world.reign.lock().expect("no panic").holders.len();
         if is_long {

@@ -1,7 +1,7 @@
-//! `steadfast notify` ends, also by `SIGKILL`, and begins anew: what changes meanwhile is told, and what was told is not told again
-//! under another id. The server's own history is the judge.
+//! `steadfast notify` restarts, also after `SIGKILL`: changes during the downtime are delivered, and no change is delivered again
+//! with another ID. The server's history is the oracle.
 //!
-//! `STEADFAST_KILLS=100` kills it so often.
+//! `STEADFAST_KILLS=100` sets the number of kills.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
@@ -22,12 +22,12 @@ use crate::chance::Chance;
 use crate::haproxy::eventually;
 use crate::run::{place, signal, start};
 
-/// Of each config map what it says, after what.
+/// Rule that sends the old and the new version of each config map.
 const EACH: &str = "[[rules]]\nname = \"each\"\nresources = [\"cm\"]\nnamespaces = [\"default\"]\ninitial = true\n\
                     send = \"{'old': old == null ? '' : old.metadata.resourceVersion, 'now': object.metadata.resourceVersion}\"\n\
                     to = [\"log\"]\n";
 
-/// A cluster, and a configuration of a program that is started time and again.
+/// A cluster, and the configuration of a program that is started repeatedly.
 struct World {
     runtime: Runtime,
     server: Arc<ApiServer>,
@@ -37,12 +37,12 @@ struct World {
 impl World {
     fn start(name: &str, rules: &str) -> Self {
         let folder = PathBuf::from(place(&format!("restarts-{name}")));
-        // What a run of long ago left.
+        // Remove files of an earlier test run.
         let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("there is room");
+        std::fs::create_dir_all(&folder).expect("the folder is writable");
         let runtime = Runtime::new().expect("there are threads");
         let server = runtime.block_on(ApiServer::start()).expect("it starts");
-        std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("there is room");
+        std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("the folder is writable");
         let world = Self { runtime, server: Arc::new(server), folder };
         world.configure(rules);
         world
@@ -50,11 +50,11 @@ impl World {
 
     fn configure(&self, rules: &str) {
         let text = format!("[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.log.stdout]\n{rules}");
-        std::fs::write(self.folder.join("notify.toml"), text).expect("there is room");
+        std::fs::write(self.folder.join("notify.toml"), text).expect("the folder is writable");
     }
 
-    fn begin(&self) -> Life {
-        Life::begin(self.folder.join("notify.toml").to_str().expect("the target's path is text"))
+    fn begin(&self) -> ProgramRun {
+        ProgramRun::begin(self.folder.join("notify.toml").to_str().expect("the target's path is text"))
     }
 
     fn set(&self, name: &str, value: &str) {
@@ -62,10 +62,10 @@ impl World {
     }
 
     fn delete(&self, name: &str) {
-        self.server.delete_named("configmaps", "default", name).expect("it is there");
+        self.server.delete_named("configmaps", "default", name).expect("it exists");
     }
 
-    /// How often all config maps were transferred.
+    /// Returns the number of lists of config maps.
     fn lists(&self) -> usize {
         let requests = self.server.requests();
         let lists = requests.iter().filter(|request| matches!(request.verb, Verb::List | Verb::StreamedList));
@@ -83,22 +83,22 @@ fn set(server: &ApiServer, name: &str, value: &str) {
     server.replace(&object).or_else(|_| server.create(&object)).expect("it is a config map");
 }
 
-/// The program from its start to its end, and what it writes.
-struct Life {
+/// One run of the program and its output.
+struct ProgramRun {
     child: Child,
     lines: Arc<std::sync::Mutex<Vec<Value>>>,
     readers: Vec<JoinHandle<()>>,
     said: Arc<std::sync::Mutex<String>>,
 }
 
-impl Life {
+impl ProgramRun {
     fn begin(configuration: &str) -> Self {
         let mut child = start(&["notify", "-c", configuration]);
         let (lines, said) =
             (Arc::<std::sync::Mutex<Vec<Value>>>::default(), Arc::<std::sync::Mutex<String>>::default());
         let (stdout, to) = (BufReader::new(child.stdout.take().expect("it is piped")), lines.clone());
         let out = std::thread::spawn(move || {
-            // A line that was cut off by its end is none.
+            // An incomplete last line is ignored.
             for line in stdout.lines().map_while(Result::ok) {
                 if let Ok(line) = serde_json::from_str(&line) {
                     to.lock().expect("no panic").push(line);
@@ -122,13 +122,13 @@ impl Life {
         self.said.lock().expect("no panic").clone()
     }
 
-    /// What it tells in short, when that is as much as `count`.
+    /// Waits for `count` lines and returns all lines in a short form.
     fn told(&self, count: usize) -> Vec<String> {
         eventually(&format!("{count} lines"), || self.lines().len() >= count);
         self.lines().iter().map(short).collect()
     }
 
-    /// Ends it by `signal`; returns what it has told, and said.
+    /// Ends the program by the signal `name`; returns standard output and standard error.
     fn end(mut self, name: &str) -> (Vec<Value>, String) {
         signal(&self.child, name);
         let status = self.child.wait().expect("it can be waited for");
@@ -138,7 +138,7 @@ impl Life {
     }
 }
 
-impl Drop for Life {
+impl Drop for ProgramRun {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -191,10 +191,10 @@ fn unchanged_message_is_not_resent_after_restart() {
     let life = world.begin();
     assert_eq!(life.told(1), ["each Added a"]);
     life.end("TERM");
-    // It changes, and what is sent of it does not.
+    // The object changes, but its message does not.
     let relabel = |label: &str| {
         let labels = json!({"metadata": {"labels": {"x": label}}});
-        world.server.merge_patch("configmaps", "default", "a", labels).expect("it is there");
+        world.server.merge_patch("configmaps", "default", "a", labels).expect("it exists");
     };
     relabel("y");
     world.set("b", "1");
@@ -205,7 +205,7 @@ fn unchanged_message_is_not_resent_after_restart() {
     assert_eq!(life.told(2)[1], "each Updated b");
     let (lines, said) = life.end("TERM");
     assert_eq!(lines.len(), 2, "{lines:?}");
-    assert!(said.contains("2 not sent again since nothing in them changed"), "{said}");
+    assert!(said.contains("2 not resent because they were unchanged"), "{said}");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn undelivered_message_keeps_id_after_kill() {
     let life = world.begin();
     assert_eq!(life.told(1), ["each Added a"]);
     let (lines, _) = life.end("KILL");
-    std::fs::write(&flag, "").expect("there is room");
+    std::fs::write(&flag, "").expect("the folder is writable");
     let life = world.begin();
     let read = || std::fs::read_to_string(&taken).unwrap_or_default();
     eventually("the message", || read().ends_with('\n'));
@@ -245,7 +245,7 @@ fn readded_rule_starts_without_state() {
     let life = world.begin();
     world.set("a", "2");
     assert_eq!(life.told(1), ["each Updated a"]);
-    // So that it was looked once more who is owed anything.
+    // The program checks every 500 ms which rules exist, and then drops the state of others.
     std::thread::sleep(Duration::from_secs(1));
     life.end("TERM");
     world.configure(&both);
@@ -266,7 +266,7 @@ fn secrets_are_not_written_to_state_folder() {
     assert_eq!(life.told(2).len(), 2);
     life.end("TERM");
     let (mut files, mut checkpoints) = (0, 0);
-    for file in std::fs::read_dir(world.folder.join("steadfast-state")).expect("it is there") {
+    for file in std::fs::read_dir(world.folder.join("steadfast-state")).expect("it exists") {
         let path = file.expect("it can be listed").path();
         let mut bytes = Vec::new();
         std::fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes)).expect("it can be read");
@@ -275,13 +275,13 @@ fn secrets_are_not_written_to_state_folder() {
         checkpoints += usize::from(path.extension().is_some_and(|ending| ending == "checkpoint"));
     }
     assert!(files > checkpoints && checkpoints == 1, "{files} files");
-    // It is as it was at a start, where nothing is kept.
+    // Secrets have no checkpoint, so the rule starts with all objects.
     let life = world.begin();
     assert_eq!(life.told(1), ["each Added s"]);
     drop(world.runtime);
 }
 
-/// What was told of one name over all lives, held against what the server says that there was.
+/// Deliveries of one name over all runs.
 #[derive(Default)]
 struct Name<'a> {
     last: Option<&'a Value>,
@@ -293,7 +293,7 @@ fn text<'a>(line: &'a Value, field: &str) -> &'a str {
     line[field].as_str().unwrap_or_default()
 }
 
-/// Judges what all lives have told by the server's history; returns how much was told again, and how many ends.
+/// Compares the deliveries of all runs with the server's history. Returns the number of repetitions and of deletions.
 fn judge(changes: &[Change], lives: &[Vec<Value>]) -> Result<(usize, usize), String> {
     let (mut names, mut again, mut ends) = (BTreeMap::<&str, Name<'_>>::new(), 0, 0);
     let versions = |uid: &str| -> Vec<u64> {
@@ -376,7 +376,7 @@ fn random_kills_lose_and_reorder_nothing() {
                 std::thread::sleep(Duration::from_millis(10));
                 let name = format!("a-{}", random.below(40));
                 if there.contains(&name) && random.below(4) == 0 {
-                    server.delete_named("configmaps", "default", &name).expect("it is there");
+                    server.delete_named("configmaps", "default", &name).expect("it exists");
                     if random.below(2) == 0 {
                         there.remove(&name);
                         continue;
@@ -400,7 +400,7 @@ fn random_kills_lose_and_reorder_nothing() {
     writer.join().expect("no panic");
     let life = world.begin();
     let changes = world.changes();
-    let so_far = |life: &Life| judge(&changes, &[&written[..], &[life.lines()]].concat());
+    let so_far = |life: &ProgramRun| judge(&changes, &[&written[..], &[life.lines()]].concat());
     eventually("all of it", || so_far(&life).is_ok());
     let (lines, said) = life.end("TERM");
     assert!(said.contains("0 dead letters, 0 failed expressions"), "{said}");
@@ -409,6 +409,6 @@ fn random_kills_lose_and_reorder_nothing() {
     let told: usize = written.iter().map(Vec::len).sum();
     println!("{kills} kills: {told} told, {again} of them again, {ends} ends, {} lists", world.lists());
     assert!(ends * 2 > kills && told > 20 * kills, "{told} told, {ends} ends");
-    // One that is killed before its first state is on the disk leaves nothing to the next.
+    // A run that is killed before its first checkpoint leaves nothing to the next one.
     assert!(world.lists() * 2 <= kills + 1, "{} lists", world.lists());
 }

@@ -1,4 +1,4 @@
-//! Running the program and reading what it says.
+//! Runs the program and reads its output.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -6,34 +6,34 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longer than any of it takes on a busy machine.
-const LONGEST: Duration = Duration::from_secs(60);
+/// Maximum run time of the program on a busy machine.
+const MAX_RUN_TIME: Duration = Duration::from_secs(60);
 
 /// Runs the program to its end.
 pub(crate) fn steadfast(arguments: &[&str]) -> Output {
     finish(start(arguments))
 }
 
-/// Starts the program; what it says is kept.
+/// Starts the program with captured output.
 pub(crate) fn start(arguments: &[&str]) -> Child {
     start_with(arguments, &[])
 }
 
-/// Starts the program with more in its environment; what it says is kept.
+/// Starts the program with captured output and additional environment variables.
 pub(crate) fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Child {
     command(arguments, variables).spawn().expect("the program is built")
 }
 
-/// Starts the program and gives it `input`; what it says is kept.
+/// Starts the program with captured output and `input` on standard input.
 pub(crate) fn start_fed(arguments: &[&str], input: &str) -> Child {
     let mut child = command(arguments, &[]).stdin(Stdio::piped()).spawn().expect("the program is built");
     let mut stdin = child.stdin.take().expect("it is piped");
-    // Closed behind it, so that the program finds the end.
+    // Dropped afterwards, which closes standard input.
     std::io::Write::write_all(&mut stdin, input.as_bytes()).expect("it reads");
     child
 }
 
-/// A program that is killed when this is dropped, also by a test that fails.
+/// A program that is killed when dropped, also by a failing test.
 #[cfg(unix)]
 pub(crate) struct Killed(pub(crate) Child);
 
@@ -53,19 +53,19 @@ fn command(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     command
 }
 
-/// Waits for the end of a program, which is killed where it takes too long.
+/// Waits for the end of a program; kills it after 60 s.
 pub(crate) fn finish(mut child: Child) -> Output {
-    // Both at once: a pipe that nobody reads is full one day, and the program waits.
+    // Both pipes are read concurrently: a full pipe would block the program.
     let stdout = reading(child.stdout.take().expect("it is piped"));
     let stderr = reading(child.stderr.take().expect("it is piped"));
-    let begun = Instant::now();
+    let started = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().expect("it can be waited for") {
             break status;
         }
-        if begun.elapsed() > LONGEST {
+        if started.elapsed() > MAX_RUN_TIME {
             child.kill().expect("it can be killed");
-            panic!("it was not over after {LONGEST:?}");
+            panic!("it did not finish within {MAX_RUN_TIME:?}");
         }
         std::thread::sleep(Duration::from_millis(10));
     };
@@ -82,43 +82,43 @@ fn reading(mut from: impl Read + Send + 'static) -> Reading {
     })
 }
 
-/// Tells the program to stop, as a service manager or, with `INT`, a terminal does.
+/// Sends a signal to the program.
 #[cfg(unix)]
 pub(crate) fn signal(child: &Child, name: &str) {
-    // The shell's own: not every machine has a program of that name.
+    // The builtin of the shell: not every machine has a `kill` program.
     let told = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
     assert!(told.expect("there is a shell").success());
 }
 
-/// What it said on standard error.
+/// Returns standard error as text.
 pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A file with `text` in a place that no other test has.
+/// Writes a file with `text` to the temporary folder of the tests; returns its path.
 pub(crate) fn file(name: &str, text: &str) -> String {
     let path = place(name);
-    std::fs::write(&path, text).expect("there is room for it");
+    std::fs::write(&path, text).expect("the folder is writable");
     path
 }
 
-/// Where a file of this name may be written.
+/// Returns the path of a file in the temporary folder of the tests.
 pub(crate) fn place(name: &str) -> String {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     directory.join(name).to_str().expect("the target's path is text").to_owned()
 }
 
-/// `steadfast serve` in the background, killed when it is dropped.
+/// `steadfast serve` in the background; killed when dropped.
 pub(crate) struct Serving {
     pub(crate) child: Child,
     pub(crate) kubeconfig: String,
-    /// What it said until it was ready.
+    /// Lines of standard output until the server was ready.
     pub(crate) said: Vec<String>,
     pub(crate) rest: BufReader<ChildStdout>,
 }
 
 impl Serving {
-    /// Tells it to stop, as a terminal does, and returns all that it said on standard error.
+    /// Stops the server by SIGINT and returns its standard error.
     #[cfg(unix)]
     pub(crate) fn stop(mut self) -> String {
         signal(&self.child, "INT");
@@ -129,14 +129,14 @@ impl Serving {
         said
     }
 
-    /// Starts it with `more` arguments, its kubeconfig under `name`, and waits until it is ready.
+    /// Starts the server with a new kubeconfig `name` and `more` arguments, and waits until it is ready.
     pub(crate) fn start(name: &str, more: &[&str]) -> Self {
-        // What a run of long ago left, which was killed.
+        // Remove the file of an earlier run that was killed.
         let _ = std::fs::remove_file(place(name));
         Self::start_beside(name, more)
     }
 
-    /// The same, with whatever is in its kubeconfig already.
+    /// Starts the server with the existing kubeconfig `name`.
     pub(crate) fn start_beside(name: &str, more: &[&str]) -> Self {
         let kubeconfig = place(name);
         let child = start(&[&["serve", "--kubeconfig", &kubeconfig], more].concat());

@@ -1,4 +1,4 @@
-//! No secret is in what the program prints, whatever its logs are turned up to.
+//! The program prints no secret, at any log level.
 
 use std::process::Output;
 
@@ -21,7 +21,7 @@ fn leaks(text: &str) -> Vec<&'static str> {
     PLANTED.into_iter().filter(|planted| text.contains(planted)).collect()
 }
 
-/// What the program says of secrets, on standard output and standard error, with all logs.
+/// Watches secrets with all logs. Returns the output, also as one text.
 fn watched(kubeconfig: &str, more: &[&str]) -> (Output, String) {
     let arguments = [&["watch", "secrets", "-A", "--kubeconfig", kubeconfig], more].concat();
     let output = finish(start_with(&arguments, &[("STEADFAST_LOG", "trace")]));
@@ -44,7 +44,7 @@ async fn no_secret_is_printed_or_logged() {
     assert!(output.status.success() && said.contains("TRACE") && said.contains("\"db\""), "{said}");
     assert_eq!(leaks(&said), Vec::<&str>::new(), "{said}");
 
-    // The same search finds what is asked for: whole objects.
+    // The search works: `--full` prints the planted secret.
     let (_, said) = watched(&kubeconfig, &["-o", "json", "--until", "2", "--full"]);
     assert_eq!(leaks(&said), [PLANTED[2]], "{said}");
 

@@ -18,14 +18,14 @@ fn config_map(namespace: &str, name: &str) -> String {
     format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}, namespace: {namespace}}}\n")
 }
 
-/// A folder with these files, in a place that no other test has.
+/// Creates a folder with these files in the temporary folder of the tests.
 fn folder(name: &str, files: &[(&str, &str)]) -> String {
     let folder = place(name);
     let _ = std::fs::remove_dir_all(&folder);
     for (file, text) in files {
         let file = std::path::Path::new(&folder).join(file);
-        std::fs::create_dir_all(file.parent().expect("it is in the folder")).expect("there is room");
-        std::fs::write(file, text).expect("there is room");
+        std::fs::create_dir_all(file.parent().expect("it is in the folder")).expect("the folder is writable");
+        std::fs::write(file, text).expect("the folder is writable");
     }
     folder
 }
@@ -112,7 +112,7 @@ fn startup_prints_three_limitations() {
     assert_eq!(server.said.iter().filter(begins).count(), 3, "{:?}", server.said);
 }
 
-/// A kubeconfig of somebody else's.
+/// A kubeconfig with entries of another cluster.
 #[cfg(unix)]
 const OTHERS: &str = "\
 apiVersion: v1
@@ -135,7 +135,7 @@ fn existing_kubeconfig_gets_context_and_keeps_entries() {
 
     let path = file("merged.kubeconfig", OTHERS);
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("it can be changed");
-    let read = || std::fs::read_to_string(&path).expect("it is there");
+    let read = || std::fs::read_to_string(&path).expect("it exists");
     let value = |text: &str| serde_saphyr::from_str::<serde_json::Value>(text).expect("it is YAML");
     let contexts = || {
         let file = value(&read());
@@ -146,7 +146,7 @@ fn existing_kubeconfig_gets_context_and_keeps_entries() {
     let mut server = Serving::start_beside("merged.kubeconfig", &[]);
     assert_eq!(contexts(), (vec!["prod".into(), "steadfast".into()], "steadfast".into()));
     assert!(read().contains("password: 0123"), "as it was written, whatever it means: {}", read());
-    let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+    let mode = std::fs::metadata(&path).expect("it exists").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(config_maps(&path, "default", "1"), Vec::<String>::new());
 
@@ -172,7 +172,7 @@ fn concurrent_servers_have_separate_contexts() {
     one.stop();
     other.stop();
     let value = |text: &str| serde_saphyr::from_str::<serde_json::Value>(text).expect("it is YAML");
-    assert_eq!(value(&std::fs::read_to_string(&path).expect("it is there")), value(OTHERS));
+    assert_eq!(value(&std::fs::read_to_string(&path).expect("it exists")), value(OTHERS));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn faults_are_switched_while_the_server_runs() {
     assert_eq!(fault(&[]).1, "delay=10ms\n");
     assert_eq!(config_maps(&server.kubeconfig, "default", "1"), ["default/a"]);
 
-    // What closes each connection to the API server does not close the way to end it.
+    // Faults of the API server must not affect the control endpoint.
     assert_eq!(fault(&["respond=503,resource=configmaps", "accept-and-close,replica=1"]).0, Some(0));
     let kubeconfig = server.kubeconfig.clone();
     let watching = std::thread::spawn(move || config_maps(&kubeconfig, "default", "1"));

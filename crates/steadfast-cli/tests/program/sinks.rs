@@ -1,4 +1,4 @@
-//! Sinks that are not there, or do not know who comes: each has its error, with its place and what to do.
+//! Unreachable sinks and rejected credentials: each error has a position and a remedy.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::run::{place, said, steadfast};
 
 const RULE: &str = "[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"it\"]\n";
 
-/// A folder with a cluster's kubeconfig; what `check --online` says of a sink there, and whether it ends so.
+/// A folder with a cluster's kubeconfig, in which `check --online` runs.
 struct World {
     folder: PathBuf,
     _runtime: Runtime,
@@ -21,26 +21,26 @@ struct World {
 impl World {
     fn start(name: &str) -> Self {
         let folder = PathBuf::from(place(&format!("sinks-{name}")));
-        // What a run of long ago left.
+        // Remove files of an earlier test run.
         let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("there is room");
+        std::fs::create_dir_all(&folder).expect("the folder is writable");
         let runtime = Runtime::new().expect("there are threads");
         let server = runtime.block_on(ApiServer::start()).expect("it starts");
-        std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("there is room");
+        std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("the folder is writable");
         Self { folder, _runtime: runtime, _server: server }
     }
 
     fn check(&self, sink: &str, send: &str) -> (Option<i32>, String) {
         let path = self.folder.join("notify.toml");
         let text = format!("[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.it]\n{sink}\n{RULE}{send}");
-        std::fs::write(&path, text).expect("there is room");
+        std::fs::write(&path, text).expect("the folder is writable");
         let output = steadfast(&["notify", "check", "--online", "-c", path.to_str().expect("it is text")]);
         (output.status.code(), format!("{}{}", String::from_utf8_lossy(&output.stdout), said(&output)))
     }
 }
 
-/// A port at which nobody listens.
-fn nobody() -> u16 {
+/// Returns a port without a listener.
+fn unused_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port()
 }
 
@@ -51,8 +51,8 @@ const NAME: &str = "send = \"{'key': object.metadata.name, 'name': object.metada
 #[test]
 fn unreachable_sink_is_reported_with_position() {
     let world = World::start("nobody");
-    std::fs::write(world.folder.join("key"), KEY).expect("there is room");
-    let port = nobody();
+    std::fs::write(world.folder.join("key"), KEY).expect("the folder is writable");
+    let port = unused_port();
     let sinks = [
         (
             format!("webhook = {{url = \"http://127.0.0.1:{port}/events?token=hunter2\"}}"),
@@ -81,7 +81,7 @@ fn unreachable_sink_is_reported_with_position() {
     for (sink, send, told) in sinks {
         let (code, said) = world.check(&sink, send);
         assert_eq!(code, Some(3), "{sink}: {said}");
-        // Where what is said of it begins.
+        // Column of the sink's settings.
         let column = sink.find('=').unwrap_or_default() + 3;
         assert!(said.contains(&format!("notify.toml:4:{column}: ")), "{sink}: {said}");
         assert!(said.contains(told) && said.contains("correct the cause or the configuration"), "{sink}: {said}");
@@ -93,7 +93,7 @@ fn unreachable_sink_is_reported_with_position() {
 fn unknown_zone_and_key_are_reported() {
     let world = World::start("zone");
     let Some(knot) = Knot::start(&world.folder) else { return };
-    let key = |text: &str| std::fs::write(world.folder.join("key"), text).expect("there is room");
+    let key = |text: &str| std::fs::write(world.folder.join("key"), text).expect("the folder is writable");
     let sink = |zone: &str| {
         format!(
             "dns = {{server = \"127.0.0.1:{}\", zone = \"{zone}\", secret = {{file = \"key\"}}, mark = \"m\"}}",
@@ -103,7 +103,7 @@ fn unknown_zone_and_key_are_reported() {
     key(KEY);
     let (code, said) = world.check(&sink("example.org"), NAME);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("its sinks can be reached, and its clusters have what it looks at"), "{said}");
+    assert!(said.contains("its sinks can be reached, and its clusters serve the watched resources"), "{said}");
 
     let (code, said) = world.check(&sink("example.net"), NAME);
     assert_eq!(code, Some(3), "{said}");

@@ -1,4 +1,4 @@
-//! What `steadfast notify --metrics` tells a monitor, and `steadfast notify status` who asks.
+//! Metrics and readiness of `steadfast notify --metrics`, and `steadfast notify status`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -31,12 +31,12 @@ fn get(address: &str, path: &str) -> (String, String) {
 #[test]
 fn metrics_readiness_and_status_agree() {
     let folder = PathBuf::from(place("notify-standing"));
-    // What a run of long ago left.
+    // Remove files of an earlier test run.
     let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("there is room");
+    std::fs::create_dir_all(&folder).expect("the folder is writable");
     let runtime = Runtime::new().expect("there are threads");
     let server = runtime.block_on(ApiServer::start()).expect("it starts");
-    let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).expect("there is room");
+    let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).expect("the folder is writable");
     write("kubeconfig", &server.kubeconfig());
     write("notify.toml", CONFIGURATION);
     for name in ["a", "b"] {
@@ -48,7 +48,7 @@ fn metrics_readiness_and_status_agree() {
         assert!(output.status.success(), "{}", said(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    assert!(status(&[]).starts_with("nobody acts by it now\n"), "{}", status(&[]));
+    assert!(status(&[]).starts_with("no process acts by this configuration\n"), "{}", status(&[]));
 
     let mut acting = Killed(start(&["notify", "--metrics", "127.0.0.1:0", "-c", &path]));
     let (mut stderr, told) = (acting.0.stderr.take().expect("it is piped"), Arc::new(Mutex::new(Vec::new())));
@@ -102,5 +102,8 @@ fn metrics_readiness_and_status_agree() {
     assert!(get(&address, "/livez").0.starts_with("HTTP/1.1 200"), "alive, though not ready");
     signal(&acting.0, "KILL");
     acting.0.wait().expect("it can be waited for");
-    assert!(status(&[]).starts_with("nobody acts by it now\n"), "what a dead one has left is not asked");
+    assert!(
+        status(&[]).starts_with("no process acts by this configuration\n"),
+        "what a dead one has left is not asked"
+    );
 }

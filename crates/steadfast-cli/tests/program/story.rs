@@ -68,7 +68,7 @@ struct World {
     etcd: Arc<Etcd>,
     configuration: String,
     /// The first server's version with the first pods: no backup is older.
-    begun: u64,
+    started: u64,
     truth: Truth,
     losses: Vec<Loss>,
     pods: u64,
@@ -92,7 +92,7 @@ impl World {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
         server.apply(&namespace, "namespaces").expect("a namespace");
         let write = |file: &str, text: &str| {
-            std::fs::write(folder.join(file), text).expect("there is room");
+            std::fs::write(folder.join(file), text).expect("the folder is writable");
         };
         write("kubeconfig", &server.kubeconfig());
         write("far.kubeconfig", &far.kubeconfig());
@@ -134,7 +134,7 @@ impl World {
             runtime,
             server,
             far,
-            begun: 0,
+            started: 0,
             haproxy: Arc::new(haproxy),
             knot: Arc::new(knot),
             etcd: Arc::new(etcd),
@@ -158,7 +158,7 @@ impl World {
         (0..PODS).for_each(|_| world.create());
         (0..FAR_PODS).for_each(|_| world.create_far());
         if let Cluster::Embedded(server) = &world.server {
-            world.begun = server.revision();
+            world.started = server.revision();
         }
         Some(world)
     }
@@ -287,7 +287,7 @@ impl World {
         }
         match &mut self.server {
             Cluster::Embedded(server) => {
-                let revision = server.revision().saturating_sub(back).max(self.begun);
+                let revision = server.revision().saturating_sub(back).max(self.started);
                 server.faults().restore(revision);
             }
             Cluster::Real(real) => real.restore(),
@@ -295,7 +295,7 @@ impl World {
         for number in 0..self.pods {
             let name = format!("web-{number}");
             let pod = self.server.pod(&name);
-            // A backup may be of the moment in which one is being deleted.
+            // A backup may contain a pod that is being deleted.
             let is_ready = pod.is_some_and(|pod| {
                 pod["status"]["conditions"][0]["status"] == "True" && pod["metadata"]["deletionTimestamp"].is_null()
             });
@@ -326,7 +326,7 @@ impl World {
         }
     }
 
-    fn how_it_is(&self) -> String {
+    fn report(&self) -> String {
         let (now, said) = (self.truth.now(), self.said.lock().expect("no panic").clone());
         let status = steadfast(&["notify", "status", "-c", &self.configuration]);
         let status = String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_of(&status);
@@ -368,7 +368,7 @@ fn status(address: &str, is_ready: bool) -> Value {
 /// Reads one system; `None` if it does not respond.
 type Look = Box<dyn Fn() -> Option<BTreeSet<String>> + Send>;
 
-/// Asks all three again and again, until it is ended.
+/// Reads all three systems until it is ended.
 struct Witness {
     ended: Arc<AtomicBool>,
     samples: Arc<Mutex<Vec<Sample>>>,
@@ -409,7 +409,7 @@ impl Witness {
 }
 
 impl Drop for Witness {
-    /// Also where a story fails: they hold the three, which end with them.
+    /// Stops the threads also if the test fails: they keep the three systems alive.
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -443,9 +443,9 @@ fn begin(world: &World) -> Killed {
 
 /// Waits until all three systems equal the clusters.
 fn until_equal(world: &World, at: &str) {
-    let begun = Instant::now();
+    let started = Instant::now();
     while !world.outside_is_equal() {
-        assert!(begun.elapsed() < CONVERGENCE_LIMIT + world.server.patience(), "{at}: {}", world.how_it_is());
+        assert!(started.elapsed() < CONVERGENCE_LIMIT + world.server.patience(), "{at}: {}", world.report());
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -503,7 +503,7 @@ fn checker_detects_removed_entry_of_ready_pod() {
     let Some(world) = World::start("seen") else { return };
     let mut acting = begin(&world);
     eventually("all of it at first", || world.outside_is_equal());
-    // Nobody puts it there again.
+    // No program restores the entry.
     signal(&acting.0, "TERM");
     assert!(acting.0.wait().expect("it can be waited for").success());
     std::thread::sleep(Duration::from_secs(2));
@@ -517,6 +517,6 @@ fn checker_detects_removed_entry_of_ready_pod() {
         take_out(&world, outside);
         std::thread::sleep(Duration::from_millis(500));
         let wrong = judge(&world.truth, &[], &witness.end()).expect_err("it was there");
-        assert!(wrong.starts_with(outside) && wrong.contains("was taken out, and was there"), "{wrong}");
+        assert!(wrong.starts_with(outside) && wrong.contains("was removed although it exists"), "{wrong}");
     }
 }

@@ -23,7 +23,7 @@ impl World {
         SharedState::of_leader(self.connection.client(), "default", "lease", term)
     }
 
-    async fn read(&self) -> Versions {
+    async fn read(&self) -> PublishedState {
         let standby = SharedState::of_standby(self.connection.client(), "default", "lease");
         standby.read().await.expect("the server responds")
     }
@@ -37,9 +37,9 @@ fn progress(version: u64, activity: u64) -> Progress {
 #[tokio::test(start_paused = true)]
 async fn leader_publishes_activity_at_once() {
     let world = World::new().await;
-    assert_eq!(world.read().await, Versions::default());
+    assert_eq!(world.read().await, PublishedState::default());
     let mut leader = world.leader(1);
-    assert_eq!(leader.take_over().await, Ok(Versions::default()));
+    assert_eq!(leader.take_over().await, Ok(PublishedState::default()));
     leader.publish(&progress(7, 1), String::new()).await.expect("it is written");
     assert_eq!(world.read().await.settled["a/log x"], 7);
     leader.publish(&progress(8, 1), String::new()).await.expect("nothing is due");
@@ -88,7 +88,7 @@ async fn publication_recovers_after_failed_request() {
     let mut secret = world.server.get("secrets", "default", "lease-settled").expect("it exists");
     secret["data"]["state.json"] = "e30t".into();
     world.server.replace(&secret).expect("it is valid");
-    assert_eq!(world.read().await, Versions::default());
+    assert_eq!(world.read().await, PublishedState::default());
     // The leader's write conflicts once and then succeeds.
     leader.publish(&progress(9, 2), String::new()).await.expect_err("it was written by another client");
     leader.publish(&progress(9, 2), String::new()).await.expect("it is written");

@@ -110,9 +110,9 @@ impl Balancer {
     fn stop(&mut self) {
         // TERM, because a killed master leaves its worker running for an instant.
         signal(&self.master, "TERM");
-        let begun = Instant::now();
+        let started = Instant::now();
         while self.master.try_wait().is_ok_and(|status| status.is_none()) {
-            if begun.elapsed() > Duration::from_secs(10) {
+            if started.elapsed() > Duration::from_secs(10) {
                 let _ = self.master.kill();
             }
             std::thread::sleep(Duration::from_millis(5));

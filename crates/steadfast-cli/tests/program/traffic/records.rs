@@ -63,14 +63,14 @@ impl Timeline {
 }
 
 /// Returns an error if a sample lacks an address of a ready pod outside of `losses`, or contains one of a dead pod or of no pod.
-pub(crate) fn judge(begun: Instant, timeline: &Timeline, losses: &[Loss], samples: &[Sample]) -> Result<(), String> {
+pub(crate) fn judge(started: Instant, timeline: &Timeline, losses: &[Loss], samples: &[Sample]) -> Result<(), String> {
     let mut faults = Vec::new();
     for sample in samples {
         let Sample { system, asked, answered, addresses } = sample;
         let is_lost = losses.iter().any(|loss| loss.covers(system, *asked, *answered));
         let since = |limit| asked.checked_sub(limit).unwrap_or(*asked);
         let mut fault = |what: &str, address: IpAddr| {
-            faults.push(format!("{:.3?}: {system} {what} {address}, and has {addresses:?}", *asked - begun));
+            faults.push(format!("{:.3?}: {system} {what} {address}, and has {addresses:?}", *asked - started));
         };
         for address in timeline.throughout(PodState::Ready, since(ADD_LIMIT), *answered) {
             if !is_lost && !addresses.contains(&address) {
@@ -184,43 +184,43 @@ mod tests {
         Ipv4Addr::new(127, 0, 0, last).into()
     }
 
-    fn world(states: &[(u8, u64, PodState)], begun: Instant) -> Timeline {
+    fn world(states: &[(u8, u64, PodState)], started: Instant) -> Timeline {
         let mut timeline = Timeline::default();
         for (last, second, state) in states {
-            let at = begun + Duration::from_secs(*second);
+            let at = started + Duration::from_secs(*second);
             timeline.0.entry(address(*last)).or_default().push((at, *state));
         }
         timeline
     }
 
-    fn sample(begun: Instant, second: u64, lasts: &[u8]) -> Sample {
-        let asked = begun + Duration::from_secs(second);
+    fn sample(started: Instant, second: u64, lasts: &[u8]) -> Sample {
+        let asked = started + Duration::from_secs(second);
         Sample { system: "etcd", asked, answered: asked, addresses: lasts.iter().map(|last| address(*last)).collect() }
     }
 
     #[test]
     fn missing_ready_pod_is_reported() {
-        let begun = Instant::now();
-        let timeline = world(&[(1, 0, PodState::Ready), (2, 0, PodState::Ready), (2, 9, PodState::Leaving)], begun);
-        let samples = [sample(begun, 1, &[]), sample(begun, 5, &[1, 2]), sample(begun, 10, &[1])];
-        judge(begun, &timeline, &[], &samples).expect("all in time");
-        let samples = [sample(begun, 5, &[1])];
-        let fault = judge(begun, &timeline, &[], &samples).expect_err("2 was ready");
+        let started = Instant::now();
+        let timeline = world(&[(1, 0, PodState::Ready), (2, 0, PodState::Ready), (2, 9, PodState::Leaving)], started);
+        let samples = [sample(started, 1, &[]), sample(started, 5, &[1, 2]), sample(started, 10, &[1])];
+        judge(started, &timeline, &[], &samples).expect("all in time");
+        let samples = [sample(started, 5, &[1])];
+        let fault = judge(started, &timeline, &[], &samples).expect_err("2 was ready");
         assert!(fault.contains("etcd lacks the ready pod 127.0.0.2"), "{fault}");
-        let loss = Loss { system: "etcd", from: begun, to: begun + Duration::from_secs(6) };
-        judge(begun, &timeline, &[loss], &samples).expect("the loss is allowed");
-        judge(begun, &timeline, &[Loss { system: "DNS", ..loss }], &samples).expect_err("another system");
+        let loss = Loss { system: "etcd", from: started, to: started + Duration::from_secs(6) };
+        judge(started, &timeline, &[loss], &samples).expect("the loss is allowed");
+        judge(started, &timeline, &[Loss { system: "DNS", ..loss }], &samples).expect_err("another system");
     }
 
     #[test]
     fn dead_and_foreign_addresses_are_reported() {
-        let begun = Instant::now();
-        let timeline = world(&[(1, 0, PodState::Ready), (1, 3, PodState::Leaving), (1, 4, PodState::Dead)], begun);
-        let loss = Loss { system: "etcd", from: begun, to: begun + Duration::from_secs(60) };
-        judge(begun, &timeline, &[loss], &[sample(begun, 4, &[1])]).expect("within the limit");
-        let fault = judge(begun, &timeline, &[loss], &[sample(begun, 8, &[1])]).expect_err("dead for 4 s");
+        let started = Instant::now();
+        let timeline = world(&[(1, 0, PodState::Ready), (1, 3, PodState::Leaving), (1, 4, PodState::Dead)], started);
+        let loss = Loss { system: "etcd", from: started, to: started + Duration::from_secs(60) };
+        judge(started, &timeline, &[loss], &[sample(started, 4, &[1])]).expect("within the limit");
+        let fault = judge(started, &timeline, &[loss], &[sample(started, 8, &[1])]).expect_err("dead for 4 s");
         assert!(fault.contains("has the dead pod 127.0.0.1"), "{fault}");
-        let fault = judge(begun, &timeline, &[loss], &[sample(begun, 2, &[1, 7])]).expect_err("not a pod");
+        let fault = judge(started, &timeline, &[loss], &[sample(started, 2, &[1, 7])]).expect_err("not a pod");
         assert!(fault.contains("has the foreign address 127.0.0.7"), "{fault}");
     }
 }

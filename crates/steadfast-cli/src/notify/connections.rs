@@ -16,62 +16,62 @@ use steadfast_notify::problem::{Problem, Problems};
 use steadfast_notify::{LookedUp, Lookout, Plan, Source};
 use tokio::time::timeout;
 
-use crate::catalog::{Catalog, Found, NotFound};
+use crate::catalog::{Catalog, NotFound, ServedResource};
 use crate::connect::connect;
 use crate::discovery;
 use crate::failure::Failure;
 use crate::fleet::Fleet;
 
 /// Time limit of a command for reaching a cluster.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Timeout of the selector check. After a timeout, the watch reports an invalid selector.
 const SELECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A cluster with its connection and catalog.
-pub(super) struct Place {
+pub(super) struct ConnectedCluster {
     pub(super) connection: Connection,
     pub(super) catalog: Catalog,
     pub(super) lookout: Lookout,
 }
 
 /// The connected clusters of a configuration, by name.
-pub(super) type Places = BTreeMap<String, Place>;
+pub(super) type ConnectedClusters = BTreeMap<String, ConnectedCluster>;
 
 /// Connects to the clusters of `plan` that rules watch, or to the embedded server instead, for a command.
 ///
 /// # Errors
 ///
-/// If a cluster cannot be reached, or does not respond within [`PATIENCE`].
-pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<Places, Failure> {
-    let mut places = Places::new();
+/// If a cluster cannot be reached, or does not respond within [`CONNECT_TIMEOUT`].
+pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<ConnectedClusters, Failure> {
+    let mut places = ConnectedClusters::new();
     for (name, cluster) in &plan.clusters {
         if !is_watched(plan, name) {
             continue;
         }
         let connection = connection(plan, cluster, fleet).await;
         let connection = connection.map_err(|why| Failure::config(plan.problem_with_cluster(name, why.to_string())))?;
-        let catalog = discovery::catalog(&connection, Some(PATIENCE)).await?;
+        let catalog = discovery::catalog(&connection, Some(CONNECT_TIMEOUT)).await?;
         let lookout = lookout(&connection, cluster);
-        places.insert(name.clone(), Place { connection, catalog, lookout });
+        places.insert(name.clone(), ConnectedCluster { connection, catalog, lookout });
     }
     Ok(places)
 }
 
-/// Connects concurrently to the clusters of `plan` that rules watch, each for at most [`PATIENCE`]. Returns the connected
+/// Connects concurrently to the clusters of `plan` that rules watch, each for at most [`CONNECT_TIMEOUT`]. Returns the connected
 /// clusters, and the failures of the others.
-pub(super) async fn attempted(plan: &Plan) -> (Places, Vec<(String, Failure)>) {
+pub(super) async fn attempted(plan: &Plan) -> (ConnectedClusters, Vec<(String, Failure)>) {
     let clusters = plan.clusters.iter().filter(|(name, _)| is_watched(plan, name));
     let attempts = clusters.map(|(name, cluster)| async {
         let attempt = async {
             let connection = connection(plan, cluster, None).await?;
-            let catalog = discovery::catalog(&connection, Some(PATIENCE)).await?;
+            let catalog = discovery::catalog(&connection, Some(CONNECT_TIMEOUT)).await?;
             let lookout = lookout(&connection, cluster);
-            Ok(Place { connection, catalog, lookout })
+            Ok(ConnectedCluster { connection, catalog, lookout })
         };
         (name.clone(), attempt.await)
     });
-    let (mut places, mut failed) = (Places::new(), Vec::new());
+    let (mut places, mut failed) = (ConnectedClusters::new(), Vec::new());
     for (name, attempt) in join_all(attempts).await {
         match attempt {
             Ok(place) => _ = places.insert(name, place),
@@ -112,11 +112,11 @@ pub(super) fn lookout(connection: &Connection, cluster: &Cluster) -> Lookout {
 /// A source of a rule with its resource.
 pub(super) struct Resolved {
     pub(super) source: Source,
-    pub(super) found: Found,
+    pub(super) found: ServedResource,
     /// The name of the resource in the configuration.
     pub(super) name: String,
     /// Resources of the rule's lookups, by their names in the configuration.
-    pub(super) looked_up: Vec<(String, Found)>,
+    pub(super) looked_up: Vec<(String, ServedResource)>,
 }
 
 /// A resource that a rule names and the server does not serve.
@@ -131,7 +131,7 @@ pub(super) struct Missing {
 pub(super) fn resolve(
     plan: &Plan,
     cluster: &str,
-    find: impl Fn(&str) -> Result<Found, NotFound>,
+    find: impl Fn(&str) -> Result<ServedResource, NotFound>,
 ) -> (Vec<Resolved>, Vec<Missing>) {
     let (mut resolved, mut missing) = (Vec::<Resolved>::new(), Vec::new());
     let rules = plan.rules.iter().filter(|rule| plan.clusters_of(&rule.config).contains(&cluster));
@@ -146,7 +146,7 @@ pub(super) fn resolve(
             }));
             continue;
         }
-        let looked_up: Vec<(String, Found)> =
+        let looked_up: Vec<(String, ServedResource)> =
             looked_up.into_iter().filter_map(|(name, found)| Some((name, found.ok()?))).collect();
         for (number, name) in rule.config.resources.iter().enumerate() {
             let found = find(name).map_err(|why| format!("{cluster}: {why}"));
@@ -167,13 +167,13 @@ pub(super) fn resolve(
                 let (rule, cluster) = (rule.config.name.clone(), cluster.to_owned());
                 let lookups = looked_up.iter().map(|(name, found)| LookedUp {
                     name: name.clone(),
-                    resource: found.described.clone(),
+                    resource: found.api_resource.clone(),
                     is_namespaced: found.namespaced,
                     // Limited to the namespace of the rule: a lookup must not read more than its rule.
                     namespace: scope.in_namespace().filter(|_| found.namespaced).map(str::to_owned),
                 });
                 let lookups = lookups.collect();
-                let source = Source { rule, cluster, resource: found.described.clone(), scope, lookups };
+                let source = Source { rule, cluster, resource: found.api_resource.clone(), scope, lookups };
                 // Two names of one resource result in one source.
                 if !resolved.iter().any(|resolved| resolved.source == source) {
                     let (found, name, looked_up) = (found.clone(), name.clone(), looked_up.clone());
@@ -220,7 +220,7 @@ pub(super) async fn without_rejected(
 /// # Errors
 ///
 /// If a server does not serve some resources, or rejects selectors.
-pub(super) async fn sources(plan: &Plan, places: &Places) -> Result<Vec<Source>, Problems> {
+pub(super) async fn sources(plan: &Plan, places: &ConnectedClusters) -> Result<Vec<Source>, Problems> {
     let (mut sources, mut problems) = (Vec::new(), Vec::<Problem>::new());
     for (cluster, place) in places {
         let (resolved, mut missing) = resolve(plan, cluster, |name| place.catalog.find(name));

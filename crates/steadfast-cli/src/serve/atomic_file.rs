@@ -7,11 +7,11 @@ use std::thread::sleep;
 use std::time::Duration;
 
 /// Number of attempts to take the lock of a file, and the delay between them: 2 s in total.
-const PATIENCE: (u32, Duration) = (40, Duration::from_millis(50));
+const LOCK_RETRIES: (u32, Duration) = (40, Duration::from_millis(50));
 
 /// Reasons why a file was not changed.
 #[derive(Debug)]
-pub(crate) enum Unchanged<E> {
+pub(crate) enum UpdateError<E> {
     /// The file cannot be read.
     Unreadable(io::Error),
     /// The file cannot be written.
@@ -19,7 +19,7 @@ pub(crate) enum Unchanged<E> {
     /// Another program holds the lock file with this path.
     Locked(PathBuf),
     /// The change was rejected because of the content.
-    Refused(E),
+    Rejected(E),
 }
 
 /// Replaces the content of `path` by the result of `change`, readable by the owner only; `None` removes the file.
@@ -28,22 +28,22 @@ pub(crate) enum Unchanged<E> {
 pub(crate) fn change<E>(
     path: &Path,
     change: impl FnOnce(&str) -> Result<Option<String>, E>,
-) -> Result<(), Unchanged<E>> {
+) -> Result<(), UpdateError<E>> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).map_err(Unchanged::Unwritable)?;
+        fs::create_dir_all(folder).map_err(UpdateError::Unwritable)?;
     }
     let _lock = Lock::take(path)?;
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(Unchanged::Unreadable(error)),
+        Err(error) => return Err(UpdateError::Unreadable(error)),
     };
     // Replaces the target of a symbolic link, not the link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    match change(&text).map_err(Unchanged::Refused)? {
-        Some(text) => replace(&path, &text).map_err(Unchanged::Unwritable),
+    match change(&text).map_err(UpdateError::Rejected)? {
+        Some(text) => replace(&path, &text).map_err(UpdateError::Unwritable),
         None => match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(Unchanged::Unwritable(error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(UpdateError::Unwritable(error)),
             _ => Ok(()),
         },
     }
@@ -53,16 +53,16 @@ pub(crate) fn change<E>(
 struct Lock(PathBuf);
 
 impl Lock {
-    fn take<E>(path: &Path) -> Result<Self, Unchanged<E>> {
+    fn take<E>(path: &Path) -> Result<Self, UpdateError<E>> {
         let lock = beside(path, ".lock");
-        for _ in 0..PATIENCE.0 {
+        for _ in 0..LOCK_RETRIES.0 {
             match owners_own().open(&lock) {
                 Ok(_) => return Ok(Self(lock)),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => sleep(PATIENCE.1),
-                Err(error) => return Err(Unchanged::Unwritable(error)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => sleep(LOCK_RETRIES.1),
+                Err(error) => return Err(UpdateError::Unwritable(error)),
             }
         }
-        Err(Unchanged::Locked(lock))
+        Err(UpdateError::Locked(lock))
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    fn put(path: &Path, text: &str) -> Result<(), Unchanged<()>> {
+    fn put(path: &Path, text: &str) -> Result<(), UpdateError<()>> {
         change(path, |_| Ok(Some(text.to_owned())))
     }
 
@@ -151,7 +151,7 @@ mod tests {
         let folder = Folder::new("refused")?;
         let path = folder.0.join("config");
         fs::write(&path, "others")?;
-        assert!(matches!(change(&path, |_| Err("no")), Err(Unchanged::Refused("no"))));
+        assert!(matches!(change(&path, |_| Err("no")), Err(UpdateError::Rejected("no"))));
         assert_eq!((fs::read_to_string(&path)?.as_str(), folder.names()?), ("others", vec!["config".to_owned()]));
         Ok(())
     }
@@ -178,7 +178,7 @@ mod tests {
         let folder = Folder::new("locked")?;
         let path = folder.0.join("config");
         fs::write(folder.0.join("config.lock"), "")?;
-        let Err(Unchanged::Locked(lock)) = put(&path, "new") else { panic!("it is locked") };
+        let Err(UpdateError::Locked(lock)) = put(&path, "new") else { panic!("it is locked") };
         assert_eq!(lock, folder.0.join("config.lock"));
         assert!(!path.exists());
         Ok(())

@@ -7,27 +7,27 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cluster::Cluster;
-use super::follow::Followed;
-use crate::aside;
+use super::follow::WatchedSource;
+use crate::console;
 
 /// Interval between checks. A cache can become stale without an event that would trigger a check.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(super) const FRESHNESS_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Shortest reported doubt; a shorter one is a regular reconnect.
-const WORTH_TELLING: Duration = Duration::from_secs(1);
+const MIN_REPORTED_DOUBT: Duration = Duration::from_secs(1);
 
 /// Current doubts, by the description of their source: start, and whether the doubt was reported.
 #[derive(Default)]
-pub(super) struct Doubts(BTreeMap<String, (Instant, bool)>);
+pub(super) struct FreshnessReporter(BTreeMap<String, (Instant, bool)>);
 
-impl Doubts {
+impl FreshnessReporter {
     /// Checks all that is watched in `clusters`, and reports what has changed.
-    pub(super) fn look(&mut self, clusters: &[Arc<Cluster>]) {
+    pub(super) fn check(&mut self, clusters: &[Arc<Cluster>]) {
         let now = Instant::now();
         let (mut seen, mut all) = (BTreeSet::new(), Vec::new());
         for cluster in clusters {
             cluster.visit(|followed, _| {
-                all.extend(followed.iter().map(|Followed { source, informer, .. }| {
+                all.extend(followed.iter().map(|WatchedSource { source, informer, .. }| {
                     let of = format!("{} of {}, {}", source.resource_name(), source.cluster, source.scope);
                     (of, informer.freshness())
                 }));
@@ -42,15 +42,15 @@ impl Doubts {
                 (None, Some((since, told))) => {
                     if *told {
                         let lasted = now.duration_since(*since).as_secs_f64();
-                        aside::say(format_args!("! {of}: fresh again after {lasted:.1} s"));
+                        console::report(format_args!("! {of}: fresh again after {lasted:.1} s"));
                     }
                     self.0.remove(&of);
                 }
                 (Some(_), None) => drop(self.0.insert(of, (now, false))),
                 (Some(doubt), Some((since, told))) => {
-                    if !*told && now.duration_since(*since) >= WORTH_TELLING {
+                    if !*told && now.duration_since(*since) >= MIN_REPORTED_DOUBT {
                         *told = true;
-                        aside::say(format_args!("! {of}: {}: {}", freshness.name(), doubt.why));
+                        console::report(format_args!("! {of}: {}: {}", freshness.name(), doubt.why));
                     }
                 }
             }

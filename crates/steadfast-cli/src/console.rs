@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use crate::failure::Failure;
 
 /// Writes one line to standard error.
-pub(crate) fn say(line: impl Display) {
+pub(crate) fn report(line: impl Display) {
     // The line is written by one call: lines of standard output must not split it. A closed standard error is ignored:
     // no reader is left.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());

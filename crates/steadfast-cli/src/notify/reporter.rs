@@ -12,49 +12,49 @@ use steadfast::{Informer, Lazy};
 use steadfast_notify::notice::escaped;
 use steadfast_notify::{Engine, MirrorStanding, MirrorState, SettledVersions, Supervisor};
 
-use super::cluster::{Cluster, ClusterStanding, ClusterState};
-use super::figures::{Figures, state_name};
-use super::follow::Followed;
+use super::cluster::{Cluster, ClusterState, ClusterStatus};
+use super::connections::Missing;
+use super::follow::WatchedSource;
+use super::metrics::{NotifyMetrics, state_name};
 use super::page;
-use super::places::Missing;
 use super::replicas::Role;
 use super::shared::Progress;
-use crate::endpoint::Told;
+use crate::endpoint::StatusSource;
 
 /// Function that returns the status of a mirror.
-pub(super) type Asking = Box<dyn Fn() -> MirrorStanding + Send + Sync>;
+pub(super) type MirrorStatusFn = Box<dyn Fn() -> MirrorStanding + Send + Sync>;
 
 /// State of the program, for reports. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Standing {
-    known: Arc<Mutex<Option<Known>>>,
+pub(super) struct StatusReporter {
+    known: Arc<Mutex<Option<Components>>>,
     supervisor: Supervisor,
 }
 
 /// The running parts of the program.
-pub(super) struct Known {
+pub(super) struct Components {
     pub(super) engine: Engine,
     pub(super) clusters: Vec<Arc<Cluster>>,
-    pub(super) mirrors: Vec<(String, Asking)>,
+    pub(super) mirrors: Vec<(String, MirrorStatusFn)>,
     /// Returns the role of this process, if it is one of several replicas.
     pub(super) role: Option<Arc<dyn Fn() -> Role + Send + Sync>>,
 }
 
 /// A watched source of a rule.
-pub(super) struct Looking {
+pub(super) struct SourceReport {
     rule: String,
     of: String,
     informer: Informer<Lazy<DynamicObject>>,
 }
 
-impl From<&Followed> for Looking {
-    fn from(Followed { source, informer, .. }: &Followed) -> Self {
+impl From<&WatchedSource> for SourceReport {
+    fn from(WatchedSource { source, informer, .. }: &WatchedSource) -> Self {
         let of = format!("{} of {}, {}", source.resource_name(), source.cluster, source.scope);
         Self { rule: source.rule.clone(), of, informer: informer.clone() }
     }
 }
 
-impl Looking {
+impl SourceReport {
     /// Returns the state of the cache and the reason, unless it is synced and fresh.
     fn doubt(&self) -> Option<(&'static str, String)> {
         let freshness = self.informer.freshness();
@@ -64,13 +64,13 @@ impl Looking {
     }
 }
 
-impl Standing {
+impl StatusReporter {
     pub(super) fn new(supervisor: &Supervisor) -> Self {
         Self { known: Arc::default(), supervisor: supervisor.clone() }
     }
 
     /// Replaces the running parts after a start or a reload.
-    pub(super) fn is(&self, known: Known) {
+    pub(super) fn is(&self, known: Components) {
         *self.known() = Some(known);
     }
 
@@ -87,36 +87,36 @@ impl Standing {
         let (mut versions, mut reached) = (SettledVersions::new(), SettledVersions::new());
         for cluster in self.clusters() {
             cluster.visit(|followed, _| {
-                versions.extend(followed.iter().flat_map(Followed::positions));
-                reached.extend(followed.iter().flat_map(Followed::reached));
+                versions.extend(followed.iter().flat_map(WatchedSource::positions));
+                reached.extend(followed.iter().flat_map(WatchedSource::reached));
             });
         }
         Progress { versions, reached, activity }
     }
 
-    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+    fn known(&self) -> MutexGuard<'_, Option<Components>> {
         // No code panics under this lock.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns the watched sources of all `clusters`.
-fn sources(clusters: &[Arc<Cluster>]) -> Vec<Looking> {
+fn sources(clusters: &[Arc<Cluster>]) -> Vec<SourceReport> {
     let mut sources = Vec::new();
     for cluster in clusters {
-        cluster.visit(|followed, _| sources.extend(followed.iter().map(Looking::from)));
+        cluster.visit(|followed, _| sources.extend(followed.iter().map(SourceReport::from)));
     }
     sources
 }
 
-impl Told for Standing {
+impl StatusSource for StatusReporter {
     /// Queries only the supervisor, which holds its lock no longer than a copy takes.
     fn liveness(&self) -> Result<(), String> {
         let unhealthy = self.supervisor.unhealthy();
         if unhealthy.is_empty() {
             return Ok(());
         }
-        let lines = unhealthy.iter().map(|(task, why)| format!("task {task} ends again and again: {why}\n"));
+        let lines = unhealthy.iter().map(|(task, why)| format!("task {task} ends repeatedly: {why}\n"));
         Err(lines.collect())
     }
 
@@ -131,7 +131,7 @@ impl Told for Standing {
                 let _ = writeln!(text, "rule {}: {}: {state}: {why}", looking.rule, looking.of);
             }
         }
-        for ClusterStanding { name, state, missing } in known.clusters.iter().map(|cluster| cluster.standing()) {
+        for ClusterStatus { name, state, missing } in known.clusters.iter().map(|cluster| cluster.standing()) {
             match &state {
                 ClusterState::Unreachable { why, since } => {
                     let (why, seconds) = (escaped(why), since.as_secs_f64());
@@ -160,7 +160,7 @@ impl Told for Standing {
         if let Some(known) = &*self.known() {
             let connections: Vec<_> = known.clusters.iter().filter_map(|cluster| cluster.connection()).collect();
             registry.register_collector(Box::new(Metrics::new(&connections)));
-            registry.register_collector(Box::new(Figures {
+            registry.register_collector(Box::new(NotifyMetrics {
                 counts: known.engine.counts(),
                 mirrors: known.mirrors.iter().map(|(name, asking)| (name.clone(), asking())).collect(),
                 clusters: known.clusters.iter().map(|cluster| cluster.standing()).collect(),
@@ -179,20 +179,20 @@ impl Told for Standing {
     }
 }
 
-impl Standing {
+impl StatusReporter {
     /// Returns the document of `/status`.
     fn document(&self) -> Value {
         let known = self.known();
         let Some(known) = &*known else { return json!({"starting": true}) };
         let counts = known.engine.counts();
-        let looking = |looking: &Looking| {
+        let looking = |looking: &SourceReport| {
             let doubt = looking.doubt();
             let (state, why) = doubt.unwrap_or_else(|| (looking.informer.freshness().name(), String::new()));
             let version = looking.informer.snapshot().version().map(ToString::to_string);
             json!({"rule": looking.rule, "of": looking.of, "state": state, "why": why, "version": version})
         };
         let clusters = known.clusters.iter().map(|cluster| {
-            let ClusterStanding { name, state, missing } = cluster.standing();
+            let ClusterStatus { name, state, missing } = cluster.standing();
             let (why, since) = match &state {
                 ClusterState::Unreachable { why, since } => (Some(why), Some(since.as_secs_f64())),
                 _ => (None, None),

@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
 use prometheus_client::registry::Unit;
 use steadfast_notify::{Counts, MirrorStanding, MirrorState};
 
-use super::cluster::{ClusterStanding, ClusterState};
+use super::cluster::{ClusterState, ClusterStatus};
 
 /// All values of the label `state`.
 const STATES: [&str; 6] = ["synced", "converging", "blocked", "needs approval", "uncertain", "standby"];
@@ -28,10 +28,10 @@ pub(super) fn state_name(state: &MirrorState) -> &'static str {
 
 /// Snapshot of the state for one scrape.
 #[derive(Debug)]
-pub(super) struct Figures {
+pub(super) struct NotifyMetrics {
     pub(super) counts: Counts,
     pub(super) mirrors: Vec<(String, MirrorStanding)>,
-    pub(super) clusters: Vec<ClusterStanding>,
+    pub(super) clusters: Vec<ClusterStatus>,
     /// Restarts of supervised tasks, by their names.
     pub(super) restarts: BTreeMap<String, u64>,
     /// Whether this process is the leader, if it is one of several replicas.
@@ -47,7 +47,7 @@ struct Sample {
 /// A metric: its name, unit, help text and type.
 type Family = (&'static str, Option<Unit>, &'static str, MetricType);
 
-impl Collector for Figures {
+impl Collector for NotifyMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Self { counts, mirrors, clusters, restarts, is_leader } = self;
         let mut write = |(name, unit, help, kind): Family, samples: Vec<Sample>| -> fmt::Result {
@@ -64,9 +64,9 @@ impl Collector for Figures {
             Ok(())
         };
         let all = |value: u64| vec![Sample { of: Vec::new(), value: value as f64 }];
-        write(("changes", None, "Changes that rules were asked about", Counter), all(counts.changes))?;
+        write(("changes", None, "Changes that rules evaluated", Counter), all(counts.changes))?;
         write(("fired", None, "Changes for which a rule sent something", Counter), all(counts.fired))?;
-        let help = "Changes for which a rule would have sent what it had sent before";
+        let help = "Changes whose message would have been unchanged";
         write(("unchanged", None, help, Counter), all(counts.unchanged))?;
         let failed =
             counts.failed.iter().map(|(rule, &value)| Sample { of: vec![("rule", rule.clone())], value: value as f64 });
@@ -85,7 +85,7 @@ impl Collector for Figures {
         write(("held", None, help, Gauge), sinks(|sink| sink.held.values().sum::<usize>() as f64))?;
         let help = "Changes that have waited because their namespace had its share of the sink's queue";
         write(("held_back", None, help, Counter), sinks(|sink| sink.held_total as f64))?;
-        let help = "How long the oldest message has waited that is not settled; 0 where there is none";
+        let help = "Waiting time of the oldest message that is not settled; 0 without one";
         let oldest = sinks(|sink| sink.oldest.map_or(0.0, |oldest| oldest.as_secs_f64()));
         write(("oldest_waiting", Some(Unit::Seconds), help, Gauge), oldest)?;
         let help = "Attempts to deliver messages that failed";
@@ -101,15 +101,15 @@ impl Collector for Figures {
                 .map(|(name, mirror)| Sample { of: vec![("mirror", name.clone())], value: value(mirror) })
                 .collect::<Vec<_>>()
         };
-        let help = "Entries that a mirror has outside";
+        let help = "Entries of a mirror in its target";
         write(("mirror_entries", None, help, Gauge), mirrors(|mirror| mirror.entries as f64))?;
-        let help = "Whether all was as it is wanted when it was last looked";
+        let help = "Whether the target matched at the last comparison";
         write(("mirror_settled", None, help, Gauge), mirrors(|mirror| f64::from(u8::from(mirror.is_settled))))?;
-        let help = "Entries that are not as they are wanted and stay so";
+        let help = "Entries that differ and are left alone";
         write(("mirror_kept", None, help, Gauge), mirrors(|mirror| mirror.kept as f64))?;
-        let help = "Entries that are taken out only when that is approved of";
+        let help = "Entries whose removal needs approval";
         write(("mirror_asks", None, help, Gauge), mirrors(|mirror| mirror.asks as f64))?;
-        let help = "Whether it cannot be seen, or changed";
+        let help = "Whether the target cannot be read or written";
         write(("mirror_failing", None, help, Gauge), mirrors(|mirror| f64::from(u8::from(mirror.failing.is_some()))))?;
         let states = self.mirrors.iter().flat_map(|(mirror, standing)| {
             let is_in = state_name(&standing.state);
@@ -120,10 +120,10 @@ impl Collector for Figures {
         });
         let help = "State of a mirror: 1 for the one that it is in";
         write(("mirror_state", None, help, Gauge), states.collect())?;
-        let help = "How long ago it was seen what there is outside; infinite where it never was";
+        let help = "Time since the last read of the target; infinite before the first read";
         let seen = mirrors(|mirror| mirror.seen.map_or(f64::INFINITY, |seen| seen.as_secs_f64()));
         write(("mirror_seen_age", Some(Unit::Seconds), help, Gauge), seen)?;
-        let clusters = |value: fn(&ClusterStanding) -> f64| {
+        let clusters = |value: fn(&ClusterStatus) -> f64| {
             let clusters = clusters.iter();
             clusters
                 .map(|cluster| Sample { of: vec![("cluster", cluster.name.clone())], value: value(cluster) })

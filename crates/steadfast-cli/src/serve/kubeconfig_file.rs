@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, io, process};
 
-use super::kubeconfig::{Entries, Refused};
-use super::whole::{self, Unchanged};
+use super::atomic_file::{self, UpdateError};
+use super::kubeconfig::{Entries, MergeError};
 use crate::failure::Failure;
 
 /// Entries of a run in a kubeconfig; removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct KubeconfigFile {
     file: PathBuf,
     entries: Entries,
     /// Set if the file did not exist before.
@@ -20,16 +20,16 @@ pub(crate) struct Place {
     merged: bool,
 }
 
-impl Place {
+impl KubeconfigFile {
     /// Merges `entries` into `file`, or into a temporary file by default.
     pub(crate) fn merge(file: Option<PathBuf>, entries: Entries) -> Result<Self, Failure> {
         let folder = if file.is_none() { Some(own_folder()?) } else { None };
         let own = folder.as_ref().map(|folder| folder.join("kubeconfig"));
         let file = file.or(own).unwrap_or_default();
         let made = !file.exists();
-        // From here on, dropping `place` removes created files, even if the merge fails.
+        // From here on, dropping `kubeconfig_file` removes created files, even if the merge fails.
         let mut place = Self { file, entries, made, folder, merged: false };
-        let merged = whole::change(&place.file, |text| place.entries.merged(text).map(Some));
+        let merged = atomic_file::change(&place.file, |text| place.entries.merged(text).map(Some));
         merged.map_err(|why| unchanged(&place.file, &why))?;
         place.merged = true;
         Ok(place)
@@ -47,24 +47,24 @@ impl Place {
 
     /// Removes the entries, and the file if it was created for them.
     pub(crate) fn withdraw(mut self) -> Result<(), Failure> {
-        self.take_out().map_err(|why| unchanged(&self.file, &why))
+        self.remove_entries().map_err(|why| unchanged(&self.file, &why))
     }
 
-    fn take_out(&mut self) -> Result<(), Unchanged<Refused>> {
+    fn remove_entries(&mut self) -> Result<(), UpdateError<MergeError>> {
         if !std::mem::take(&mut self.merged) || self.folder.is_some() || !self.file.exists() {
             return Ok(());
         }
-        whole::change(&self.file, |text| {
+        atomic_file::change(&self.file, |text| {
             let left = self.entries.withdrawn(text)?;
             Ok(if left.is_empty && self.made { None } else { Some(left.text) })
         })
     }
 }
 
-impl Drop for Place {
+impl Drop for KubeconfigFile {
     fn drop(&mut self) {
         // Errors are ignored here: `withdraw` reports them.
-        let _ = self.take_out();
+        let _ = self.remove_entries();
         if let Some(folder) = &self.folder {
             let _ = fs::remove_dir_all(folder);
         }
@@ -85,26 +85,30 @@ fn own_folder() -> Result<PathBuf, Failure> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100 => number += 1,
             Err(error) => {
                 let shown = folder.display();
-                return Err(Failure::run(format!("{shown} cannot be made: {error}; name a file with --kubeconfig")));
+                return Err(Failure::run(format!("{shown} cannot be created: {error}; name a file with --kubeconfig")));
             }
         }
     }
 }
 
-fn unchanged(file: &Path, why: &Unchanged<Refused>) -> Failure {
+fn unchanged(file: &Path, why: &UpdateError<MergeError>) -> Failure {
     let file = file.display();
     match why {
-        Unchanged::Unreadable(error) => Failure::config(format!("{file} cannot be read: {error}; it is left as it is")),
-        Unchanged::Unwritable(error) => {
+        UpdateError::Unreadable(error) => {
+            Failure::config(format!("{file} cannot be read: {error}; it is left unchanged"))
+        }
+        UpdateError::Unwritable(error) => {
             Failure::run(format!("{file} cannot be written: {error}; choose another place with --kubeconfig"))
         }
-        Unchanged::Locked(lock) => Failure::run(format!(
-            "{file} is being changed by another program, which holds {}; remove that if the program is gone",
+        UpdateError::Locked(lock) => Failure::run(format!(
+            "{file} is being changed by another program, which holds {}; remove it if that program is no longer running",
             lock.display()
         )),
-        Unchanged::Refused(why @ Refused::Taken { .. }) => Failure::config(format!("{file} is left as it is: {why}")),
-        Unchanged::Refused(why @ Refused::NoKubeconfig(_)) => {
-            Failure::config(format!("{file} is left as it is: {why}; choose another file with --kubeconfig"))
+        UpdateError::Rejected(why @ MergeError::Taken { .. }) => {
+            Failure::config(format!("{file} is left unchanged: {why}"))
+        }
+        UpdateError::Rejected(why @ MergeError::NotKubeconfig(_)) => {
+            Failure::config(format!("{file} is left unchanged: {why}; choose another file with --kubeconfig"))
         }
     }
 }
@@ -121,7 +125,7 @@ mod tests {
 
     #[test]
     fn temporary_kubeconfig_is_removed_on_drop() -> Result<(), Failure> {
-        let place = Place::merge(None, entries())?;
+        let place = KubeconfigFile::merge(None, entries())?;
         let file = place.file().to_owned();
         assert!(file.exists());
         drop(place);

@@ -8,13 +8,13 @@ use prometheus_client::registry::Registry;
 use steadfast::metrics::Metrics;
 use steadfast::{Connection, InformerFactory};
 
-use crate::endpoint::Told;
+use crate::endpoint::StatusSource;
 
-const STARTING: &str = "starting: the server has not said yet what it has\n";
+const STARTING: &str = "starting: the resources of the server are not known yet\n";
 
 /// The watched resources, for the endpoints.
 #[derive(Clone)]
-pub(crate) struct Followed {
+pub(crate) struct WatchReadiness {
     connection: Connection,
     known: Arc<Mutex<Known>>,
 }
@@ -27,7 +27,7 @@ struct Known {
     awaited: Vec<String>,
 }
 
-impl Followed {
+impl WatchReadiness {
     /// Creates the state before discovery.
     pub(crate) fn new(connection: &Connection) -> Self {
         Self { connection: connection.clone(), known: Arc::default() }
@@ -49,7 +49,7 @@ impl Followed {
     }
 }
 
-impl Told for Followed {
+impl StatusSource for WatchReadiness {
     fn readiness(&self) -> (StatusCode, String) {
         let known = self.known();
         let Some(freshness) = known.factory.as_ref().map(InformerFactory::freshness) else {
