@@ -38,6 +38,17 @@ const REPORT_AFTER: Duration = Duration::from_secs(30);
 const SUPERVISE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<K: Kept> Controller<K> {
+    /// Rejects settings under which no reconcile could run.
+    fn check_settings(&self) -> Result<(), RunError> {
+        if self.concurrency == 0 {
+            return Err(RunError::Setting("concurrency is 0; set concurrency to 1 or more"));
+        }
+        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return Err(RunError::Setting("timeout is 0; set timeout to more than 0, or to `None`"));
+        }
+        Ok(())
+    }
+
     /// Starts the controller. `prepare` receives the caches of the controller's objects, and returns the function that
     /// prepares a reconcile.
     ///
@@ -48,12 +59,7 @@ impl<K: Kept> Controller<K> {
         prepare: impl FnOnce(Vec<Informer<K>>) -> Prepare,
     ) -> Result<RunningController, RunError> {
         let runtime = Handle::try_current().map_err(|_| RunError::NoRuntime)?;
-        if self.concurrency == 0 {
-            return Err(RunError::Setting("concurrency is 0; set concurrency to 1 or more"));
-        }
-        if self.timeout.is_some_and(|timeout| timeout.is_zero()) {
-            return Err(RunError::Setting("timeout is 0; set timeout to more than 0, or to `None`"));
-        }
+        self.check_settings()?;
         let connection = self.factory.connection().clone();
         let environment = connection.environment().clone();
         let queue = self.queue.build(environment.clone());

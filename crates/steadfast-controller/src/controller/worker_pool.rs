@@ -236,7 +236,7 @@ impl Worker {
                 work.finish();
             }
             Prepared::Undecodable => {
-                pool.diagnostics.report(&ControllerDiagnostic::Undecodable { key: work.key().clone() })
+                pool.diagnostics.report(&ControllerDiagnostic::Undecodable { key: work.key().clone() });
             }
         }
     }

@@ -29,7 +29,7 @@ pub(super) enum Place {
     Given,
     /// No holder.
     Unheld,
-    /// KeyGuard by or assigned to another candidate.
+    /// Held by or assigned to another candidate.
     Other,
 }
 

@@ -34,7 +34,7 @@ pub use breach::ShardingBreach;
 /// One of several replicas that share all keys. At any time each key belongs to at most one replica, and temporarily to
 /// none. Cheap to clone.
 ///
-/// The replica takes part until it is [stopped](Self::stop) or its last clone is dropped. KeyGuard keys are then fenced off.
+/// The replica takes part until it is [stopped](Self::stop) or its last clone is dropped. Held keys are then fenced off.
 ///
 /// Use [`Controller::sharded_by`](crate::Controller::sharded_by) with a controller: reconciles then run only for own keys,
 /// and gained keys wait until the caches contain the writes of their previous owner. Hold the key in each reconcile before

@@ -83,7 +83,7 @@ impl Shared {
                 tracing::debug!(%reason, "event not sent: its object exceeded the limit of new events");
             }
             (Recorded::Dropped, Some(count)) => {
-                tracing::warn!(server, count, "events dropped: the recorder is stopped, or the queue is full")
+                tracing::warn!(server, count, "events dropped: the recorder is stopped, or the queue is full");
             }
             (Recorded::Invalid(why), Some(count)) => {
                 tracing::warn!(%reason, why, count, "events not sent: the server would reject them");

@@ -7,7 +7,7 @@ use super::settings::EventSettings;
 /// Prefix of the note of combined events (`EventAggregatorByReasonMessageFunc`).
 pub(super) const PREFIX: &str = "(combined from similar events): ";
 
-/// LruMap similar events.
+/// Similar events.
 #[derive(Debug, Default)]
 pub(super) struct Similar {
     /// Hashes of the notes of separate events.

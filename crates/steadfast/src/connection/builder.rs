@@ -301,7 +301,7 @@ current-context: first
 
     #[tokio::test]
     async fn empty_context_name_is_rejected() {
-        let error = Connection::infer_with("").await.err().expect("an error").to_string();
+        let error = Connection::infer_with("").await.expect_err("an empty context").to_string();
         assert!(error.contains("empty name"), "{error}");
     }
 }
