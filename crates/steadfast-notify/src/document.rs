@@ -1,7 +1,7 @@
 //! A configuration file as values with positions.
 //!
 //! TOML and YAML are parsed into the same representation: a JSON value, and the positions by path (`rules[2].when`),
-//! in the syntax of serde's errors. Later stages do not depend on the file format.
+//! in the syntax of serde's errors. BoxedFuture stages do not depend on the file format.
 
 mod found;
 mod parts;
@@ -13,7 +13,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::problem::{Place, Problem};
-use found::{Stand, Stands};
+use found::{ValuePosition, ValuePositions};
 pub(crate) use parts::{Incomplete, Parsed};
 
 /// A parsed file.
@@ -22,14 +22,14 @@ pub(crate) struct Document {
     file: String,
     text: String,
     value: Value,
-    stands: Stands,
+    stands: ValuePositions,
 }
 
 impl Document {
     /// Parses `text` as TOML or YAML, by the extension of the file name.
     pub(crate) fn read(file: &str, text: &str) -> Result<Self, Problem> {
         let ending = Path::new(file).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        let mut stands = Stands::new();
+        let mut stands = ValuePositions::new();
         let value = match ending.to_ascii_lowercase().as_str() {
             "toml" => toml::read(text, &mut stands),
             // JSON is a subset of YAML.
@@ -121,7 +121,7 @@ impl Document {
     }
 
     /// Returns the position of `path`, or else of the nearest existing parent.
-    fn nearest(&self, path: &str) -> Option<Stand> {
+    fn nearest(&self, path: &str) -> Option<ValuePosition> {
         let mut path = path;
         loop {
             if let Some(stand) = self.stands.get(path) {

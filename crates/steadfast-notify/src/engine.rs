@@ -11,10 +11,11 @@ use crate::ack::Ack;
 use crate::chance::Chance;
 use crate::change::Change;
 use crate::config::EventKind;
-use crate::dead::DeadLetters;
+use crate::dead_letter::DeadLetters;
+use crate::engine_event::{EngineEvent, ReportEvent};
+use crate::key_locks::KeyLocks;
 use crate::lookups::Lookups;
 use crate::message::Message;
-use crate::notice::{Notice, Tell};
 use crate::offload::offload;
 use crate::plan::Plan;
 use crate::projections::{Hash, News, Projections};
@@ -23,7 +24,6 @@ use crate::rule::{Compiled, Verdict};
 use crate::sink::Stream;
 use crate::subject::Subject;
 use crate::supervise::{Supervised, Supervisor};
-use crate::turns::Turns;
 use crate::watermark::{Settled, Watermark};
 use crate::worker::{SinkStats, SinkWorker, delivery};
 
@@ -47,10 +47,10 @@ pub struct Engine {
 }
 
 struct Shared {
-    rules: Mutex<HashMap<String, Arc<Acting>>>,
+    rules: Mutex<HashMap<String, Arc<ActiveRule>>>,
     workers: Mutex<BTreeMap<String, Running>>,
     dead: Arc<DeadLetters>,
-    tell: Arc<Tell>,
+    report: Arc<ReportEvent>,
     supervisor: Supervisor,
     replication: Replication,
     seed: u64,
@@ -58,18 +58,18 @@ struct Shared {
 }
 
 /// Runtime state of a rule.
-struct Acting {
+struct ActiveRule {
     rule: Arc<Compiled>,
     /// Results that the rule has sent, by sink. Retained when the configuration is reloaded.
     sent: Arc<Mutex<BTreeMap<String, Projections>>>,
     /// Locks by sink and object, held from the evaluation until the message is in the queue. Otherwise two evaluations
     /// of
     /// one object could overtake each other. Only for rules that depend on more than the object.
-    turns: Arc<Turns>,
+    turns: Arc<KeyLocks>,
 }
 
 /// Result of an evaluation.
-enum Judged {
+enum EvaluationResult {
     /// A message to send. `hash` identifies the content, if remembered.
     Message { message: Arc<Message>, hash: Option<Hash> },
     /// Nothing to send. `settled` is the result, if the evaluation settles a result.
@@ -126,14 +126,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Engine {
     /// Starts an engine for `plan` on the current runtime. `seed` initialises the random numbers.
-    pub fn start(plan: &Plan, streams: Streams, seed: u64, tell: impl Fn(Notice) + Send + Sync + 'static) -> Self {
-        let tell: Arc<Tell> = Arc::new(tell);
-        Self::supervised(plan, streams, seed, Supervisor::new(tell.clone()), tell)
+    pub fn start(
+        plan: &Plan,
+        streams: Streams,
+        seed: u64,
+        report: impl Fn(EngineEvent) + Send + Sync + 'static,
+    ) -> Self {
+        let report: Arc<ReportEvent> = Arc::new(report);
+        Self::supervised(plan, streams, seed, Supervisor::new(report.clone()), report)
     }
 
     /// Starts an engine for `plan`, with the tasks of the sinks under `supervisor`.
-    pub fn supervised(plan: &Plan, streams: Streams, seed: u64, supervisor: Supervisor, tell: Arc<Tell>) -> Self {
-        Self::replicated(plan, streams, seed, supervisor, tell, Replication::none())
+    pub fn supervised(
+        plan: &Plan,
+        streams: Streams,
+        seed: u64,
+        supervisor: Supervisor,
+        report: Arc<ReportEvent>,
+    ) -> Self {
+        Self::replicated(plan, streams, seed, supervisor, report, Replication::none())
     }
 
     /// Starts an engine for `plan` as one of several replicas. A standby replica sends nothing.
@@ -142,7 +153,7 @@ impl Engine {
         streams: Streams,
         seed: u64,
         supervisor: Supervisor,
-        tell: Arc<Tell>,
+        report: Arc<ReportEvent>,
         replication: Replication,
     ) -> Self {
         let dead = Arc::new(DeadLetters::at(plan.dead_letters.clone(), plan.most_dead_letters));
@@ -150,7 +161,7 @@ impl Engine {
             rules: Mutex::default(),
             workers: Mutex::default(),
             dead,
-            tell,
+            report,
             supervisor,
             replication,
             seed,
@@ -175,8 +186,8 @@ impl Engine {
                 }
                 // Each sink has an independent random sequence.
                 let chance = Chance::new(self.shared.seed.wrapping_add((workers.len() as u64).wrapping_mul(0x9e37)));
-                let (dead, tell) = (self.shared.dead.clone(), self.shared.tell.clone());
-                let worker = SinkWorker::new(&name, delivery(sink), stream, chance, dead, tell);
+                let (dead, report) = (self.shared.dead.clone(), self.shared.report.clone());
+                let worker = SinkWorker::new(&name, delivery(sink), stream, chance, dead, report);
                 let worker = worker.behind(self.shared.replication.gate().clone());
                 let task = worker.clone().start(&self.shared.supervisor);
                 workers.insert(name, Running { worker, _task: task });
@@ -190,7 +201,7 @@ impl Engine {
             let (sent, turns) = known.map(|acting| (acting.sent.clone(), acting.turns.clone())).unwrap_or_default();
             // A sink that is added again later starts without history.
             lock(&sent).retain(|sink, _| rule.config.to.contains(sink));
-            rules.insert(rule.config.name.clone(), Arc::new(Acting { rule: rule.clone(), sent, turns }));
+            rules.insert(rule.config.name.clone(), Arc::new(ActiveRule { rule: rule.clone(), sent, turns }));
         }
     }
 
@@ -280,7 +291,7 @@ impl Engine {
         // evaluation.
         let record = record.map(|record| (record.clone(), record.number(), change.subject.clone()));
         match self.judge(&acting, sink, &change).await {
-            Judged::Message { message, hash } => {
+            EvaluationResult::Message { message, hash } => {
                 lock(&self.shared.counts).changes += 1;
                 let is_deleted = change.kind == EventKind::Deleted;
                 let ack = move || {
@@ -299,7 +310,7 @@ impl Engine {
                     worker.put_now(message, Ack::new(ack));
                 }
             }
-            Judged::Nothing { settled: result } => {
+            EvaluationResult::Nothing { settled: result } => {
                 lock(&self.shared.counts).changes += 1;
                 if let Some((record, number, subject)) = record {
                     match result {
@@ -310,7 +321,7 @@ impl Engine {
                 }
                 settled();
             }
-            Judged::Uncertain(lookups) => {
+            EvaluationResult::Uncertain(lookups) => {
                 if let Some((record, _, subject)) = record {
                     record.nothing_sent(&subject);
                 }
@@ -359,7 +370,7 @@ impl Engine {
     }
 
     /// Evaluates the rule, and compares the result with the previous result sent to `sink`.
-    async fn judge(&self, acting: &Arc<Acting>, sink: &str, change: &Arc<Change>) -> Judged {
+    async fn judge(&self, acting: &Arc<ActiveRule>, sink: &str, change: &Arc<Change>) -> EvaluationResult {
         let (asked, sink, of) = (acting.clone(), sink.to_owned(), change.clone());
         let judged = offload(move || {
             let verdict = asked.rule.judge(&of);
@@ -369,34 +380,37 @@ impl Engine {
             }
             let mut sent = lock(&asked.sent);
             let sent = sent.entry(sink).or_default();
-            let news = sent.take_in(&asked.rule, &of, &verdict);
+            let news = sent.record(&asked.rule, &of, &verdict);
             Some((verdict, news, sent.of(&of.subject)))
         });
         let failed = |why| Some((Verdict::Failed { expression: "when", why }, News::Unchanged, None));
         let Some((verdict, news, hash)) = judged.await.unwrap_or_else(failed) else {
             return match &change.lookups {
-                Some(lookups) => Judged::Uncertain(lookups.clone()),
-                None => Judged::Nothing { settled: None },
+                Some(lookups) => EvaluationResult::Uncertain(lookups.clone()),
+                None => EvaluationResult::Nothing { settled: None },
             };
         };
         let mut counts = lock(&self.shared.counts);
         match (verdict, news) {
             (Verdict::Fires(data), News::Changed) => {
                 counts.fired += 1;
-                Judged::Message { message: Arc::new(Message::new(&acting.rule.config.name, change, data)), hash }
+                EvaluationResult::Message {
+                    message: Arc::new(Message::new(&acting.rule.config.name, change, data)),
+                    hash,
+                }
             }
             (Verdict::Fires(_), News::Unchanged) => {
                 counts.unchanged += 1;
-                Judged::Nothing { settled: None }
+                EvaluationResult::Nothing { settled: None }
             }
             (Verdict::Failed { expression, why }, _) => {
                 drop(counts);
-                self.failed(&acting.rule.config.name, expression, change.subject.told(), why);
-                Judged::Nothing { settled: None }
+                self.failed(&acting.rule.config.name, expression, change.subject.reported(), why);
+                EvaluationResult::Nothing { settled: None }
             }
-            (Verdict::Initial(_), _) => Judged::Nothing { settled: hash.map(Settled::Sent) },
-            (Verdict::DoesNotHold, _) => Judged::Nothing { settled: Some(Settled::Silent) },
-            (Verdict::OtherKind, _) => Judged::Nothing { settled: None },
+            (Verdict::Initial(_), _) => EvaluationResult::Nothing { settled: hash.map(Settled::Sent) },
+            (Verdict::DoesNotHold, _) => EvaluationResult::Nothing { settled: Some(Settled::Silent) },
+            (Verdict::OtherKind, _) => EvaluationResult::Nothing { settled: None },
         }
     }
 
@@ -430,7 +444,7 @@ impl Engine {
         };
         // Report at powers of two only: an expression that fails for one object fails for many.
         if times.is_power_of_two() {
-            (self.shared.tell)(Notice::Failed { rule, expression, object, why, times });
+            (self.shared.report)(EngineEvent::Failed { rule, expression, object, why, times });
         }
     }
 

@@ -14,7 +14,7 @@ use crate::rule::{Compiled, Verdict};
 
 /// Reason why a rule does not cover an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Overlooked {
+pub enum NotCovered {
     /// The rule is limited to other clusters.
     Cluster,
     /// The rule is limited to other resources.
@@ -31,7 +31,7 @@ pub enum Overlooked {
 pub fn explain(
     rule: &Compiled,
     subject: &Subject,
-    looked_at: Result<&Value, Overlooked>,
+    looked_at: Result<&Value, NotCovered>,
     lookups: Option<&Arc<Lookups>>,
 ) -> String {
     let config = &rule.config;
@@ -43,10 +43,10 @@ pub fn explain(
         Ok(object) => object,
         Err(why) => {
             line(match why {
-                Overlooked::Cluster => {
+                NotCovered::Cluster => {
                     format!("does not apply: the rule covers the clusters {}", config.clusters.join(", "))
                 }
-                Overlooked::Resource => match &config.endpoints {
+                NotCovered::Resource => match &config.endpoints {
                     Some(endpoints) => {
                         let services = endpoints.written().into_iter().map(|(_, service)| service);
                         let services = services.collect::<Vec<_>>().join(", ");
@@ -56,10 +56,10 @@ pub fn explain(
                     }
                     None => format!("does not apply: the rule covers {}", config.resources.join(", ")),
                 },
-                Overlooked::Namespace => {
+                NotCovered::Namespace => {
                     format!("does not apply: the rule covers the namespaces {}", config.namespaces.join(", "))
                 }
-                Overlooked::Selectors => {
+                NotCovered::Selectors => {
                     let selectors = [("labels", &config.labels), ("fields", &config.fields)];
                     let selectors = selectors.iter().filter_map(|(of, is)| Some(format!("{of} {}", is.as_ref()?)));
                     let selectors = selectors.collect::<Vec<_>>().join(", ");

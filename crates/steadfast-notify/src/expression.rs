@@ -14,7 +14,7 @@ use crate::change::{Change, State};
 use crate::config::ResultLimits;
 use crate::path::FieldOf;
 use flaw::letters_before;
-pub(crate) use flaw::{Flaw, Purpose};
+pub(crate) use flaw::{ExpressionError, Purpose};
 use kinds::Checker;
 pub(crate) use uses::{Chain, Constant, Step};
 use uses::{STATES, Uses};
@@ -44,9 +44,9 @@ pub(crate) struct Expression {
 
 impl Expression {
     /// Parses and checks `text`. The flaws are in the order of the text.
-    pub(crate) fn compile(text: &str, purpose: Purpose) -> Result<Self, Vec<Flaw>> {
+    pub(crate) fn compile(text: &str, purpose: Purpose) -> Result<Self, Vec<ExpressionError>> {
         let program = Program::compile(text)
-            .map_err(|error| vec![Flaw { offset: letters_before(text, error.at), what: error.message }])?;
+            .map_err(|error| vec![ExpressionError { offset: letters_before(text, error.at), what: error.message }])?;
         let mut checker = Checker::new(text);
         checker.check(program.root(), purpose);
         let Checker { mut flaws, paths, reads_old, reads_now: is_of_time, lookups, .. } = checker;
@@ -84,7 +84,7 @@ impl Expression {
     fn result(&self, bindings: &Bindings, budget: &mut Budget) -> (Result<Value, String>, Option<Timestamp>) {
         let context = bindings.context();
         let (value, recheck_at) = self.program.outlook(&context, budget);
-        let json = value.map_err(|error| self.told(&error)).and_then(|value| self.json(bindings, &value, budget));
+        let json = value.map_err(|error| self.reported(&error)).and_then(|value| self.json(bindings, &value, budget));
         (json, recheck_at)
     }
 
@@ -96,11 +96,11 @@ impl Expression {
             let (found, most) = (list.len(), limits.entries);
             return Err(format!("the result has {found} entries, and `limits.entries` of the rule allows {most}"));
         }
-        to_json(value, budget, limits.bytes).map_err(|fault| self.told(&Error { at: 0, fault }))
+        to_json(value, budget, limits.bytes).map_err(|fault| self.reported(&Error { at: 0, fault }))
     }
 
     /// Formats an error with the position of the cause.
-    fn told(&self, error: &Error) -> String {
+    fn reported(&self, error: &Error) -> String {
         let before = self.text.get(..error.at).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;

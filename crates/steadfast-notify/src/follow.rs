@@ -24,10 +24,10 @@ use crate::config::{EventKind, MAX_SPAN};
 use crate::engine::Engine;
 use crate::lookups::LookupCaches;
 use crate::recheck::Recheck;
-use crate::replication::{Turn, position_name, recheck_name};
+use crate::replication::{DeliveryDecision, position_name, recheck_name};
 use crate::rule::Compiled;
 use crate::short_hash::short_hash;
-use crate::source::{Lookout, Source, subject, whole};
+use crate::source::{Source, WatchSpec, subject, whole};
 use crate::subject::Subject;
 use crate::supervise::Supervised;
 use crate::watermark::{Settled, Watermark};
@@ -52,10 +52,10 @@ const SETTLE_TIMEOUT: Duration = MAX_SPAN.saturating_mul(2);
 const HASH_BYTES: usize = 16;
 
 /// Maximum length of a durable handler's name, in bytes.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_BYTES: usize = 63;
 
 /// Registration of a rule's handler for one source and one sink. Dropping the value removes the handler.
-pub struct Following {
+pub struct RuleSubscription {
     registered: Registered,
     /// Task for messages caused by time or lookups, if the rule depends on either.
     recheck: Option<Supervised>,
@@ -70,7 +70,7 @@ enum Registered {
     Durable(DurableRegistration<DynamicObject>),
 }
 
-impl Following {
+impl RuleSubscription {
     /// Starts to pass the changes of `source` to `engine`, with one handler for each of the rule's `sinks`. Handlers in
     /// `known`
     /// are reused. With a checkpoint, the handlers resume after the last settled change of an earlier run. Sources of
@@ -81,15 +81,15 @@ impl Following {
     ///
     /// Returns the informer's error text if the informer cannot be started or rejects the handler.
     pub fn begin(
-        lookout: &Lookout,
+        watch_spec: &WatchSpec,
         source: &Source,
         sinks: &[&str],
         mut known: BTreeMap<String, Self>,
         engine: &Engine,
     ) -> Result<BTreeMap<String, Self>, String> {
-        let informer = source.informer(lookout, None)?;
-        let caches = LookupCaches::begin(lookout, &source.cluster, &source.lookups)?;
-        let is_kept = lookout.checkpoint.is_some() && source.may_be_kept();
+        let informer = source.informer(watch_spec, None)?;
+        let caches = LookupCaches::begin(watch_spec, &source.cluster, &source.lookups)?;
+        let is_kept = watch_spec.checkpoint.is_some() && source.may_be_kept();
         if is_kept {
             take_over(&informer, &source.rule, sinks);
         }
@@ -100,11 +100,11 @@ impl Following {
             let watermark = known.as_ref().and_then(|known| known.watermark.clone()).or_else(|| {
                 // A reused handler already has a watermark, if needed.
                 let rule = rule.as_ref().filter(|rule| rule.is_of_context())?;
-                let folder = lookout.rechecks.as_deref();
+                let folder = watch_spec.rechecks.as_deref();
                 let folder = folder.filter(|_| is_kept && !engine.replication().gate().is_replicated());
                 Some(watermark(engine, rule, source, sink, folder))
             });
-            let hand_over = HandOver {
+            let handler_context = HandlerContext {
                 resource: source.resource_name(),
                 position: position_name(source, sink),
                 source: source.clone(),
@@ -112,7 +112,7 @@ impl Following {
                 engine: engine.clone(),
                 caches: caches.clone(),
                 watermark: watermark.clone(),
-                clock: lookout.clock,
+                clock: watch_spec.clock,
             };
             if let Some(mut known) = known.take() {
                 // The handler looks up the rule in the engine, but the recheck task has a copy, which may be outdated.
@@ -121,14 +121,15 @@ impl Following {
                     if let (Some(watermark), Some(rule)) = (&watermark, &rule) {
                         watermark.applies_to(rule);
                     }
-                    known.recheck = hand_over.recheck(&informer);
+                    known.recheck = handler_context.recheck(&informer);
                     (known.rule, known.watermark) = (rule, watermark);
                 }
                 following.insert(sink.to_owned(), known);
                 continue;
             }
-            let recheck = hand_over.recheck(&informer);
-            let registered = if is_kept { hand_over.durably(&informer) } else { hand_over.in_passing(&informer) };
+            let recheck = handler_context.recheck(&informer);
+            let registered =
+                if is_kept { handler_context.durably(&informer) } else { handler_context.in_passing(&informer) };
             let registered = registered.map_err(|error| error.to_string())?;
             following.insert(sink.to_owned(), Self { registered, recheck, rule, watermark });
         }
@@ -173,7 +174,7 @@ fn number(version: &ResourceVersion) -> Option<u64> {
     version.is_ordered().then(|| version.as_str().parse().ok()).flatten()
 }
 
-impl Drop for Following {
+impl Drop for RuleSubscription {
     fn drop(&mut self) {
         if let Some(watermark) = &self.watermark {
             watermark.flush();
@@ -237,13 +238,13 @@ fn durable_name(rule: &str, sink: &str) -> String {
 }
 
 fn bounded(name: &str) -> String {
-    if name.len() <= LONGEST_NAME {
+    if name.len() <= MAX_NAME_BYTES {
         return name.to_owned();
     }
     short_hash(name, HASH_BYTES)
 }
 
-struct HandOver {
+struct HandlerContext {
     source: Source,
     resource: String,
     /// Name of the position among replicas.
@@ -257,7 +258,7 @@ struct HandOver {
     clock: fn() -> Timestamp,
 }
 
-impl HandOver {
+impl HandlerContext {
     /// Starts the task for messages caused by time or lookups, if the rule depends on either.
     fn recheck(&self, informer: &Informer<Lazy<DynamicObject>>) -> Option<Supervised> {
         let rule = self.engine.rule(&self.source.rule).filter(|rule| rule.is_of_context())?;
@@ -277,7 +278,7 @@ impl HandOver {
     }
 
     fn in_passing(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
-        let passing = Passing { hand_over: Arc::new(self), parked: Arc::default(), tasks: Mutex::default() };
+        let passing = Passing { handler_context: Arc::new(self), parked: Arc::default(), tasks: Mutex::default() };
         informer.handler().deliver_each(WAITING).add_async_handler(passing).map(Registered::Passing)
     }
 
@@ -296,14 +297,14 @@ impl HandOver {
     }
 
     fn durably(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
-        let (name, hand_over) = (durable_name(&self.source.rule, &self.sink), Arc::new(self));
+        let (name, handler_context) = (durable_name(&self.source.rule, &self.sink), Arc::new(self));
         let durable = informer.durable(&name).concurrency(2 * UNSETTLED_SHARE).namespace_share(UNSETTLED_SHARE);
         let durable = durable.deadline(SETTLE_TIMEOUT);
-        let durable = durable.unseen_deletions(hand_over.engine.replication().gate().is_replicated());
+        let durable = durable.unseen_deletions(handler_context.engine.replication().gate().is_replicated());
         let of = informer.clone();
-        let registered = durable.on_event(move |told: DurableEvent<Lazy<DynamicObject>>| {
-            let (hand_over, reached) = (hand_over.clone(), of.clone());
-            async move { hand_over.deliver(told, || reached.snapshot().version().and_then(number)).await }
+        let registered = durable.on_event(move |reported: DurableEvent<Lazy<DynamicObject>>| {
+            let (handler_context, reached) = (handler_context.clone(), of.clone());
+            async move { handler_context.deliver(reported, || reached.snapshot().version().and_then(number)).await }
         });
         registered.map(Registered::Durable)
     }
@@ -312,31 +313,31 @@ impl HandOver {
     /// version.
     async fn deliver(
         &self,
-        told: DurableEvent<Lazy<DynamicObject>>,
+        reported: DurableEvent<Lazy<DynamicObject>>,
         reached: impl Fn() -> Option<u64>,
     ) -> Result<(), &'static str> {
         let replication = self.engine.replication();
-        let version = match &told.event {
+        let version = match &reported.event {
             // A deletion detected by a list happened before the version of the list.
             Event::Deleted { version, .. } => version.as_ref().map_or_else(reached, number),
             event => number(event.object().version()),
         };
-        let mut again = told.failures > 0;
+        let mut again = reported.failures > 0;
         loop {
             let (rule, sink) = (&self.source.rule, &self.sink);
             let is_missed = match replication.turn(&self.position, version).await {
-                Turn::Settled => {
-                    if let Some(change) = self.change(&told.event, again) {
+                DeliveryDecision::Settled => {
+                    if let Some(change) = self.change(&reported.event, again) {
                         self.engine.observe(rule, sink, change).await;
                     }
                     return Ok(());
                 }
-                Turn::Deliver { is_missed } => is_missed,
+                DeliveryDecision::Deliver { is_missed } => is_missed,
             };
             let (settled, settlement) = oneshot::channel();
-            let key = told.event.object().key().to_string();
+            let key = reported.event.object().key().to_string();
             let change = || {
-                let mut change = self.change(&told.event, again)?;
+                let mut change = self.change(&reported.event, again)?;
                 if is_missed {
                     Arc::make_mut(&mut change).initial = false;
                 }
@@ -377,7 +378,7 @@ impl HandOver {
 /// Handler without acknowledgements. Events of an object are parked if the evaluation is uncertain, or if the namespace
 /// has used up its share of the sink's queue. Parked events do not delay events of other objects.
 struct Passing {
-    hand_over: Arc<HandOver>,
+    handler_context: Arc<HandlerContext>,
     parked: Arc<Parked>,
     /// One task for each object with parked events.
     tasks: Mutex<JoinSet<()>>,
@@ -440,27 +441,28 @@ impl Parked {
 
 impl AsyncHandler<Lazy<DynamicObject>> for Passing {
     async fn handle(&self, event: Event<Lazy<DynamicObject>>, _: Call) {
-        let hand_over = &self.hand_over;
-        if hand_over.engine.replication().gate().permit().is_none() {
-            return hand_over.pass(&event).await;
+        let handler_context = &self.handler_context;
+        if handler_context.engine.replication().gate().permit().is_none() {
+            return handler_context.pass(&event).await;
         }
         self.parked.until_space().await;
         let Some(event) = self.parked.follow_up(event) else { return };
-        let (rule, sink, watermark) = (&hand_over.source.rule, &hand_over.sink, hand_over.watermark.as_ref());
-        let change = || hand_over.change(&event, false);
+        let (rule, sink, watermark) =
+            (&handler_context.source.rule, &handler_context.sink, handler_context.watermark.as_ref());
+        let change = || handler_context.change(&event, false);
         let key = event.object().key().clone();
-        let of = (hand_over.source.cluster.as_str(), &key);
-        if hand_over.engine.attempt(rule, sink, of, watermark, change, || {}).await.is_ok() {
+        let of = (handler_context.source.cluster.as_str(), &key);
+        if handler_context.engine.attempt(rule, sink, of, watermark, change, || {}).await.is_ok() {
             return;
         }
         self.parked.events().insert(key.clone(), VecDeque::from([event]));
-        let (hand_over, parked) = (hand_over.clone(), self.parked.clone());
+        let (handler_context, parked) = (handler_context.clone(), self.parked.clone());
         // Remove finished tasks, so that the set does not grow without bound.
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             while let Some(event) = parked.first(&key) {
-                hand_over.pass(&event).await;
+                handler_context.pass(&event).await;
                 parked.done(&key);
             }
         });

@@ -14,7 +14,7 @@ use crate::config::secret::SecretFrom;
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::secret::Secret;
-use certificate::Judged;
+use certificate::CertificateStatus;
 
 /// Findings of an inspection, in the order of the file.
 #[derive(Clone, Debug, Default)]
@@ -120,11 +120,11 @@ impl Plan {
         }
     }
 
-    fn judge(&self, path: &str, judged: Judged, findings: &mut Findings) {
+    fn judge(&self, path: &str, judged: CertificateStatus, findings: &mut Findings) {
         let (into, what) = match judged {
-            Judged::Good => return,
-            Judged::ExpiresSoon(what) => (&mut findings.warnings, what),
-            Judged::Bad(what) => (&mut findings.problems, what),
+            CertificateStatus::Good => return,
+            CertificateStatus::ExpiresSoon(what) => (&mut findings.warnings, what),
+            CertificateStatus::Bad(what) => (&mut findings.problems, what),
         };
         into.push(self.problem_with_sink(path, what, RENEW));
     }

@@ -5,7 +5,7 @@
 //! [`Engine`] runs a plan: the caller passes [changes](change::Change) with stable IDs, the engine evaluates the rules
 //! and
 //! delivers the resulting messages, at least once and in order for each object. The engine notifies the caller when all
-//! messages of a change are delivered or [dead letters](dead::DeadLetters).
+//! messages of a change are delivered or [dead letters](dead_letter::DeadLetters).
 //!
 //! | module | contents |
 //! |---|---|
@@ -23,8 +23,8 @@
 //! | `fields` | checks of fields against the cluster's OpenAPI document |
 //! | `inspect` | checks of local programs, secrets and certificates |
 //! | `reach` | checks of external systems without sending messages |
-//! | [`dead`], `redrive` | dead letters, and further delivery attempts |
-//! | `engine`, [`notice`] | the engine, and events for the operator |
+//! | [`dead_letter`], `redrive` | dead letters, and further delivery attempts |
+//! | `engine`, [`engine_event`] | the engine, and events for the operator |
 //! | `endpoints` | endpoints of Services as entries of mirrors, merged from EndpointSlices |
 //! | `mirror`, `shape` | sinks that are made equal to the results of rules; fields of entries |
 //! | `state`, `short_hash` | folder with state across restarts, file lock; short names of files |
@@ -38,27 +38,28 @@
 //! | `lookups` | objects of other resources for expressions, and dependent objects |
 //! | `instants`, `recheck` | re-evaluation of unchanged objects, and resulting messages of streams |
 //! | `watermark` | instant up to which messages caused by time or lookups are settled, on disk |
-//! | `turns` | locks by sink and object |
+//! | `key_locks` | locks by sink and object |
 //! | `wake` | tasks that wake another task on cache changes |
 
 mod ack;
 mod chance;
 pub mod change;
 pub mod config;
-pub mod dead;
+pub mod dead_letter;
 mod document;
 mod endpoints;
 mod engine;
+pub mod engine_event;
 pub mod explain;
 mod expression;
 mod fields;
 mod follow;
 mod inspect;
 mod instants;
+mod key_locks;
 mod lookups;
 pub mod message;
 mod mirror;
-pub mod notice;
 mod object_state;
 mod offload;
 pub mod outbox;
@@ -84,24 +85,24 @@ mod subject;
 mod supervise;
 mod template;
 mod trouble;
-mod turns;
 mod wake;
 mod watermark;
 mod worker;
 
 pub use engine::{Counts, Engine, Streams};
 pub use fields::{Schemas, Typed};
-pub use follow::{Following, forget_others};
+pub use follow::{RuleSubscription, forget_others};
 pub use inspect::Findings;
 pub use lookups::{Lookups, look_up};
 pub use mirror::{
-    Approvals, Feed, How, MAX_LISTED, MirrorStanding, MirrorTask, Openings, Play, Seen, View, ViewSource, previewed,
+    Approvals, DryRun, Feed, MAX_LISTED, MirrorContext, MirrorPreview, MirrorStatus, MirrorTask, MirrorView,
+    MirrorViewSource, Openings, preview_mirrors,
 };
 pub use plan::{DEFAULT_CLUSTER, Plan};
 pub use reach::reach;
 pub use redrive::{Redriven, redrive};
 pub use replication::{Replication, SettledVersions, position_name, position_owner};
-pub use source::{LookedUp, Lookout, Source};
+pub use source::{LookedUp, Source, WatchSpec};
 pub use state::State;
 pub use steadfast_outside::{ApprovalRequest, Memory, State as MirrorState, Term, TermGate, TermKeeper};
 pub use supervise::{Supervised, Supervisor};

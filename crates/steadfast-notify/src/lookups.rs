@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::object_state::State;
 use crate::short_hash::short_hash;
-use crate::source::{LookedUp, Lookout, doubt, whole};
+use crate::source::{LookedUp, WatchSpec, doubt, whole};
 
 /// Maximum number of different objects that one evaluation may look up.
 const MAX_READS: usize = 64;
@@ -52,10 +52,14 @@ impl LookupCaches {
     /// # Errors
     ///
     /// Returns the informer's error text if an informer cannot be started.
-    pub(crate) fn begin(lookout: &Lookout, cluster: &str, looked_up: &[LookedUp]) -> Result<Option<Arc<Self>>, String> {
+    pub(crate) fn begin(
+        watch_spec: &WatchSpec,
+        cluster: &str,
+        looked_up: &[LookedUp],
+    ) -> Result<Option<Arc<Self>>, String> {
         let mut caches = Vec::new();
         for looked_up in looked_up {
-            let informer = lookout.informer(&looked_up.resource, looked_up.scope(), None)?;
+            let informer = watch_spec.informer(&looked_up.resource, looked_up.scope(), None)?;
             caches.push((looked_up.clone(), informer));
         }
         Ok((!caches.is_empty()).then(|| Arc::new(Self { cluster: cluster.to_owned(), caches })))
@@ -102,12 +106,12 @@ impl LookupCaches {
 ///
 /// Returns the informer's error text if an informer cannot be started.
 pub async fn look_up(
-    lookout: &Lookout,
+    watch_spec: &WatchSpec,
     cluster: &str,
     looked_up: &[LookedUp],
     patience: Duration,
 ) -> Result<Option<Arc<Lookups>>, String> {
-    let Some(caches) = LookupCaches::begin(lookout, cluster, looked_up)? else { return Ok(None) };
+    let Some(caches) = LookupCaches::begin(watch_spec, cluster, looked_up)? else { return Ok(None) };
     let _ = timeout(patience, caches.until_certain()).await;
     Ok(Some(caches.freeze()))
 }

@@ -92,7 +92,7 @@ impl Plan {
             return Err(Problems(problems));
         };
         let mut checks = Checks::new(&document, incomplete);
-        checks.look_through(&config);
+        checks.check(&config);
         let rules = checks.compiled(&config);
         let groups = checks.groups(&config);
         problems.append(&mut checks.problems);

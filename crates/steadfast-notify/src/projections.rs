@@ -42,7 +42,7 @@ pub(crate) enum News {
 
 impl Projections {
     /// Records the result of `rule` for `change`.
-    pub(crate) fn take_in(&mut self, rule: &Compiled, change: &Change, verdict: &Verdict) -> News {
+    pub(crate) fn record(&mut self, rule: &Compiled, change: &Change, verdict: &Verdict) -> News {
         let subject = &change.subject;
         // The recorded result may belong to this very change, which may be undelivered.
         if change.again {

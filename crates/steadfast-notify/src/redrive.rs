@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use crate::dead::{DeadLetters, Letter};
+use crate::dead_letter::{DeadLetter, DeadLetters};
 use crate::engine::Streams;
 use crate::outcome::Outcome;
 
@@ -32,7 +32,7 @@ pub struct Redriven {
 pub async fn redrive(dead: &DeadLetters, streams: &Streams, only: Option<&str>) -> io::Result<Redriven> {
     let taken = dead.take()?;
     let mut report = Redriven { torn: taken.torn, ..Redriven::default() };
-    let mut left: Vec<Letter> = Vec::new();
+    let mut left: Vec<DeadLetter> = Vec::new();
     let mut busy: BTreeMap<String, String> = BTreeMap::new();
     for letter in &taken.letters {
         if only.is_some_and(|only| only != letter.sink) {
@@ -56,7 +56,7 @@ pub async fn redrive(dead: &DeadLetters, streams: &Streams, only: Option<&str>) 
             Outcome::Delivered => report.delivered.push(id),
             Outcome::Retry { why, .. } | Outcome::Busy { why, .. } | Outcome::Refused { why } => {
                 report.failed.push((id, why.clone()));
-                left.push(Letter { why, attempts: letter.attempts.saturating_add(1), ..letter.clone() });
+                left.push(DeadLetter { why, attempts: letter.attempts.saturating_add(1), ..letter.clone() });
             }
         }
     }

@@ -56,7 +56,7 @@ struct Shared {
 
 /// Decision about a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum DeliveryDecision {
     /// A leader has settled the change.
     Settled,
     /// This process is the leader.
@@ -117,8 +117,8 @@ impl Replication {
     /// Waits until a leader has settled the change of `version` at `position`, or until this process is the leader.
     /// Without a
     /// comparable version, only this process as the leader can settle the change.
-    pub(crate) async fn turn(&self, position: &str, version: Option<u64>) -> Turn {
-        let Some(shared) = &self.shared else { return Turn::Deliver { is_missed: false } };
+    pub(crate) async fn turn(&self, position: &str, version: Option<u64>) -> DeliveryDecision {
+        let Some(shared) = &self.shared else { return DeliveryDecision::Deliver { is_missed: false } };
         let mut settled = shared.settled.subscribe();
         loop {
             let is_settled = match (&*settled.borrow_and_update(), version) {
@@ -126,11 +126,11 @@ impl Replication {
                 _ => false,
             };
             if is_settled {
-                return Turn::Settled;
+                return DeliveryDecision::Settled;
             }
             if self.gate.permit().is_some() {
                 let is_missed = shared.known.lock().unwrap_or_else(PoisonError::into_inner).contains(position);
-                return Turn::Deliver { is_missed };
+                return DeliveryDecision::Deliver { is_missed };
             }
             tokio::select! {
                 _ = self.gate.opened() => {}
@@ -177,8 +177,8 @@ mod tests {
             keeper.open(Arc::new(Open));
         };
         let (settled, pending, ()) = tokio::join!(settled, pending, lead);
-        assert_eq!((settled, pending), (Turn::Settled, Turn::Deliver { is_missed: true }));
-        assert_eq!(replication.turn("new", Some(1)).await, Turn::Deliver { is_missed: false });
+        assert_eq!((settled, pending), (DeliveryDecision::Settled, DeliveryDecision::Deliver { is_missed: true }));
+        assert_eq!(replication.turn("new", Some(1)).await, DeliveryDecision::Deliver { is_missed: false });
     }
 
     #[tokio::test(start_paused = true)]
@@ -189,8 +189,8 @@ mod tests {
         keeper.open(Arc::new(Open));
         // The cache lags behind the published version, so listed changes may be settled.
         replication.pass(&versions(6));
-        assert_eq!(replication.turn("a", Some(7)).await, Turn::Settled);
+        assert_eq!(replication.turn("a", Some(7)).await, DeliveryDecision::Settled);
         replication.pass(&versions(9));
-        assert_eq!(replication.turn("a", Some(3)).await, Turn::Deliver { is_missed: true });
+        assert_eq!(replication.turn("a", Some(3)).await, DeliveryDecision::Deliver { is_missed: true });
     }
 }

@@ -17,7 +17,7 @@ use crate::config::secret::SecretFrom;
 use crate::secret::Secret;
 
 /// Connection settings in the configuration.
-pub(crate) struct Asked<'a> {
+pub(crate) struct ServerSettings<'a> {
     pub(crate) url: &'a str,
     pub(crate) headers: &'a BTreeMap<String, String>,
     pub(crate) secret_headers: &'a BTreeMap<String, SecretFrom>,
@@ -34,27 +34,27 @@ pub(crate) struct Server {
 }
 
 /// Error of a connection setting.
-pub(crate) struct Wrong {
+pub(crate) struct ServerConfigError {
     /// Name of the erroneous setting. Empty if no single setting is the cause.
     pub(crate) field: String,
     pub(crate) what: String,
     pub(crate) remedy: &'static str,
 }
 
-impl Wrong {
+impl ServerConfigError {
     fn of(field: impl Into<String>, what: impl Into<String>) -> Self {
         Self { field: field.into(), what: what.into(), remedy: "correct the setting" }
     }
 }
 
-impl Asked<'_> {
+impl ServerSettings<'_> {
     /// Prepares the connection. Relative paths start at `folder`. Reads secrets and certificates.
-    pub(crate) async fn server(&self, folder: &Path) -> Result<Server, Wrong> {
+    pub(crate) async fn server(&self, folder: &Path) -> Result<Server, ServerConfigError> {
         let mut headers = HeaderMap::new();
         let put = |headers: &mut HeaderMap, field: &str, name: &str, value: &[u8], is_secret: bool| {
             let read = (HeaderName::try_from(name), HeaderValue::from_bytes(value));
             let (Ok(name), Ok(mut value)) = read else {
-                return Err(Wrong::of(field, format!("the value of {name} is not a valid header value")));
+                return Err(ServerConfigError::of(field, format!("the value of {name} is not a valid header value")));
             };
             value.set_sensitive(is_secret);
             headers.insert(name, value);
@@ -66,14 +66,15 @@ impl Asked<'_> {
         for (header, from) in self.secret_headers {
             let field = format!("secret_headers.{header}");
             let remedy = "store the secret there, or correct the reference";
-            let secret = Secret::read(from, folder).map_err(|what| Wrong { field: field.clone(), what, remedy })?;
+            let secret =
+                Secret::read(from, folder).map_err(|what| ServerConfigError { field: field.clone(), what, remedy })?;
             put(&mut headers, &field, header, secret.bytes(), true)?;
         }
-        let server = origin(self.url).ok_or_else(|| Wrong::of("", "the URL is invalid"))?;
-        let config = configuration(self, &server, folder).await.map_err(|why| Wrong::of("", why))?;
+        let server = origin(self.url).ok_or_else(|| ServerConfigError::of("", "the URL is invalid"))?;
+        let config = configuration(self, &server, folder).await.map_err(|why| ServerConfigError::of("", why))?;
         let connection =
             Connection::builder(config).user_agent(concat!("steadfast-notify/", env!("CARGO_PKG_VERSION")));
-        let connection = connection.build().map_err(|error| Wrong::of("", error.to_string()))?;
+        let connection = connection.build().map_err(|error| ServerConfigError::of("", error.to_string()))?;
         Ok(Server { connection, headers })
     }
 }
@@ -85,7 +86,7 @@ fn origin(url: &str) -> Option<String> {
 }
 
 /// Converts the settings to a connection configuration: authorities, client certificate, proxy.
-async fn configuration(asked: &Asked<'_>, server: &str, folder: &Path) -> Result<Config, String> {
+async fn configuration(asked: &ServerSettings<'_>, server: &str, folder: &Path) -> Result<Config, String> {
     let file = |path: Option<&Path>| path.map(|path| folder.join(path));
     let (mut cluster, mut user) = (json!({"server": server}), json!({}));
     if let Some(path) = file(asked.ca_file) {

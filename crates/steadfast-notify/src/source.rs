@@ -9,12 +9,12 @@ use kube::core::{ApiResource, DynamicObject};
 use serde_json::Value;
 use steadfast::{Checkpoint, Diagnostic, Informer, InformerFactory, Lazy, Object, Scope};
 
-use crate::notice::{Notice, Tell};
+use crate::engine_event::{EngineEvent, ReportEvent};
 use crate::subject::Subject;
 
 /// Informers of a cluster with watch settings. Rules with the same resource and scope share an informer.
 #[derive(Clone, Debug)]
-pub struct Lookout {
+pub struct WatchSpec {
     /// Number of the connection. Another connection can have the same names.
     pub connection: u64,
     /// Informers of the connection.
@@ -33,14 +33,14 @@ pub struct Lookout {
     pub clock: fn() -> Timestamp,
 }
 
-impl Lookout {
-    /// Starts or shares the informer of a part of a resource. `tell` receives reports on the checkpoint, with this
+impl WatchSpec {
+    /// Starts or shares the informer of a part of a resource. `report` receives reports on the checkpoint, with this
     /// name.
     pub(crate) fn informer(
         &self,
         resource: &ApiResource,
         scope: Scope,
-        tell: Option<(String, Arc<Tell>)>,
+        report: Option<(String, Arc<ReportEvent>)>,
     ) -> Result<Informer<Lazy<DynamicObject>>, String> {
         let informer = self.factory.build_with::<Lazy<DynamicObject>>(resource, scope).audit_every(self.audit);
         let informer = match self.checkpoint.as_ref().filter(|_| may_be_kept(resource)) {
@@ -51,10 +51,10 @@ impl Lookout {
             Some(bytes) => informer.memory_limit(bytes),
             None => informer,
         };
-        let informer = match tell {
-            Some((of, tell)) => informer.on_diagnostic(move |note| {
+        let informer = match report {
+            Some((of, report)) => informer.on_diagnostic(move |note| {
                 if let Some(notice) = notice(&of, note) {
-                    tell(notice);
+                    report(notice);
                 }
             }),
             None => informer,
@@ -114,28 +114,28 @@ impl Source {
         may_be_kept(&self.resource)
     }
 
-    /// Starts or shares the informer of the source. `tell` receives reports on checkpoint errors.
+    /// Starts or shares the informer of the source. `report` receives reports on checkpoint errors.
     ///
     /// # Errors
     ///
     /// Returns the informer's error text if the informer cannot be started.
     pub fn informer(
         &self,
-        lookout: &Lookout,
-        tell: Option<Arc<Tell>>,
+        watch_spec: &WatchSpec,
+        report: Option<Arc<ReportEvent>>,
     ) -> Result<Informer<Lazy<DynamicObject>>, String> {
-        let tell = tell.map(|tell| (format!("{} of {}", self.resource_name(), self.cluster), tell));
-        lookout.informer(&self.resource, self.scope.clone(), tell)
+        let report = report.map(|report| (format!("{} of {}", self.resource_name(), self.cluster), report));
+        watch_spec.informer(&self.resource, self.scope.clone(), report)
     }
 }
 
 /// Converts a diagnostic into an event for the operator.
-fn notice(of: &str, note: &Diagnostic) -> Option<Notice> {
+fn notice(of: &str, note: &Diagnostic) -> Option<EngineEvent> {
     let of = of.to_owned();
     match note {
-        Diagnostic::NotRestored { why } => Some(Notice::Anew { of, why: why.to_string() }),
+        Diagnostic::NotRestored { why } => Some(EngineEvent::Anew { of, why: why.to_string() }),
         Diagnostic::NotKept { .. } | Diagnostic::ToldUnwritten { .. } => {
-            Some(Notice::CheckpointUnsupported { of, why: note.to_string() })
+            Some(EngineEvent::CheckpointUnsupported { of, why: note.to_string() })
         }
         _ => None,
     }

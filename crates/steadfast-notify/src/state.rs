@@ -41,12 +41,12 @@ impl State {
     /// written, or if a
     /// file has unexpected content.
     pub fn take(folder: &Path) -> io::Result<Self> {
-        let told = |error: io::Error| {
+        let reported = |error: io::Error| {
             let remedy = "make the folder writable for this user, or set another `state.folder`";
             io::Error::new(error.kind(), format!("{}: {error}; {remedy}", folder.display()))
         };
-        make(folder).map_err(told)?;
-        let lock = lock(&folder.join("lock")).map_err(told)?.map_err(|holder| {
+        make(folder).map_err(reported)?;
+        let lock = lock(&folder.join("lock")).map_err(reported)?.map_err(|holder| {
             let remedy = "stop that process, or set a different `state.folder` and other mirrors";
             let why = format!("{}: {holder} already uses the folder; {remedy}", folder.display());
             io::Error::new(io::ErrorKind::AddrInUse, why)
@@ -55,8 +55,8 @@ impl State {
         let _ = fs::remove_file(folder.join(ADDRESS_FILE));
         let _ = fs::remove_file(folder.join(STANDBY_FILE));
         let is_checkpoint = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().ends_with(CHECKPOINT_SUFFIX);
-        if !fs::read_dir(folder).map_err(told)?.flatten().any(|entry| is_checkpoint(&entry)) {
-            write_private(&folder.join(NEW_FILE), "").map_err(told)?;
+        if !fs::read_dir(folder).map_err(reported)?.flatten().any(|entry| is_checkpoint(&entry)) {
+            write_private(&folder.join(NEW_FILE), "").map_err(reported)?;
         }
         let memory = Memory::open(&memory_in(folder))?;
         Ok(Self { folder: folder.to_owned(), memory, _lock: lock })

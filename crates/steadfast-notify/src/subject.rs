@@ -25,7 +25,7 @@ impl Subject {
     }
 
     /// Returns a description such as `pods web/shop of east`.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn reported(&self) -> String {
         let place = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
         format!("{} {place}{} of {}", self.resource, self.name, self.cluster)
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep};
 
-use crate::notice::{Notice, Tell};
+use crate::engine_event::{EngineEvent, ReportEvent};
 
 /// Delay before the first restart of a task. Each further delay doubles.
 const RESTART_INITIAL_DELAY: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ pub struct Supervisor {
 }
 
 struct Shared {
-    tell: Arc<Tell>,
+    report: Arc<ReportEvent>,
     tasks: Mutex<BTreeMap<u64, Health>>,
     /// Restarts by task name, including stopped tasks, since a counter must not decrease.
     restarts: Mutex<BTreeMap<String, u64>>,
@@ -62,9 +62,9 @@ pub struct Supervised {
 }
 
 impl Supervisor {
-    /// Creates a supervisor that reports failures to `tell`.
-    pub fn new(tell: Arc<Tell>) -> Self {
-        Self { shared: Arc::new(Shared { tell, tasks: Mutex::default(), restarts: Mutex::default() }) }
+    /// Creates a supervisor that reports failures to `report`.
+    pub fn new(report: Arc<ReportEvent>) -> Self {
+        Self { shared: Arc::new(Shared { report, tasks: Mutex::default(), restarts: Mutex::default() }) }
     }
 
     /// Runs the futures that `task` returns, one after another, on the current runtime. A future must not finish; the
@@ -150,7 +150,7 @@ impl Shared {
         };
         *lock(&self.restarts).entry(task.clone()).or_default() += 1;
         // Reported without holding a lock: writing the event to a terminal may be slow.
-        (self.tell)(Notice::TaskEnded { task, why, delay });
+        (self.report)(EngineEvent::TaskEnded { task, why, delay });
         delay
     }
 }
@@ -215,10 +215,10 @@ mod tests {
 
     use super::*;
 
-    fn supervisor() -> (Supervisor, Arc<Mutex<Vec<Notice>>>) {
+    fn supervisor() -> (Supervisor, Arc<Mutex<Vec<EngineEvent>>>) {
         let notices = Arc::new(Mutex::new(Vec::new()));
-        let told = notices.clone();
-        (Supervisor::new(Arc::new(move |notice| lock(&told).push(notice))), notices)
+        let reported = notices.clone();
+        (Supervisor::new(Arc::new(move |notice| lock(&reported).push(notice))), notices)
     }
 
     /// Spawns a task that panics in its first `failures` runs.
@@ -241,7 +241,7 @@ mod tests {
         let (_task, runs) = spawn(&supervisor, 2);
         sleep(Duration::from_secs(10)).await;
         assert_eq!(runs.load(Ordering::Relaxed), 3);
-        let ended = |why: &str, seconds| Notice::TaskEnded {
+        let ended = |why: &str, seconds| EngineEvent::TaskEnded {
             task: "cluster east".to_owned(),
             why: why.to_owned(),
             delay: Duration::from_secs(seconds),
@@ -256,7 +256,7 @@ mod tests {
         let (supervisor, notices) = supervisor();
         let _task = supervisor.spawn("x", || async { "its queue was closed".to_owned() });
         sleep(Duration::from_millis(500)).await;
-        assert!(matches!(&lock(&notices)[..], [Notice::TaskEnded { why, .. }] if why == "its queue was closed"));
+        assert!(matches!(&lock(&notices)[..], [EngineEvent::TaskEnded { why, .. }] if why == "its queue was closed"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,9 +11,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::ack::Ack;
 use crate::chance::Chance;
-use crate::dead::{DeadLetters, Letter};
+use crate::dead_letter::{DeadLetter, DeadLetters};
+use crate::engine_event::{EngineEvent, ReportEvent};
 use crate::message::Message;
-use crate::notice::{Notice, Tell};
 use crate::outbox::{Batch, Delivery, Outbox};
 use crate::outcome::Outcome;
 use crate::sink::Stream;
@@ -35,7 +35,7 @@ pub(crate) struct SinkWorker {
     settled: Notify,
     started: Instant,
     dead: Arc<DeadLetters>,
-    tell: Arc<Tell>,
+    report: Arc<ReportEvent>,
     /// Permission to send.
     gate: TermGate,
 }
@@ -92,7 +92,7 @@ impl SinkWorker {
         stream: Arc<dyn Stream>,
         chance: Chance,
         dead: Arc<DeadLetters>,
-        tell: Arc<Tell>,
+        report: Arc<ReportEvent>,
     ) -> Self {
         let state = State {
             outbox: Outbox::new(delivery),
@@ -114,7 +114,7 @@ impl SinkWorker {
             settled: Notify::new(),
             started: Instant::now(),
             dead,
-            tell,
+            report,
             gate: TermGate::always(),
         }
     }
@@ -306,17 +306,17 @@ impl SinkWorker {
             let is_stuck = &mut state.is_dead_letter_stuck;
             let bury = |message: &Message, why: &str, attempts: u32| {
                 let (sink, why) = (self.name.clone(), why.to_owned());
-                let letter = Letter { sink: sink.clone(), why: why.clone(), attempts, message: message.clone() };
+                let letter = DeadLetter { sink: sink.clone(), why: why.clone(), attempts, message: message.clone() };
                 match self.dead.add(&letter) {
                     Ok(()) => {
                         *is_stuck = false;
-                        notices.push(Notice::GivenUp { sink, id: letter.message.id, why, attempts });
+                        notices.push(EngineEvent::GivenUp { sink, id: letter.message.id, why, attempts });
                         true
                     }
                     Err(untaken) => {
                         if !std::mem::replace(is_stuck, true) {
                             let file = self.dead.file().to_owned();
-                            notices.push(Notice::NoPlace { sink, file, why: untaken.to_string() });
+                            notices.push(EngineEvent::NoPlace { sink, file, why: untaken.to_string() });
                         }
                         false
                     }
@@ -332,7 +332,7 @@ impl SinkWorker {
                 Outcome::Retry { why, .. } | Outcome::Busy { why, .. } => {
                     state.failed_attempts = state.failed_attempts.saturating_add(1);
                     if state.trouble.failed(now, why) {
-                        notices.push(Notice::Troubled { sink, why: why.clone(), waiting });
+                        notices.push(EngineEvent::Troubled { sink, why: why.clone(), waiting });
                     }
                 }
                 Outcome::Delivered => state.trouble.delivered(),
@@ -347,7 +347,7 @@ impl SinkWorker {
             self.settled.notify_waiters();
         }
         for notice in notices {
-            (self.tell)(notice);
+            (self.report)(notice);
         }
         self.report_recovery();
     }
@@ -358,7 +358,7 @@ impl SinkWorker {
             state.trouble.has_ended(self.started.elapsed()).then(|| state.outbox.len())
         };
         if let Some(waiting) = recovered {
-            (self.tell)(Notice::Recovered { sink: self.name.clone(), waiting });
+            (self.report)(EngineEvent::Recovered { sink: self.name.clone(), waiting });
         }
     }
 }

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use steadfast::{Checkpoint, Connection};
-use steadfast_notify::{Engine, Feed, Lookout, Plan, State, Supervised, Supervisor, config, forget_watermarks};
+use steadfast_notify::{Engine, Feed, Plan, State, Supervised, Supervisor, WatchSpec, config, forget_watermarks};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::connections::{Missing, Resolved, connection, lookout, resolve, without_rejected};
+use super::connections::{Missing, Resolved, connection, watch_spec, resolve, without_rejected};
 use super::follow::{WatchedSource, follow, view_sources};
 use crate::catalog::{Catalog, ServedResource};
 use crate::connect::{RequestFailure, classify};
@@ -150,7 +150,7 @@ struct ClusterData {
 #[derive(Clone)]
 struct ClusterLink {
     connection: Connection,
-    lookout: Lookout,
+    watch_spec: WatchSpec,
 }
 
 /// State of a cluster, for reports.
@@ -210,8 +210,8 @@ impl Cluster {
     }
 
     /// Returns the informers, if there are any yet.
-    pub(super) fn lookout(&self) -> Option<Lookout> {
-        self.held().place.as_ref().map(|place| place.lookout.clone())
+    pub(super) fn watch_spec(&self) -> Option<WatchSpec> {
+        self.held().place.as_ref().map(|place| place.watch_spec.clone())
     }
 
     /// Calls `visit` with all watched sources, and with the names of the rules that are incomplete.
@@ -300,15 +300,15 @@ impl Cluster {
         };
         let place = |why: String| plan.problem_with_cluster(&self.name, why).to_string();
         let connection = connection.map_err(|why| place(why.to_string()))?;
-        let mut lookout = lookout(&connection, &self.config);
+        let mut watch_spec = watch_spec(&connection, &self.config);
         if let Some(state) = &self.state {
             let file = state.checkpoint_of(&self.name, &self.config);
             let opened = tokio::task::spawn_blocking(move || Checkpoint::open(file)).await;
             let opened = opened.map_err(|error| error.to_string())?;
-            lookout.checkpoint = Some(opened.map_err(|error| error.to_string())?);
-            lookout.rechecks = Some(state.rechecks().to_owned());
+            watch_spec.checkpoint = Some(opened.map_err(|error| error.to_string())?);
+            watch_spec.rechecks = Some(state.rechecks().to_owned());
         }
-        Ok(ClusterLink { connection, lookout })
+        Ok(ClusterLink { connection, watch_spec })
     }
 
     async fn discover(&self, place: &ClusterLink) -> Result<Arc<Catalog>, String> {
@@ -347,8 +347,8 @@ impl Cluster {
         held.known = looked_up.chain(watched_now).collect();
         let sources = watched.into_iter().chain(new).map(|one| one.source);
         let before = std::mem::take(&mut held.followed);
-        let (followed, failed) = follow(plan, &place.lookout, &self.surroundings.engine, before, sources);
-        if let Some(folder) = &place.lookout.rechecks {
+        let (followed, failed) = follow(plan, &place.watch_spec, &self.surroundings.engine, before, sources);
+        if let Some(folder) = &place.watch_spec.rechecks {
             forget_watermarks(folder, plan);
         }
         for (source, why) in failed {
@@ -361,7 +361,7 @@ impl Cluster {
                 plan.rule(&one.rule).is_some_and(|rule| plan.mirrors_of(&rule.config).any(|name| name == mirror))
             };
             let why = missing.iter().find(is_fed).map(|one| one.problem.what.clone());
-            feed.set(&self.name, view_sources(plan, mirror, &place.lookout, &sources), why);
+            feed.set(&self.name, view_sources(plan, mirror, &place.watch_spec, &sources), why);
         }
         held.followed = followed;
         held.is_attached = true;
@@ -429,7 +429,7 @@ impl Cluster {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use steadfast_notify::notice::Notice;
+    use steadfast_notify::engine_event::EngineEvent;
     use steadfast_notify::sink::Stream;
     use steadfast_notify::sink::stdout::Lines;
 
@@ -442,7 +442,7 @@ mod tests {
     struct Fixture {
         task: ClusterTask,
         engine: Engine,
-        notices: Arc<Mutex<Vec<Notice>>>,
+        notices: Arc<Mutex<Vec<EngineEvent>>>,
     }
 
     impl Fixture {
@@ -451,7 +451,7 @@ mod tests {
             let stdout: Arc<dyn Stream> = Arc::new(Lines::new(std::io::sink(), |_| {}));
             let streams = plan.open(&stdout).await.unwrap_or_else(|problems| panic!("{problems}"));
             let engine = Engine::start(&plan, streams, 0, |_| {});
-            let notices = Arc::<Mutex<Vec<Notice>>>::default();
+            let notices = Arc::<Mutex<Vec<EngineEvent>>>::default();
             let told = notices.clone();
             let supervisor = Supervisor::new(Arc::new(move |notice| told.lock().expect("no panic").push(notice)));
             let fleet = Fleet::start(None).await.unwrap_or_else(|failure| panic!("{failure}"));
@@ -485,7 +485,7 @@ mod tests {
         fixture.task.cluster().panics.store(2, Ordering::Relaxed);
         let ended = |fixture: &Fixture| {
             let notices = fixture.notices.lock().expect("no panic");
-            let is_ours = |notice: &&Notice| matches!(notice, Notice::TaskEnded { task, why, .. } if task == "cluster default" && why == "panicked: injected");
+            let is_ours = |notice: &&EngineEvent| matches!(notice, EngineEvent::TaskEnded { task, why, .. } if task == "cluster default" && why == "panicked: injected");
             notices.iter().filter(is_ours).count()
         };
         fixture.until("two panics", |fixture| ended(fixture) == 2).await;

@@ -9,8 +9,8 @@ use kube::api::{Api, ListParams};
 use kube::core::DynamicObject;
 use serde_json::Value;
 use steadfast_notify::change::Subject;
-use steadfast_notify::dead::DeadLetters;
-use steadfast_notify::explain::{Overlooked, explain as told};
+use steadfast_notify::dead_letter::DeadLetters;
+use steadfast_notify::explain::{NotCovered, explain as told};
 use steadfast_notify::rule::Compiled;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::sink::stdout::Lines;
@@ -128,7 +128,7 @@ async fn lookups(
     };
     let source = resolved.into_iter().map(|resolved| resolved.source).find(is_of_object);
     let Some(source) = source else { return Ok(None) };
-    look_up(&place.lookout, &subject.cluster, &source.lookups, CONNECT_TIMEOUT).await.map_err(Failure::run)
+    look_up(&place.watch_spec, &subject.cluster, &source.lookups, CONNECT_TIMEOUT).await.map_err(Failure::run)
 }
 
 /// Returns the reason why `rule` does not watch the object, if so.
@@ -138,22 +138,22 @@ async fn overlooked(
     place: &ConnectedCluster,
     found: &ServedResource,
     subject: &Subject,
-) -> Result<Option<Overlooked>, Failure> {
+) -> Result<Option<NotCovered>, Failure> {
     if !plan.clusters_of(&rule.config).contains(&subject.cluster.as_str()) {
-        return Ok(Some(Overlooked::Cluster));
+        return Ok(Some(NotCovered::Cluster));
     }
     let is_meant = |name: &String| place.catalog.find(name).is_ok_and(|meant| meant == *found);
     if !rule.config.resources.iter().any(is_meant) {
-        return Ok(Some(Overlooked::Resource));
+        return Ok(Some(NotCovered::Resource));
     }
     if !rule.config.namespaces.is_empty() && !rule.config.namespaces.contains(&subject.namespace) {
-        return Ok(Some(Overlooked::Namespace));
+        return Ok(Some(NotCovered::Namespace));
     }
     if rule.config.labels.is_none() && rule.config.fields.is_none() {
         return Ok(None);
     }
     let matching = get(place, found, &subject.namespace, &subject.name, Some(rule)).await?;
-    Ok(matching.is_none().then_some(Overlooked::Selectors))
+    Ok(matching.is_none().then_some(NotCovered::Selectors))
 }
 
 /// Returns the object from the server; with a rule, only if the object matches the rule's selectors.

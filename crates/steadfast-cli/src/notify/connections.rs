@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_notify::config::{Cluster, Rule};
 use steadfast_notify::problem::{Problem, Problems};
-use steadfast_notify::{LookedUp, Lookout, Plan, Source};
+use steadfast_notify::{LookedUp, Plan, Source, WatchSpec};
 use tokio::time::timeout;
 
 use crate::catalog::{Catalog, NotFound, ServedResource};
@@ -32,7 +32,7 @@ const SELECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct ConnectedCluster {
     pub(super) connection: Connection,
     pub(super) catalog: Catalog,
-    pub(super) lookout: Lookout,
+    pub(super) watch_spec: WatchSpec,
 }
 
 /// The connected clusters of a configuration, by name.
@@ -52,8 +52,8 @@ pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<Conn
         let connection = connection(plan, cluster, fleet).await;
         let connection = connection.map_err(|why| Failure::config(plan.problem_with_cluster(name, why.to_string())))?;
         let catalog = discovery::catalog(&connection, Some(CONNECT_TIMEOUT)).await?;
-        let lookout = lookout(&connection, cluster);
-        places.insert(name.clone(), ConnectedCluster { connection, catalog, lookout });
+        let watch_spec = watch_spec(&connection, cluster);
+        places.insert(name.clone(), ConnectedCluster { connection, catalog, watch_spec });
     }
     Ok(places)
 }
@@ -66,8 +66,8 @@ pub(super) async fn attempted(plan: &Plan) -> (ConnectedClusters, Vec<(String, F
         let attempt = async {
             let connection = connection(plan, cluster, None).await?;
             let catalog = discovery::catalog(&connection, Some(CONNECT_TIMEOUT)).await?;
-            let lookout = lookout(&connection, cluster);
-            Ok(ConnectedCluster { connection, catalog, lookout })
+            let watch_spec = watch_spec(&connection, cluster);
+            Ok(ConnectedCluster { connection, catalog, watch_spec })
         };
         (name.clone(), attempt.await)
     });
@@ -96,9 +96,9 @@ pub(super) async fn connection(plan: &Plan, cluster: &Cluster, fleet: Option<&Fl
 }
 
 /// Creates the settings of informers on `connection`, without a checkpoint. No informer starts yet.
-pub(super) fn lookout(connection: &Connection, cluster: &Cluster) -> Lookout {
+pub(super) fn watch_spec(connection: &Connection, cluster: &Cluster) -> WatchSpec {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    Lookout {
+    WatchSpec {
         connection: NUMBER.fetch_add(1, Ordering::Relaxed),
         factory: InformerFactory::new(connection),
         checkpoint: None,

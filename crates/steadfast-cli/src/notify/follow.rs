@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy};
-use steadfast_notify::{Engine, Following, Lookout, Plan, Source, View, ViewSource, forget_others, position_name};
+use steadfast_notify::{
+    Engine, MirrorView, MirrorViewSource, Plan, RuleSubscription, Source, WatchSpec, forget_others, position_name,
+};
 
 use super::connections::ConnectedClusters;
 use crate::console;
@@ -16,7 +18,7 @@ pub(super) struct WatchedSource {
     pub(super) source: Source,
     pub(super) informer: Informer<Lazy<DynamicObject>>,
     /// Handlers of the rule, by stream.
-    following: BTreeMap<String, Following>,
+    following: BTreeMap<String, RuleSubscription>,
 }
 
 impl WatchedSource {
@@ -49,11 +51,11 @@ pub(super) fn forget_rules(followed: &[WatchedSource], incomplete: &[&str]) {
     }
 }
 
-/// Watches all of `sources` on `lookout`. Sources that `before` watches already continue without interruption; the others of
+/// Watches all of `sources` on `watch_spec`. Sources that `before` watches already continue without interruption; the others of
 /// `before` end. Returns also the sources that cannot be watched, with the errors.
 pub(super) fn follow(
     plan: &Plan,
-    lookout: &Lookout,
+    watch_spec: &WatchSpec,
     engine: &Engine,
     mut before: Vec<WatchedSource>,
     sources: impl IntoIterator<Item = Source>,
@@ -65,7 +67,7 @@ pub(super) fn follow(
         let known = before.iter().position(|known| known.source == source).map(|at| before.swap_remove(at));
         if let Some(mut known) = known {
             let following = std::mem::take(&mut known.following);
-            match Following::begin(lookout, &source, &streams, following, engine) {
+            match Following::begin(watch_spec, &source, &streams, following, engine) {
                 Ok(following) => followed.push(WatchedSource { following, ..known }),
                 Err(why) => failed.push((source, why)),
             }
@@ -74,8 +76,8 @@ pub(super) fn follow(
         // An informer that several rules share reports its diagnostics once.
         let is_first = !before.iter().chain(&followed).any(|other| other.watches(&source));
         let tell = is_first.then(|| Arc::new(console::report) as Arc<_>);
-        let begun = source.informer(lookout, tell).and_then(|informer| {
-            let following = Following::begin(lookout, &source, &streams, BTreeMap::new(), engine)?;
+        let begun = source.informer(watch_spec, tell).and_then(|informer| {
+            let following = Following::begin(watch_spec, &source, &streams, BTreeMap::new(), engine)?;
             Ok(WatchedSource { source: source.clone(), informer, following })
         });
         match begun {
@@ -86,12 +88,17 @@ pub(super) fn follow(
     (followed, failed)
 }
 
-/// Returns the sources of `mirror` among `sources`, which are all on `lookout`.
-pub(super) fn view_sources(plan: &Plan, mirror: &str, lookout: &Lookout, sources: &[Source]) -> Vec<ViewSource> {
+/// Returns the sources of `mirror` among `sources`, which are all on `watch_spec`.
+pub(super) fn view_sources(
+    plan: &Plan,
+    mirror: &str,
+    watch_spec: &WatchSpec,
+    sources: &[Source],
+) -> Vec<MirrorViewSource> {
     let feeds = sources.iter().filter_map(|source| {
         let rule = plan.rule(&source.rule)?;
         let is_fed = rule.config.to.iter().any(|sink| sink == mirror);
-        is_fed.then(|| ViewSource { lookout: lookout.clone(), source: source.clone(), rule: rule.clone() })
+        is_fed.then(|| MirrorViewSource { watch_spec: watch_spec.clone(), source: source.clone(), rule: rule.clone() })
     });
     feeds.collect()
 }
@@ -106,7 +113,7 @@ pub(super) fn views(
     for source in sources {
         let (Some(rule), Some(place)) = (plan.rule(&source.rule), places.get(&source.cluster)) else { continue };
         for mirror in plan.mirrors_of(&rule.config) {
-            let view = View::begin(&place.lookout, source.clone(), rule.clone()).map_err(Failure::run)?;
+            let view = MirrorView::begin(&place.watch_spec, source.clone(), rule.clone()).map_err(Failure::run)?;
             views.entry(mirror.to_owned()).or_default().push(view);
         }
     }

@@ -7,7 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType::{self, Counter, Gauge};
 use prometheus_client::registry::Unit;
-use steadfast_notify::{Counts, MirrorStanding, MirrorState};
+use steadfast_notify::{Counts, MirrorState, MirrorStatus};
 
 use super::cluster::{ClusterState, ClusterStatus};
 
@@ -95,7 +95,7 @@ impl Collector for NotifyMetrics {
         let help = "Remaining time that a sink pauses because its receiver limits requests (HTTP 429)";
         let paused = sinks(|sink| sink.paused.map_or(0.0, |paused| paused.as_secs_f64()));
         write(("sink_paused", Some(Unit::Seconds), help, Gauge), paused)?;
-        let mirrors = |value: fn(&MirrorStanding) -> f64| {
+        let mirrors = |value: fn(&MirrorStatus) -> f64| {
             let mirrors = mirrors.iter();
             mirrors
                 .map(|(name, mirror)| Sample { of: vec![("mirror", name.clone())], value: value(mirror) })

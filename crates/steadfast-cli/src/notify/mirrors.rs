@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use steadfast_notify::config::sinks::Sink;
-use steadfast_notify::notice::escaped;
+use steadfast_notify::engine_event::escaped;
 use steadfast_notify::state::{self, State};
 use steadfast_notify::{
-    ApprovalRequest, Approvals, Feed, How, Memory, MirrorTask, Openings, Plan, Seen, Supervisor, TermGate, previewed,
+    ApprovalRequest, Approvals, Feed, Memory, MirrorContext, MirrorPreview, MirrorTask, Openings, Plan, Supervisor,
+    TermGate, preview_mirrors,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -107,8 +108,8 @@ impl Mirrors {
         feeds
     }
 
-    fn how(&self, plan: &Plan) -> How {
-        How {
+    fn how(&self, plan: &Plan) -> MirrorContext {
+        MirrorContext {
             memory: self.state.as_ref().map_or_else(Memory::volatile, |state| state.memory().clone()),
             approvals: self.state.as_ref().map(|state| state.approvals()),
             say: self.is_simulated.then(|| Arc::new(report_simulated) as Arc<_>),
@@ -168,8 +169,8 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     if blind.is_empty() { Ok(printed) } else { Err(Failure::run(blind.join("\n"))) }
 }
 
-fn told(name: &str, seen: &Seen) -> String {
-    let Seen { steps, words, kept, asks, doubt } = seen;
+fn told(name: &str, seen: &MirrorPreview) -> String {
+    let MirrorPreview { steps, words, kept, asks, doubt } = seen;
     let mut text = match steps {
         0 => format!("mirror {name}: no changes\n"),
         1 => format!("mirror {name}: one step\n"),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::Value;
-use steadfast_notify::notice::escaped;
+use steadfast_notify::engine_event::escaped;
 
 /// Start of the page: it reloads itself every five seconds.
 const HEAD: &str = r#"<!DOCTYPE html>

@@ -9,8 +9,8 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use steadfast::metrics::Metrics;
 use steadfast::{Informer, Lazy};
-use steadfast_notify::notice::escaped;
-use steadfast_notify::{Engine, MirrorStanding, MirrorState, SettledVersions, Supervisor};
+use steadfast_notify::engine_event::escaped;
+use steadfast_notify::{Engine, MirrorState, MirrorStatus, SettledVersions, Supervisor};
 
 use super::cluster::{Cluster, ClusterState, ClusterStatus};
 use super::connections::Missing;
@@ -216,7 +216,7 @@ impl StatusReporter {
         });
         let mirrors = known.mirrors.iter().map(|(name, asking)| {
             let standing = asking();
-            let MirrorStanding { entries, is_settled, kept, asks, failing, seen, pending, .. } = &standing;
+            let MirrorStatus { entries, is_settled, kept, asks, failing, seen, pending, .. } = &standing;
             json!({
                 "mirror": name, "state": state_name(&standing.state), "why": standing.state.to_string(),
                 "entries": entries, "settled": is_settled, "kept": kept, "asks": asks,

@@ -265,11 +265,11 @@ impl NotifyProgram {
         };
         let delivered = async {
             // Handlers deliver their pending events, and settled positions are written to the checkpoint.
-            let lookouts = clusters.iter().filter_map(|cluster| cluster.lookout());
+            let lookouts = clusters.iter().filter_map(|cluster| cluster.watch_spec());
             // The leader delivers what a standby has pending.
             let is_standby = engine.replication().gate().permit().is_none();
             let drain = if is_standby { Duration::ZERO } else { drain };
-            join_all(lookouts.map(async |lookout| lookout.factory.shutdown_drained(drain).await)).await;
+            join_all(lookouts.map(async |watch_spec| watch_spec.factory.shutdown_drained(drain).await)).await;
             engine.drain(deadline.saturating_duration_since(Instant::now())).await
         };
         let drained = async {

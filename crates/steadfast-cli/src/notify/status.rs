@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use steadfast_notify::notice::escaped;
+use steadfast_notify::engine_event::escaped;
 use steadfast_notify::{Plan, state};
 use tokio::time::timeout;
 

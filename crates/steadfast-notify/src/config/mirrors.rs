@@ -138,7 +138,7 @@ pub struct Dns {
     /// Owner mark of this mirror's names.
     pub mark: String,
     /// TTL in seconds of records without an explicit TTL. Defaults to 30.
-    #[serde(default = "half_a_minute")]
+    #[serde(default = "thirty_seconds")]
     #[schemars(range(max = 2_147_483_647))]
     pub ttl: u32,
 }
@@ -163,7 +163,7 @@ impl Zones {
     }
 }
 
-fn half_a_minute() -> u32 {
+fn thirty_seconds() -> u32 {
     30
 }
 

@@ -109,7 +109,7 @@ pub struct Exec {
     #[schemars(length(min = 1))]
     pub command: Vec<String>,
     /// Maximum run time. Afterwards the program and all child processes are killed. Defaults to 30 s.
-    #[serde(default = "half_a_minute")]
+    #[serde(default = "thirty_seconds")]
     pub timeout: Span,
     /// Additional environment variables.
     #[serde(default)]
@@ -145,7 +145,7 @@ pub struct Webhook {
     #[schemars(range(min = 1))]
     pub batch: usize,
     /// Timeout of a response. Defaults to 30 s.
-    #[serde(default = "half_a_minute")]
+    #[serde(default = "thirty_seconds")]
     pub timeout: Span,
     /// Additional headers.
     #[serde(default)]
@@ -235,7 +235,7 @@ impl Default for Retry {
     }
 }
 
-fn half_a_minute() -> Span {
+fn thirty_seconds() -> Span {
     Span(Duration::from_secs(30))
 }
 

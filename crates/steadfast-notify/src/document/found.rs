@@ -6,7 +6,7 @@ use crate::problem::Place;
 
 /// Position of a value, and of the key if the value has a key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stand {
+pub(super) struct ValuePosition {
     pub(super) key: Option<Place>,
     pub(super) value: Place,
     /// Byte offset of the value, including quotes.
@@ -14,10 +14,10 @@ pub(super) struct Stand {
 }
 
 /// Positions by path.
-pub(super) type Stands = BTreeMap<String, Stand>;
+pub(super) type ValuePositions = BTreeMap<String, ValuePosition>;
 
 /// Reason why a file cannot be parsed: position, error and remedy.
-pub(super) type Refused = (Place, String, String);
+pub(super) type ParseError = (Place, String, String);
 
 /// Returns the path of the field `key` below `path`.
 pub(super) fn below(path: &str, key: &str) -> String {

@@ -4,11 +4,11 @@ use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::found::{Refused, Stand, Stands, below};
+use super::found::{ParseError, ValuePosition, ValuePositions, below};
 use crate::problem::Place;
 
 /// Parses `text`. An error has position, message and remedy.
-pub(super) fn read(text: &str, stands: &mut Stands) -> Result<Value, Refused> {
+pub(super) fn read(text: &str, stands: &mut ValuePositions) -> Result<Value, ParseError> {
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
         let what = format!("invalid TOML: {}", error.message().lines().collect::<Vec<_>>().join(", "));
@@ -19,11 +19,11 @@ pub(super) fn read(text: &str, stands: &mut Stands) -> Result<Value, Refused> {
 
 struct Reader<'a> {
     text: &'a str,
-    stands: &'a mut Stands,
+    stands: &'a mut ValuePositions,
 }
 
 impl Reader<'_> {
-    fn table(&mut self, table: &DeTable<'_>, path: &str) -> Result<Value, Refused> {
+    fn table(&mut self, table: &DeTable<'_>, path: &str) -> Result<Value, ParseError> {
         let mut fields = Map::new();
         for (key, value) in table {
             let at = below(path, key.get_ref());
@@ -34,10 +34,10 @@ impl Reader<'_> {
         Ok(Value::Object(fields))
     }
 
-    fn value(&mut self, value: &Spanned<DeValue<'_>>, path: &str, key: Option<Place>) -> Result<Value, Refused> {
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, path: &str, key: Option<Place>) -> Result<Value, ParseError> {
         let offset = value.span().start;
         let place = Place::of(self.text, offset);
-        self.stands.insert(path.to_owned(), Stand { key, value: place, offset });
+        self.stands.insert(path.to_owned(), ValuePosition { key, value: place, offset });
         let number = |what: &str, remedy: &str| (place, what.to_owned(), remedy.to_owned());
         Ok(match value.get_ref() {
             DeValue::String(text) => Value::String(text.to_string()),

@@ -6,11 +6,11 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use serde_saphyr::{Error, Location, Spanned};
 
-use super::found::{Refused, Stand, Stands, below};
+use super::found::{ParseError, ValuePosition, ValuePositions, below};
 use crate::problem::Place;
 
 /// Parses `text`. An error has position, message and remedy.
-pub(super) fn read(text: &str, stands: &mut Stands) -> Result<Value, Refused> {
+pub(super) fn read(text: &str, stands: &mut ValuePositions) -> Result<Value, ParseError> {
     if text.trim().is_empty() {
         return Ok(Value::Object(Map::new()));
     }
@@ -39,11 +39,11 @@ enum Node {
     Map(Vec<(Spanned<String>, Spanned<Node>)>),
 }
 
-fn gather(text: &str, node: Spanned<Node>, path: &str, key: Option<Place>, stands: &mut Stands) -> Value {
+fn gather(text: &str, node: Spanned<Node>, path: &str, key: Option<Place>, stands: &mut ValuePositions) -> Value {
     // For an alias, `referenced` is the position of the alias, not of the anchor.
     let value = place(node.referenced);
     let bytes = node.referenced.span().byte_offset().and_then(|offset| usize::try_from(offset).ok());
-    stands.insert(path.to_owned(), Stand { key, value, offset: bytes.unwrap_or(text.len()) });
+    stands.insert(path.to_owned(), ValuePosition { key, value, offset: bytes.unwrap_or(text.len()) });
     match node.value {
         Node::Scalar(value) => value,
         Node::List(items) => {

@@ -4,7 +4,7 @@ use crate::shape::Shape;
 
 /// Error in an expression, with the offset in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Flaw {
+pub(crate) struct ExpressionError {
     pub(crate) offset: usize,
     pub(crate) what: String,
 }

@@ -3,7 +3,7 @@
 use steadfast_cel::Type;
 use steadfast_cel::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind, Link, Literal, Operator};
 
-use super::flaw::{Flaw, Purpose, letters_before};
+use super::flaw::{ExpressionError, Purpose, letters_before};
 use super::known::{EVENT, FUNCTIONS, Kind, NAMES};
 use crate::path::FieldOf;
 use crate::shape::{FieldKind, Shape, names};
@@ -15,7 +15,7 @@ pub(super) struct Checker<'e> {
     bound: Vec<&'e str>,
     /// Variables available to the expression.
     names: &'static [&'static str],
-    pub(super) flaws: Vec<Flaw>,
+    pub(super) flaws: Vec<ExpressionError>,
     /// Arguments of `changed(…)`.
     pub(super) paths: Vec<String>,
     /// True if the expression reads `old`.
@@ -48,12 +48,12 @@ impl<'e> Checker<'e> {
         let kind = self.kind(root);
         match purpose {
             Purpose::Condition if !kind.may_be(Kind::Bool) => {
-                self.flaw(root, format!("the result is {}, expected true or false", kind.told()));
+                self.flaw(root, format!("the result is {}, expected true or false", kind.reported()));
             }
             Purpose::Entries(shape) => {
                 let fits = [Kind::Map, Kind::List, Kind::Null].into_iter().any(|entries| kind.may_be(entries));
                 if !fits {
-                    let what = format!("the result is {}, expected an entry or a list of entries", kind.told());
+                    let what = format!("the result is {}, expected an entry or a list of entries", kind.reported());
                     self.flaw(root, what);
                 }
                 self.entries(root, shape);
@@ -105,7 +105,7 @@ impl<'e> Checker<'e> {
             };
             let kind = if *optional { Kind::Any } else { obvious(value) };
             if !kind.may_be(wanted) {
-                let what = format!("`{}` is {}, expected {}", field.name, kind.told(), wanted.told());
+                let what = format!("`{}` is {}, expected {}", field.name, kind.reported(), wanted.reported());
                 self.flaw(value, what);
             }
         }
@@ -119,7 +119,7 @@ impl<'e> Checker<'e> {
     }
 
     fn flaw_at(&mut self, at: u32, what: String) {
-        let flaw = Flaw { offset: letters_before(self.text, at as usize), what };
+        let flaw = ExpressionError { offset: letters_before(self.text, at as usize), what };
         if !self.flaws.contains(&flaw) {
             self.flaws.push(flaw);
         }
@@ -153,7 +153,7 @@ impl<'e> Checker<'e> {
                 for entry in entries {
                     let key = self.kind(&entry.key);
                     if !key.may_be(Kind::Text) {
-                        self.flaw(&entry.key, format!("the key is {}, expected text", key.told()));
+                        self.flaw(&entry.key, format!("the key is {}, expected text", key.reported()));
                     }
                     self.kind(&entry.value);
                 }
@@ -170,7 +170,7 @@ impl<'e> Checker<'e> {
             ExprKind::Negate(of) => {
                 let kind = self.kind(of);
                 if !kind.may_be(Kind::Number) && kind != Kind::Duration {
-                    self.flaw(of, format!("the value is {}, expected a number", kind.told()));
+                    self.flaw(of, format!("the value is {}, expected a number", kind.reported()));
                 }
                 kind
             }
@@ -247,7 +247,7 @@ impl<'e> Checker<'e> {
             return Kind::Any;
         }
         if !kind.may_be(Kind::Map) {
-            self.flaw(at, format!("{} has no `{field}`", kind.told()));
+            self.flaw(at, format!("{} has no `{field}`", kind.reported()));
         }
         Kind::Any
     }
@@ -255,14 +255,14 @@ impl<'e> Checker<'e> {
     fn needs_bool(&mut self, operand: &'e Expr) {
         let kind = self.kind(operand);
         if !kind.may_be(Kind::Bool) {
-            self.flaw(operand, format!("the value is {}, expected true or false", kind.told()));
+            self.flaw(operand, format!("the value is {}, expected true or false", kind.reported()));
         }
     }
 
     fn comprehension(&mut self, of: &'e Comprehension) -> Kind {
         let range = self.kind(&of.range);
         if !range.may_be(Kind::List) && !range.may_be(Kind::Map) {
-            self.flaw(&of.range, format!("{} has no items to iterate over", range.told()));
+            self.flaw(&of.range, format!("{} has no items to iterate over", range.reported()));
         }
         let names: Vec<&String> = [&of.name].into_iter().chain(&of.second).collect();
         self.within(&names, |checker| {
@@ -293,7 +293,7 @@ impl<'e> Checker<'e> {
             let kind = self.kind(right);
             let differ = !left.may_be(kind);
             let are_times = left.is_of_time() && kind.is_of_time();
-            let mut never = |word: &str| self.flaw_at(*at, format!("{} {word} {}", left.told(), kind.told()));
+            let mut never = |word: &str| self.flaw_at(*at, format!("{} {word} {}", left.reported(), kind.reported()));
             left = match operator {
                 Operator::Equal | Operator::NotEqual => {
                     if differ && left != Kind::Null && kind != Kind::Null {
@@ -319,7 +319,7 @@ impl<'e> Checker<'e> {
                 Operator::Subtract | Operator::Multiply | Operator::Divide | Operator::Modulo => {
                     for (at, kind) in [(left_at, left), (right.at, kind)] {
                         if !kind.may_be(Kind::Number) {
-                            self.flaw_at(at, format!("the value is {}, expected a number", kind.told()));
+                            self.flaw_at(at, format!("the value is {}, expected a number", kind.reported()));
                         }
                     }
                     // Times can be subtracted too, so two operands of unknown kind give an unknown kind.
@@ -371,7 +371,7 @@ impl<'e> Checker<'e> {
                 for argument in rest {
                     let kind = self.kind(argument);
                     if !kind.may_be(Kind::Text) {
-                        self.flaw(argument, format!("the value is {}, expected text", kind.told()));
+                        self.flaw(argument, format!("the value is {}, expected text", kind.reported()));
                     }
                 }
             }

@@ -18,7 +18,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Returns the kind in words.
-    pub(super) fn told(self) -> &'static str {
+    pub(super) fn reported(self) -> &'static str {
         match self {
             Self::Bool => "true or false",
             Self::Number => "a number",

@@ -17,7 +17,7 @@ const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Validity of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Judged {
+pub(super) enum CertificateStatus {
     /// Valid beyond the warning period.
     Good,
     /// Valid now, but expires within the warning period.
@@ -27,21 +27,21 @@ pub(super) enum Judged {
 }
 
 /// Checks a file of authorities. One valid certificate suffices, since bundles contain expired certificates.
-pub(super) fn authorities(file: &Path, now: Timestamp) -> Judged {
+pub(super) fn authorities(file: &Path, now: Timestamp) -> CertificateStatus {
     match certificates(file) {
         Ok(all) => {
             let judged = all.iter().map(|certificate| judge(certificate, now));
-            judged.min_by_key(rank).unwrap_or(Judged::Good)
+            judged.min_by_key(rank).unwrap_or(CertificateStatus::Good)
         }
-        Err(why) => Judged::Bad(why),
+        Err(why) => CertificateStatus::Bad(why),
     }
 }
 
 /// Checks the client certificate, the first certificate in the file.
-pub(super) fn own(file: &Path, now: Timestamp) -> Judged {
+pub(super) fn own(file: &Path, now: Timestamp) -> CertificateStatus {
     match certificates(file) {
-        Ok(all) => all.first().map_or(Judged::Good, |certificate| judge(certificate, now)),
-        Err(why) => Judged::Bad(why),
+        Ok(all) => all.first().map_or(CertificateStatus::Good, |certificate| judge(certificate, now)),
+        Err(why) => CertificateStatus::Bad(why),
     }
 }
 
@@ -63,11 +63,11 @@ pub(super) fn pair(certificate: &Path, key: &Path) -> Result<(), String> {
     }
 }
 
-fn rank(judged: &Judged) -> u8 {
+fn rank(judged: &CertificateStatus) -> u8 {
     match judged {
-        Judged::Good => 0,
-        Judged::ExpiresSoon(_) => 1,
-        Judged::Bad(_) => 2,
+        CertificateStatus::Good => 0,
+        CertificateStatus::ExpiresSoon(_) => 1,
+        CertificateStatus::Bad(_) => 2,
     }
 }
 
@@ -89,19 +89,19 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(all)
 }
 
-fn judge(certificate: &[u8], now: Timestamp) -> Judged {
+fn judge(certificate: &[u8], now: Timestamp) -> CertificateStatus {
     let Some((from, until)) = validity(certificate) else {
-        return Judged::Bad("the certificate is not X.509".to_owned());
+        return CertificateStatus::Bad("the certificate is not X.509".to_owned());
     };
     if until <= now {
-        Judged::Bad(format!("the certificate expired on {until}"))
+        CertificateStatus::Bad(format!("the certificate expired on {until}"))
     } else if from > now {
-        Judged::Bad(format!("the certificate is not valid before {from}"))
+        CertificateStatus::Bad(format!("the certificate is not valid before {from}"))
     } else if until.duration_since(now) < SOON {
         let days = until.duration_since(now).as_hours() / 24;
-        Judged::ExpiresSoon(format!("the certificate expires on {until}, in {days} days"))
+        CertificateStatus::ExpiresSoon(format!("the certificate expires on {until}, in {days} days"))
     } else {
-        Judged::Good
+        CertificateStatus::Good
     }
 }
 

@@ -38,8 +38,8 @@ impl Folder {
         let plan = Plan::read(&file.display().to_string(), &text).unwrap_or_else(|problems| panic!("{problems}"));
         let Findings { problems, warnings } = plan.inspect();
         let prefix = format!("{}:", file.display());
-        let told = |problem: &Problem| problem.to_string().replace(&prefix, "");
-        (problems.iter().map(told).collect(), warnings.iter().map(told).collect())
+        let reported = |problem: &Problem| problem.to_string().replace(&prefix, "");
+        (problems.iter().map(reported).collect(), warnings.iter().map(reported).collect())
     }
 }
 

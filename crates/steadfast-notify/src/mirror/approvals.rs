@@ -25,7 +25,7 @@ impl Approvals {
     /// Returns an error if the file cannot be written.
     pub fn give(&self, mirror: &str, ids: &[String]) -> io::Result<()> {
         let file = self.file(mirror);
-        write_private(&file, &ids.join("\n")).map_err(|error| told(&file, &error))
+        write_private(&file, &ids.join("\n")).map_err(|error| reported(&file, &error))
     }
 
     /// Returns true if an approval for the mirror is pending.
@@ -39,11 +39,11 @@ impl Approvals {
         match fs::read_to_string(&file) {
             Ok(ids) => {
                 // An approval is used once. Approved removals are recorded in the state of the mirror.
-                fs::remove_file(&file).map_err(|error| told(&file, &error))?;
+                fs::remove_file(&file).map_err(|error| reported(&file, &error))?;
                 Ok(ids.split_whitespace().map(str::to_owned).collect())
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-            Err(error) => Err(told(&file, &error)),
+            Err(error) => Err(reported(&file, &error)),
         }
     }
 
@@ -52,6 +52,6 @@ impl Approvals {
     }
 }
 
-fn told(file: &Path, error: &io::Error) -> io::Error {
+fn reported(file: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", file.display()))
 }

@@ -18,7 +18,7 @@ use super::collect::Gathered;
 use super::entry::Entry;
 
 /// Error of opening a mirror: field of the sink, error and remedy.
-pub(crate) struct Refused {
+pub(crate) struct OpenError {
     pub(crate) path: String,
     pub(crate) what: String,
     pub(crate) remedy: &'static str,
@@ -27,7 +27,7 @@ pub(crate) struct Refused {
     pub(crate) is_environment: bool,
 }
 
-impl Refused {
+impl OpenError {
     pub(crate) fn at(path: impl Into<String>, what: impl Display, remedy: &'static str) -> Self {
         Self { path: path.into(), what: what.to_string(), remedy, is_environment: false }
     }
@@ -40,7 +40,7 @@ impl Refused {
 
 /// Preview of a mirror's next actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct MirrorPreview {
     /// Number of steps.
     pub steps: usize,
     /// Steps in the syntax of the target's tool.
@@ -55,7 +55,7 @@ pub struct Seen {
 
 /// Status of a mirror at the last comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MirrorStanding {
+pub struct MirrorStatus {
     /// State of the mirror.
     pub state: State,
     /// Number of the mirror's entries in the target.
@@ -78,7 +78,7 @@ pub struct MirrorStanding {
     pub restarts: u64,
 }
 
-impl MirrorStanding {
+impl MirrorStatus {
     /// Status of a mirror that is not open, with the reason.
     pub(super) fn blocked(why: Arc<str>) -> Self {
         Self {
@@ -99,15 +99,21 @@ impl MirrorStanding {
 /// Maximum number of entries that a status lists by name.
 pub const MAX_LISTED: usize = 100;
 
-pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(super) type BoxedFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Receiver of the planned steps in a dry run.
-pub(super) type Say = Box<dyn Fn(Vec<String>) + Send + Sync>;
+pub(super) type DryRunSender = Box<dyn Fn(Vec<String>) + Send + Sync>;
 
 /// An opened target.
 pub(crate) trait AnyDriver: Send + Sync {
     /// Starts to reconcile the target. With `say`, only reports planned steps (dry run).
-    fn start(self: Box<Self>, name: &str, settings: Settings, memory: Memory, say: Option<Say>) -> Arc<dyn AnyMirror>;
+    fn start(
+        self: Box<Self>,
+        name: &str,
+        settings: Settings,
+        memory: Memory,
+        say: Option<DryRunSender>,
+    ) -> Arc<dyn AnyMirror>;
 
     /// Returns the next steps without any change.
     fn preview<'a>(
@@ -116,7 +122,7 @@ pub(crate) trait AnyDriver: Send + Sync {
         settings: &'a Settings,
         memory: &'a Memory,
         gathered: &'a Gathered,
-    ) -> Later<'a, Result<Seen, Arc<str>>>;
+    ) -> BoxedFuture<'a, Result<MirrorPreview, Arc<str>>>;
 }
 
 /// A running mirror.
@@ -131,13 +137,13 @@ pub(crate) trait AnyMirror: Send + Sync {
     fn troubles(&self) -> Troubles;
 
     /// Returns the status.
-    fn standing(&self) -> MirrorStanding;
+    fn standing(&self) -> MirrorStatus;
 
     /// Returns the reason why the mirror's task ended unexpectedly. A panic counts even if the task was restarted.
     fn ended(&self) -> Option<String>;
 
     /// Stops the mirror after the current step.
-    fn stop(&self) -> Later<'_, ()>;
+    fn stop(&self) -> BoxedFuture<'_, ()>;
 }
 
 /// Conditions of a mirror that need attention by an operator.
@@ -179,7 +185,13 @@ pub(super) fn ready<V: Value>(
 }
 
 impl<T: Target> AnyDriver for Driver<T> {
-    fn start(self: Box<Self>, name: &str, settings: Settings, memory: Memory, say: Option<Say>) -> Arc<dyn AnyMirror> {
+    fn start(
+        self: Box<Self>,
+        name: &str,
+        settings: Settings,
+        memory: Memory,
+        say: Option<DryRunSender>,
+    ) -> Arc<dyn AnyMirror> {
         let Self { target, values } = *self;
         let mirror = match say {
             None => Mirror::start(name, target, settings, memory),
@@ -195,15 +207,15 @@ impl<T: Target> AnyDriver for Driver<T> {
         settings: &'a Settings,
         memory: &'a Memory,
         gathered: &'a Gathered,
-    ) -> Later<'a, Result<Seen, Arc<str>>> {
+    ) -> BoxedFuture<'a, Result<MirrorPreview, Arc<str>>> {
         let (wanted, invalid) = wanted(gathered, &self.values);
         Box::pin(async move {
             let seen = preview(name, &self.target, settings, memory, &wanted).await?;
             let doubts = wanted.doubts.clusters.values().chain(wanted.doubts.objects.values());
             let doubt = wanted.doubt.iter().chain(doubts).next().map(ToString::to_string);
-            let mut kept = told(&seen.kept);
+            let mut kept = reported(&seen.kept);
             kept.extend(invalid.into_iter().map(|(object, why)| (object.to_string(), why.to_string())));
-            Ok(Seen { steps: seen.steps.len(), words: seen.words, kept, asks: seen.asks, doubt })
+            Ok(MirrorPreview { steps: seen.steps.len(), words: seen.words, kept, asks: seen.asks, doubt })
         })
     }
 }
@@ -236,7 +248,7 @@ fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (DesiredState<V>
     (wanted, invalid)
 }
 
-fn told(kept: &BTreeMap<String, SkipReason>) -> BTreeMap<String, String> {
+fn reported(kept: &BTreeMap<String, SkipReason>) -> BTreeMap<String, String> {
     kept.iter().map(|(name, why)| (name.clone(), why.to_string())).collect()
 }
 
@@ -295,12 +307,12 @@ impl<V: Value> AnyMirror for Running<V> {
         }
     }
 
-    fn standing(&self) -> MirrorStanding {
+    fn standing(&self) -> MirrorStatus {
         let status = self.status.borrow();
         let unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         let left_alone = status.kept.iter().take(MAX_LISTED).map(|(name, why)| (name.clone(), why.to_string()));
         let left_alone = left_alone.chain(unknown.listed.clone());
-        MirrorStanding {
+        MirrorStatus {
             state: status.state(),
             entries: status.entries,
             is_settled: status.settled,
@@ -322,7 +334,7 @@ impl<V: Value> AnyMirror for Running<V> {
         (has_ended || status.restarts > 0).then(why)
     }
 
-    fn stop(&self) -> Later<'_, ()> {
+    fn stop(&self) -> BoxedFuture<'_, ()> {
         let mirror = self.mirror.lock().unwrap_or_else(PoisonError::into_inner).take();
         Box::pin(async move {
             if let Some(mirror) = mirror {

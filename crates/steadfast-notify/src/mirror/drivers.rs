@@ -11,7 +11,7 @@ mod registry;
 
 use std::path::Path;
 
-use super::driver::{AnyDriver, Refused};
+use super::driver::{AnyDriver, OpenError};
 use crate::config::sinks::Sink;
 use crate::shape::{SERVER, Shape};
 
@@ -27,7 +27,7 @@ pub(crate) fn shape(sink: &Sink) -> Option<Shape> {
 }
 
 /// Opens the mirror of `sink` without connecting to the target. Relative paths start at `folder`.
-pub(super) async fn open(name: &str, sink: &Sink, folder: &Path) -> Result<Option<Box<dyn AnyDriver>>, Refused> {
+pub(super) async fn open(name: &str, sink: &Sink, folder: &Path) -> Result<Option<Box<dyn AnyDriver>>, OpenError> {
     let opened = if let Some(config) = &sink.haproxy {
         haproxy::open(config, folder)
     } else if let Some(config) = &sink.nftables {

@@ -143,14 +143,14 @@ fn entry(fields: &Map<String, Value>, shape: Shape, object: &Value) -> Result<En
         let Some(field) = shape.iter().find(|field| field.name == name) else {
             return Err(format!("unknown field `{name}` of an entry; known fields are {}", names(shape)));
         };
-        let (fits, told) = match field.kind {
+        let (fits, reported) = match field.kind {
             FieldKind::Text => (value.is_string(), "text"),
             FieldKind::Number => (value.is_number(), "a number"),
             FieldKind::Bool => (value.is_boolean(), "true or false"),
             FieldKind::Any => (true, "anything"),
         };
         if !fits {
-            return Err(format!("`{name}` of an entry is not {told}"));
+            return Err(format!("`{name}` of an entry is not {reported}"));
         }
     }
     if let Some(missing) = shape.iter().find(|field| field.is_needed && !fields.contains_key(field.name)) {

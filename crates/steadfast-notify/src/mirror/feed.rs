@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::view::View;
+use super::view::MirrorView;
 use crate::rule::Compiled;
-use crate::source::{Lookout, Source};
+use crate::source::{Source, WatchSpec};
 
 /// Parameters of a view. The view can be recreated after a restart of the mirror's task.
 #[derive(Clone)]
-pub struct ViewSource {
+pub struct MirrorViewSource {
     /// Informers of the cluster.
-    pub lookout: Lookout,
+    pub watch_spec: WatchSpec,
     /// Watched resource and scope.
     pub source: Source,
     /// Rule of the view.
@@ -27,7 +27,7 @@ pub struct ViewSource {
 /// Views of one cluster.
 #[derive(Clone, Default)]
 struct Part {
-    sources: Vec<ViewSource>,
+    sources: Vec<MirrorViewSource>,
     missing: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Feed {
     /// Replaces the views of `cluster`. `missing` is the reason why the views may be incomplete. Ignored for a cluster
     /// that
     /// is not expected.
-    pub fn set(&self, cluster: &str, sources: Vec<ViewSource>, missing: Option<String>) {
+    pub fn set(&self, cluster: &str, sources: Vec<MirrorViewSource>, missing: Option<String>) {
         if let Some(part) = self.lock().get_mut(cluster) {
             *part = Part { sources, missing };
         }
@@ -88,18 +88,18 @@ impl Feed {
     /// Updates `views` to the content of the feed, in the order of the rules. Existing views are reused with their
     /// state.
     /// Returns the clusters with views that could not be started, with reasons.
-    pub(super) fn update(&self, views: &mut Vec<View>) -> BTreeMap<String, String> {
+    pub(super) fn update(&self, views: &mut Vec<MirrorView>) -> BTreeMap<String, String> {
         // Copied, so that no lock is held while starting informers.
-        let mut sources: Vec<ViewSource> = self.lock().values().flat_map(|part| part.sources.clone()).collect();
+        let mut sources: Vec<MirrorViewSource> = self.lock().values().flat_map(|part| part.sources.clone()).collect();
         sources.sort_by_key(|source| source.rule.number);
         let (mut before, mut failed) = (std::mem::take(views), BTreeMap::new());
-        for ViewSource { lookout, source, rule } in sources {
-            if let Some(at) = before.iter().position(|view| view.is_of(&lookout, &source, &rule)) {
+        for MirrorViewSource { watch_spec, source, rule } in sources {
+            if let Some(at) = before.iter().position(|view| view.is_of(&watch_spec, &source, &rule)) {
                 views.push(before.swap_remove(at));
                 continue;
             }
             let (cluster, resource) = (source.cluster.clone(), source.resource_name());
-            match View::begin(&lookout, source, rule) {
+            match MirrorView::begin(&watch_spec, source, rule) {
                 Ok(view) => views.push(view),
                 Err(why) => drop(failed.insert(cluster, format!("{resource}: {why}"))),
             }

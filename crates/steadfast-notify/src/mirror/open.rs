@@ -8,7 +8,7 @@ use steadfast_outside::{Limits, Memory, Settings};
 use tokio::time::timeout;
 
 use super::collect::Gathered;
-use super::driver::{AnyDriver, Refused};
+use super::driver::{AnyDriver, OpenError};
 use super::drivers;
 use super::grouping::Grouping;
 use crate::config::sinks::Sink;
@@ -108,7 +108,7 @@ pub(super) async fn open(plan: &Plan, name: &str) -> Result<Opening, Unopened> {
             Ok(Opening { driver, settings: settings(sink), shape, grouping })
         }
         Ok(None) => Err(none()),
-        Err(Refused { path, what, remedy, is_environment }) => {
+        Err(OpenError { path, what, remedy, is_environment }) => {
             let problem = plan.problem_with_sink(&format!("{name}.{path}"), what, remedy);
             Err(Unopened { problem, is_environment })
         }

@@ -8,11 +8,11 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::credentials::Credentials;
-use super::driver::{Later, MirrorStanding};
+use super::driver::{BoxedFuture, MirrorStatus};
 use super::feed::Feed;
-use super::keeper::{How, Keeper};
+use super::manager::{MirrorContext, MirrorManager};
 use super::open::{Opening, Unopened, open};
-use crate::notice::Notice;
+use crate::engine_event::EngineEvent;
 use crate::plan::Plan;
 use crate::supervise::{Supervised, Supervisor};
 
@@ -26,7 +26,7 @@ const OPEN_MAX_DELAY: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Function that opens the target of a mirror.
-type Open = dyn Fn() -> Later<'static, Result<Opening, Unopened>> + Send + Sync;
+type Open = dyn Fn() -> BoxedFuture<'static, Result<Opening, Unopened>> + Send + Sync;
 
 /// Functions to open a mirror and to read the credentials.
 #[derive(Clone)]
@@ -54,27 +54,27 @@ pub struct MirrorTask {
 /// Mirror manager of the current run.
 #[derive(Default)]
 struct Slot {
-    keeper: Mutex<Option<Arc<Keeper>>>,
+    keeper: Mutex<Option<Arc<MirrorManager>>>,
     /// Reason why the mirror is not open.
     unopened: Mutex<Option<Arc<str>>>,
 }
 
 impl Slot {
-    fn keeper(&self) -> Option<Arc<Keeper>> {
+    fn keeper(&self) -> Option<Arc<MirrorManager>> {
         self.keeper.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set(&self, keeper: Option<Arc<Keeper>>) {
+    fn set(&self, keeper: Option<Arc<MirrorManager>>) {
         *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = keeper;
     }
 
-    fn standing(&self) -> MirrorStanding {
+    fn standing(&self) -> MirrorStatus {
         if let Some(keeper) = self.keeper() {
             return keeper.standing();
         }
         let why = self.unopened.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let why = why.unwrap_or_else(|| "the mirror has not been opened yet".into());
-        MirrorStanding::blocked(why)
+        MirrorStatus::blocked(why)
     }
 }
 
@@ -91,7 +91,7 @@ impl MirrorTask {
         name: &str,
         feed: Feed,
         after: watch::Receiver<()>,
-        how: How,
+        how: MirrorContext,
         supervisor: &Supervisor,
     ) -> Self {
         let (plan, opened) = (plan.clone(), name.to_owned());
@@ -99,7 +99,7 @@ impl MirrorTask {
             let (plan, name) = (plan.clone(), name.to_owned());
             move || plan.sinks.get(&name).map(|sink| Credentials::read(sink, &plan.folder)).unwrap_or_default()
         };
-        let open = move || -> Later<'static, Result<Opening, Unopened>> {
+        let open = move || -> BoxedFuture<'static, Result<Opening, Unopened>> {
             let (plan, opened) = (plan.clone(), opened.clone());
             Box::pin(async move { open(&plan, &opened).await })
         };
@@ -107,12 +107,12 @@ impl MirrorTask {
     }
 
     fn start_with(
-        open: impl Fn() -> Later<'static, Result<Opening, Unopened>> + Send + Sync + 'static,
+        open: impl Fn() -> BoxedFuture<'static, Result<Opening, Unopened>> + Send + Sync + 'static,
         credentials: impl Fn() -> Credentials + Send + Sync + 'static,
         name: &str,
         feed: Feed,
         after: watch::Receiver<()>,
-        how: How,
+        how: MirrorContext,
         supervisor: &Supervisor,
     ) -> Self {
         let slot = Arc::<Slot>::default();
@@ -145,7 +145,7 @@ impl MirrorTask {
     }
 
     /// Returns a function that returns the current status.
-    pub fn standing(&self) -> Box<dyn Fn() -> MirrorStanding + Send + Sync> {
+    pub fn standing(&self) -> Box<dyn Fn() -> MirrorStatus + Send + Sync> {
         let slot = self.slot.clone();
         Box::new(move || slot.standing())
     }
@@ -160,13 +160,13 @@ impl MirrorTask {
     }
 }
 
-async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: How) -> String {
+async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: MirrorContext) -> String {
     stop_earlier(&slot).await;
     // Read before opening the mirror, so that a change in between is detected afterwards.
     let mut credentials = source.read_credentials().await;
     let mut opening = opened(&*source.open, &name, &slot, &how).await;
     loop {
-        let (keeper, mut ended) = Keeper::start(name.clone(), opening, feed.clone(), how.clone());
+        let (keeper, mut ended) = MirrorManager::start(name.clone(), opening, feed.clone(), how.clone());
         slot.set(Some(Arc::new(keeper)));
         let reopened = async {
             loop {
@@ -175,7 +175,10 @@ async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: How
                     Ok(opening) => return opening,
                     // Continue with the current credentials. A file may be partially written, and is read again later.
                     Err(unopened) => {
-                        (how.tell)(Notice::NotReopened { sink: name.clone(), why: unopened.problem.to_string() });
+                        (how.report)(EngineEvent::NotReopened {
+                            sink: name.clone(),
+                            why: unopened.problem.to_string(),
+                        });
                     }
                 }
             }
@@ -190,7 +193,7 @@ async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: How
             opening = reopened => opening,
         };
         stop_earlier(&slot).await;
-        (how.tell)(Notice::Reopened { sink: name.clone() });
+        (how.report)(EngineEvent::Reopened { sink: name.clone() });
     }
 }
 
@@ -204,13 +207,13 @@ async fn stop_earlier(slot: &Slot) {
 }
 
 /// Opens the mirror. Retries until success.
-async fn opened(open: &Open, name: &str, slot: &Slot, how: &How) -> Opening {
+async fn opened(open: &Open, name: &str, slot: &Slot, how: &MirrorContext) -> Opening {
     let (mut reported, mut delay) = (None, OPEN_INITIAL_DELAY);
     loop {
         let why = match open().await {
             Ok(opening) => {
                 if reported.is_some() {
-                    (how.tell)(Notice::Opened { sink: name.to_owned() });
+                    (how.report)(EngineEvent::Opened { sink: name.to_owned() });
                 }
                 *slot.unopened.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 return opening;
@@ -220,7 +223,7 @@ async fn opened(open: &Open, name: &str, slot: &Slot, how: &How) -> Opening {
         // Report each reason only once, but show the current reason in the status.
         *slot.unopened.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.as_str().into());
         if reported.as_ref() != Some(&why) {
-            (how.tell)(Notice::Unopened { sink: name.to_owned(), why: why.clone() });
+            (how.report)(EngineEvent::Unopened { sink: name.to_owned(), why: why.clone() });
             reported = Some(why);
         }
         sleep(delay).await;
@@ -237,7 +240,7 @@ mod tests {
     use steadfast_outside::{Memory, ObjectId, Settings, TermGate};
 
     use super::super::collect::Gathered;
-    use super::super::driver::{AnyDriver, AnyMirror, Say, Seen, Troubles};
+    use super::super::driver::{AnyDriver, AnyMirror, DryRunSender, MirrorPreview, Troubles};
     use super::super::grouping::Grouping;
     use super::*;
     use crate::problem::{Place, Problem};
@@ -251,7 +254,7 @@ mod tests {
     }
 
     impl AnyDriver for Injected {
-        fn start(self: Box<Self>, _: &str, _: Settings, _: Memory, _: Option<Say>) -> Arc<dyn AnyMirror> {
+        fn start(self: Box<Self>, _: &str, _: Settings, _: Memory, _: Option<DryRunSender>) -> Arc<dyn AnyMirror> {
             Arc::new(*self)
         }
 
@@ -261,8 +264,8 @@ mod tests {
             _: &'a Settings,
             _: &'a Memory,
             _: &'a Gathered,
-        ) -> Later<'a, Result<Seen, Arc<str>>> {
-            Box::pin(async { Ok(Seen::default()) })
+        ) -> BoxedFuture<'a, Result<MirrorPreview, Arc<str>>> {
+            Box::pin(async { Ok(MirrorPreview::default()) })
         }
     }
 
@@ -282,21 +285,21 @@ mod tests {
             Troubles::default()
         }
 
-        fn standing(&self) -> MirrorStanding {
-            MirrorStanding { is_settled: true, failing: None, ..MirrorStanding::blocked("".into()) }
+        fn standing(&self) -> MirrorStatus {
+            MirrorStatus { is_settled: true, failing: None, ..MirrorStatus::blocked("".into()) }
         }
 
         fn ended(&self) -> Option<String> {
             self.has_ended.then(|| "the task of the mirror panicked: injected".to_owned())
         }
 
-        fn stop(&self) -> Later<'_, ()> {
+        fn stop(&self) -> BoxedFuture<'_, ()> {
             Box::pin(async {})
         }
     }
 
     struct Fixture {
-        notices: Arc<Mutex<Vec<Notice>>>,
+        notices: Arc<Mutex<Vec<EngineEvent>>>,
         wanted: Arc<Mutex<Vec<String>>>,
         feed: Feed,
         task: MirrorTask,
@@ -314,13 +317,13 @@ mod tests {
             has_ended: bool,
             credentials: impl Fn() -> Credentials + Send + Sync + 'static,
         ) -> Self {
-            let (notices, wanted) = (Arc::<Mutex<Vec<Notice>>>::default(), Arc::<Mutex<Vec<String>>>::default());
+            let (notices, wanted) = (Arc::<Mutex<Vec<EngineEvent>>>::default(), Arc::<Mutex<Vec<String>>>::default());
             let (reported, panics, left) =
                 (notices.clone(), Arc::new(AtomicU32::new(panics)), AtomicU32::new(unopened));
-            let tell: Arc<crate::notice::Tell> =
+            let report: Arc<crate::engine_event::ReportEvent> =
                 Arc::new(move |notice| reported.lock().expect("no panic").push(notice));
             let recorded = wanted.clone();
-            let open = move || -> Later<'static, Result<Opening, Unopened>> {
+            let open = move || -> BoxedFuture<'static, Result<Opening, Unopened>> {
                 let left = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
                 let (panics, wanted) = (panics.clone(), recorded.clone());
                 let driver = Box::new(Injected { panics, wanted, has_ended });
@@ -334,9 +337,15 @@ mod tests {
                 })
             };
             let (gate, instance) = (TermGate::always(), None);
-            let how =
-                How { memory: Memory::volatile(), approvals: None, say: None, tell: tell.clone(), gate, instance };
-            let (feed, supervisor) = (Feed::default(), Supervisor::new(tell));
+            let how = MirrorContext {
+                memory: Memory::volatile(),
+                approvals: None,
+                say: None,
+                report: report.clone(),
+                gate,
+                instance,
+            };
+            let (feed, supervisor) = (Feed::default(), Supervisor::new(report));
             feed.expect(["west"]);
             let after = watch::channel(()).1;
             let task = MirrorTask::start_with(open, credentials, "web", feed.clone(), after, how, &supervisor);
@@ -370,7 +379,7 @@ mod tests {
         assert!((mirror.task.standing())().failing.is_none());
         let notices = mirror.notices.lock().expect("no panic");
         assert!(
-            matches!(&notices[..], [Notice::Unopened { .. }, Notice::Opened { sink }] if sink == "web"),
+            matches!(&notices[..], [EngineEvent::Unopened { .. }, EngineEvent::Opened { sink }] if sink == "web"),
             "{notices:?}"
         );
     }
@@ -386,7 +395,7 @@ mod tests {
         );
         let notices = mirror.notices.lock().expect("no panic");
         let ended = notices.iter().filter(|notice| {
-            matches!(notice, Notice::TaskEnded { task, why, .. } if task == "mirror web" && why == "panicked: injected")
+            matches!(notice, EngineEvent::TaskEnded { task, why, .. } if task == "mirror web" && why == "panicked: injected")
         });
         assert_eq!(ended.count(), 2, "{notices:?}");
     }
@@ -396,7 +405,7 @@ mod tests {
         let mirror = Fixture::start(0, 0, true);
         sleep(Duration::from_millis(500)).await;
         let notices = mirror.notices.lock().expect("no panic");
-        assert!(matches!(&notices[..], [Notice::TaskEnded { why, .. }] if why.contains("panicked: injected")));
+        assert!(matches!(&notices[..], [EngineEvent::TaskEnded { why, .. }] if why.contains("panicked: injected")));
     }
 
     #[tokio::test(start_paused = true)]
@@ -416,7 +425,7 @@ mod tests {
         sleep(Duration::from_secs(30)).await;
         assert!(mirror.wanted.lock().expect("no panic").len() > wanted, "the new mirror receives the wanted entries");
         let notices = mirror.notices.lock().expect("no panic").clone();
-        assert!(matches!(&notices[..], [Notice::Reopened { sink }] if sink == "web"), "{notices:?}");
+        assert!(matches!(&notices[..], [EngineEvent::Reopened { sink }] if sink == "web"), "{notices:?}");
         mirror.task.stop().await;
         std::fs::remove_dir_all(folder).expect("a folder");
     }

@@ -23,7 +23,7 @@ use crate::lookups::{Dependents, LookupCaches, Lookups, Read};
 use crate::offload::offload;
 use crate::rule::{Compiled, Verdict};
 use crate::shape::Shape;
-use crate::source::{Lookout, Source, doubt, subject, whole};
+use crate::source::{Source, WatchSpec, doubt, subject, whole};
 
 /// Number of objects per evaluation batch. Other rules can run between batches.
 const OBJECTS_PER_BATCH: usize = 16;
@@ -68,7 +68,7 @@ impl Presence {
 }
 
 /// A rule of a mirror with the watched part of a cluster.
-pub struct View {
+pub struct MirrorView {
     source: Source,
     /// Number of the cluster's connection.
     connection: u64,
@@ -92,16 +92,16 @@ pub struct View {
     is_confirmed: bool,
 }
 
-impl View {
+impl MirrorView {
     /// Starts to watch `source` for `rule`. Views of the same source share one watch.
     ///
     /// # Errors
     ///
     /// Returns the informer's error text if an informer cannot be started.
-    pub fn begin(lookout: &Lookout, source: Source, rule: Arc<Compiled>) -> Result<Self, String> {
-        let informer = source.informer(lookout, None)?;
-        let caches = LookupCaches::begin(lookout, &source.cluster, &source.lookups)?;
-        let (connection, clock) = (lookout.connection, lookout.clock);
+    pub fn begin(watch_spec: &WatchSpec, source: Source, rule: Arc<Compiled>) -> Result<Self, String> {
+        let informer = source.informer(watch_spec, None)?;
+        let caches = LookupCaches::begin(watch_spec, &source.cluster, &source.lookups)?;
+        let (connection, clock) = (watch_spec.connection, watch_spec.clock);
         let (sent, slices, seen, looked_up) = (BTreeMap::new(), SliceSet::default(), None, None);
         let (dependents, instants, is_confirmed) = (Dependents::default(), Instants::default(), false);
         Ok(Self {
@@ -122,8 +122,8 @@ impl View {
     }
 
     /// Returns true if the view has this `source` and `rule`. The rule may have been reloaded without a change.
-    pub(super) fn is_of(&self, lookout: &Lookout, source: &Source, rule: &Compiled) -> bool {
-        let is_same_place = self.connection == lookout.connection && self.source == *source;
+    pub(super) fn is_of(&self, watch_spec: &WatchSpec, source: &Source, rule: &Compiled) -> bool {
+        let is_same_place = self.connection == watch_spec.connection && self.source == *source;
         is_same_place && self.rule.number == rule.number && self.rule.config == rule.config
     }
 
@@ -214,10 +214,10 @@ impl View {
             let failed = |why: &str| {
                 let failed = entries.iter().map(|entry| (evaluation.object(entry), Err(why.to_owned())));
                 let failed = failed.map(|(object, entries)| Sent { object, entries });
-                failed.map(|sent| Asked { sent, recheck_at: None, reads: Vec::new() }).collect()
+                failed.map(|sent| EvaluatedEntries { sent, recheck_at: None, reads: Vec::new() }).collect()
             };
             let sent = sent.unwrap_or_else(|why| failed(&why));
-            for (entry, Asked { sent, recheck_at, reads }) in entries.iter().zip(sent) {
+            for (entry, EvaluatedEntries { sent, recheck_at, reads }) in entries.iter().zip(sent) {
                 self.instants.set(entry.key(), recheck_at);
                 self.dependents.set(entry.key(), reads);
                 self.sent.insert(entry.key().clone(), sent);
@@ -281,7 +281,7 @@ struct Evaluation {
 }
 
 /// Entries of an object, and conditions for another evaluation.
-struct Asked {
+struct EvaluatedEntries {
     sent: Sent,
     recheck_at: Option<Timestamp>,
     reads: Vec<Read>,
@@ -293,11 +293,11 @@ impl Evaluation {
         object_id(&self.source, &self.rule, namespace, name)
     }
 
-    fn ask(&self, entry: &Cached<Lazy<DynamicObject>>, shape: Shape) -> Asked {
+    fn ask(&self, entry: &Cached<Lazy<DynamicObject>>, shape: Shape) -> EvaluatedEntries {
         let object = self.object(entry);
         let Some(Ok(decoded)) = entry.object().map(Object::decoded) else {
             let why = format!("{} {} cannot be decoded", self.source.resource_name(), entry.key());
-            return Asked { sent: Sent { object, entries: Err(why) }, recheck_at: None, reads: Vec::new() };
+            return EvaluatedEntries { sent: Sent { object, entries: Err(why) }, recheck_at: None, reads: Vec::new() };
         };
         let subject = subject(&self.source, &self.source.resource_name(), &decoded);
         let whole = whole(&decoded, &self.source.resource);
@@ -305,7 +305,7 @@ impl Evaluation {
         let (entries, recheck_at) = self.entries(&whole, &subject, shape, looked_up.as_ref());
         let claims = entries.and_then(|entries| claims(entries, &self.grouping, &subject, &whole, &object));
         let reads = looked_up.map(|lookups| lookups.reads()).unwrap_or_default();
-        Asked { sent: Sent { object, entries: claims }, recheck_at, reads }
+        EvaluatedEntries { sent: Sent { object, entries: claims }, recheck_at, reads }
     }
 
     /// Evaluates the rule for an object.
@@ -319,7 +319,7 @@ impl Evaluation {
         if has_ended(object) {
             return (Ok(Vec::new()), None);
         }
-        let told = subject.told();
+        let reported = subject.reported();
         let state = State::new(object.clone());
         let change = Arc::new(Change {
             initial: true,
@@ -332,10 +332,10 @@ impl Evaluation {
         let entries = match verdict {
             Verdict::Fires(value) => {
                 let read = entries(&value, shape, state.shown(), &identity(subject));
-                read.map_err(|why| format!("the result of the rule {rule} for {told} is invalid: {why}"))
+                read.map_err(|why| format!("the result of the rule {rule} for {reported} is invalid: {why}"))
             }
             Verdict::Failed { expression, why } => {
-                Err(format!("`{expression}` of the rule {rule} failed for {told}: {why}"))
+                Err(format!("`{expression}` of the rule {rule} failed for {reported}: {why}"))
             }
             Verdict::OtherKind | Verdict::Initial(_) | Verdict::DoesNotHold => Ok(Vec::new()),
         };

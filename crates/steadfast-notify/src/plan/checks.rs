@@ -12,7 +12,7 @@ use crate::config::sinks::{MIRRORS, STREAMS, Sink, Webhook};
 use crate::config::{Config, DEFAULT_CLUSTER, EventKind, Replicas, Rule, Span};
 use crate::document::{Document, Incomplete};
 use crate::endpoints::EndpointSource;
-use crate::expression::{Expression, Flaw, Purpose};
+use crate::expression::{Expression, ExpressionError, Purpose};
 use crate::mirror::constants::rejected;
 use crate::mirror::drivers;
 use crate::mirror::grouping::GROUP_NAMES;
@@ -42,7 +42,7 @@ impl<'a> Checks<'a> {
     }
 
     /// Checks everything except expressions.
-    pub(super) fn look_through(&mut self, config: &Config) {
+    pub(super) fn check(&mut self, config: &Config) {
         for (name, cluster) in &config.clusters {
             self.name(&format!("clusters.{name}"), name);
             if cluster.audit_every() < MIN_AUDIT_INTERVAL {
@@ -460,7 +460,7 @@ impl<'a> Checks<'a> {
         match Expression::compile(text, purpose) {
             Ok(expression) => Some(expression),
             Err(flaws) => {
-                for Flaw { offset, what } in flaws {
+                for ExpressionError { offset, what } in flaws {
                     let before: String = text.chars().take(offset).collect();
                     let line = before.matches('\n').count() + 1;
                     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;

@@ -22,7 +22,7 @@ use crate::outcome::Outcome;
 use crate::secret::Secret;
 
 /// Exit code of a permanent rejection (`EX_DATAERR` of `sysexits.h`).
-pub const REFUSES: i32 = 65;
+pub const REJECTED_EXIT_CODE: i32 = 65;
 
 /// Sink that starts a program for each message.
 pub struct Exec {
@@ -117,7 +117,9 @@ impl Exec {
 fn outcome(program: &str, status: ExitStatus) -> Outcome {
     match status.code() {
         Some(0) => Outcome::Delivered,
-        Some(REFUSES) => Outcome::Refused { why: format!("{program} exited with {REFUSES}, a permanent rejection") },
+        Some(REJECTED_EXIT_CODE) => {
+            Outcome::Refused { why: format!("{program} exited with {REJECTED_EXIT_CODE}, a permanent rejection") }
+        }
         Some(code) => Outcome::Retry { after: None, why: format!("{program} exited with {code}") },
         None => Outcome::Retry { after: None, why: format!("{program} was killed by a signal") },
     }

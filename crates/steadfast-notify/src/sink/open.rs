@@ -9,7 +9,7 @@ use super::webhook::Webhook;
 use crate::config::secret::SecretFrom;
 use crate::config::sinks;
 use crate::engine::Streams;
-use crate::notice::{Notice, Tell};
+use crate::engine_event::{EngineEvent, ReportEvent};
 use crate::plan::Plan;
 use crate::problem::{Problem, Problems};
 use crate::secret::Secret;
@@ -37,17 +37,17 @@ impl Plan {
         Err(Problems(problems))
     }
 
-    /// Opens the streams of all sinks. A sink with unreadable secrets or certificates is reported to `tell`, and opened
+    /// Opens the streams of all sinks. A sink with unreadable secrets or certificates is reported to `report`, and opened
     /// at the
     /// next delivery.
-    pub async fn open_or_retry(self: &Arc<Self>, stdout: &Arc<dyn Stream>, tell: &Arc<Tell>) -> Streams {
+    pub async fn open_or_retry(self: &Arc<Self>, stdout: &Arc<dyn Stream>, report: &Arc<ReportEvent>) -> Streams {
         let mut streams = Streams::new();
         for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {
             let stream = match self.stream(name, sink, stdout).await {
                 Ok(stream) => stream,
                 Err(problem) => {
-                    tell(Notice::Unopened { sink: name.clone(), why: problem.to_string() });
-                    Arc::new(Unopened::new(self.clone(), name, tell.clone()))
+                    report(EngineEvent::Unopened { sink: name.clone(), why: problem.to_string() });
+                    Arc::new(Unopened::new(self.clone(), name, report.clone()))
                 }
             };
             streams.insert(name.clone(), stream);

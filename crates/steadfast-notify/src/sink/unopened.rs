@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 use super::stream::{Delivering, Stream};
+use crate::engine_event::{EngineEvent, ReportEvent};
 use crate::message::Message;
-use crate::notice::{Notice, Tell};
 use crate::outcome::Outcome;
 use crate::plan::Plan;
 
@@ -15,12 +15,12 @@ pub(super) struct Unopened {
     plan: Arc<Plan>,
     name: String,
     opened: OnceCell<Arc<dyn Stream>>,
-    tell: Arc<Tell>,
+    report: Arc<ReportEvent>,
 }
 
 impl Unopened {
-    pub(super) fn new(plan: Arc<Plan>, name: &str, tell: Arc<Tell>) -> Self {
-        Self { plan, name: name.to_owned(), opened: OnceCell::new(), tell }
+    pub(super) fn new(plan: Arc<Plan>, name: &str, report: Arc<ReportEvent>) -> Self {
+        Self { plan, name: name.to_owned(), opened: OnceCell::new(), report }
     }
 
     async fn open(&self) -> Result<&Arc<dyn Stream>, String> {
@@ -29,7 +29,7 @@ impl Unopened {
             // Standard output needs no opening, so this stream is never used.
             let unused: Arc<dyn Stream> = Arc::new(Never);
             let stream = self.plan.stream(&self.name, sink, &unused).await.map_err(|problem| problem.to_string())?;
-            (self.tell)(Notice::Opened { sink: self.name.clone() });
+            (self.report)(EngineEvent::Opened { sink: self.name.clone() });
             Ok::<_, String>(stream)
         };
         self.opened.get_or_try_init(open).await

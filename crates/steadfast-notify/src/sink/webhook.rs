@@ -31,7 +31,7 @@ use crate::config::sinks::{self, Mode};
 use crate::expression::{Expression, Purpose};
 use crate::message::Message;
 use crate::outcome::Outcome;
-use crate::server::Wrong;
+use crate::server::ServerConfigError;
 use body::Content;
 use redirect::MAX_REDIRECTS;
 use response::{Meaning, excerpt, meaning};
@@ -70,10 +70,10 @@ pub struct Webhook {
 
 impl Webhook {
     /// Reads the secrets and prepares the connection. Relative paths start at `folder`.
-    pub(super) async fn open(settings: &sinks::Webhook, folder: PathBuf) -> Result<Self, Wrong> {
+    pub(super) async fn open(settings: &sinks::Webhook, folder: PathBuf) -> Result<Self, ServerConfigError> {
         let body = match &settings.body {
             None => None,
-            Some(text) => Some(Expression::compile(text, purpose(settings.mode)).map_err(|_| Wrong {
+            Some(text) => Some(Expression::compile(text, purpose(settings.mode)).map_err(|_| ServerConfigError {
                 field: "body".to_owned(),
                 what: "the expression is invalid".to_owned(),
                 remedy: "correct the expression",

@@ -16,7 +16,7 @@ send = \"{'name': object.metadata.name}\"
 to = [\"log\"]
 ";
 
-fn told(file: &str, text: &str) -> String {
+fn reported(file: &str, text: &str) -> String {
     match Plan::read(file, text) {
         Ok(_) => panic!("nothing is wrong with {text}"),
         Err(problems) => problems.to_string(),
@@ -227,17 +227,20 @@ const MISTAKES: [(&str, &str, &str, &str, &str); 48] = [
 fn errors_have_position_and_remedy() {
     for (line, instead, place, what, remedy) in MISTAKES {
         assert!(GOOD.contains(line), "{line}");
-        let told = told("a.toml", &GOOD.replace(line, instead));
-        assert!(told.starts_with(&format!("a.toml:{place}")), "{instead}: not at {place}: {told}");
-        assert!(told.contains(what) && told.contains(remedy), "{instead}: no {what:?} or {remedy:?} in: {told}");
-        assert!(!told.contains("hunter2"), "a secret is in: {told}");
+        let reported = reported("a.toml", &GOOD.replace(line, instead));
+        assert!(reported.starts_with(&format!("a.toml:{place}")), "{instead}: not at {place}: {reported}");
+        assert!(
+            reported.contains(what) && reported.contains(remedy),
+            "{instead}: no {what:?} or {remedy:?} in: {reported}"
+        );
+        assert!(!reported.contains("hunter2"), "a secret is in: {reported}");
     }
 }
 
 #[test]
 fn yaml_alias_cycles_and_bombs_are_rejected() {
     let cycle = "sinks: &all\n  log: *all\nrules: []\n";
-    let told_of = told("a.yaml", cycle);
+    let told_of = reported("a.yaml", cycle);
     assert!(
         told_of.starts_with("a.yaml:2:8: the alias refers to") && told_of.contains("replace the alias"),
         "{told_of}"
@@ -248,7 +251,7 @@ fn yaml_alias_cycles_and_bombs_are_rejected() {
         let aliases = vec![format!("*x{}", level - 1); 10].join(", ");
         bomb += &["x", &level.to_string(), ": &x", &level.to_string(), " [", &aliases, "]\n"].concat();
     }
-    let told_of = told("a.yaml", &bomb);
+    let told_of = reported("a.yaml", &bomb);
     assert!(told_of.starts_with("a.yaml:") && told_of.contains("budget breached"), "{told_of}");
 }
 
@@ -268,25 +271,25 @@ fn yaml_errors_have_positions() {
             "line 2, column 6 of the expression",
         ),
     ] {
-        let told = told("a.yaml", &good.replace(line, instead));
-        assert!(told.starts_with(&format!("a.yaml:{place}")) && told.contains(what), "{instead}: {told}");
+        let reported = reported("a.yaml", &good.replace(line, instead));
+        assert!(reported.starts_with(&format!("a.yaml:{place}")) && reported.contains(what), "{instead}: {reported}");
     }
 }
 
 #[test]
 fn errors_are_reported_in_file_order() {
     let text = GOOD.replace("[\"pods\"]", "[]").replace("[\"log\"]", "[\"lag\"]").replace("'spec'", "'spec..'");
-    let told = told("a.toml", &text);
-    let places: Vec<&str> = told.lines().map(|line| line.split(':').nth(1).expect("a line")).collect();
-    assert_eq!(places, ["5", "6", "8"], "{told}");
+    let reported = reported("a.toml", &text);
+    let places: Vec<&str> = reported.lines().map(|line| line.split(':').nth(1).expect("a line")).collect();
+    assert_eq!(places, ["5", "6", "8"], "{reported}");
 }
 
 #[test]
 fn missing_or_unknown_file_is_an_error() {
-    let told = Plan::load(Path::new("/nonexistent/x.toml")).map(drop).expect_err("a missing file").to_string();
-    assert!(told.starts_with("/nonexistent/x.toml:1:1: cannot read the file"), "{told}");
-    let told = self::told("rules.txt", GOOD);
-    assert!(told.contains("rename the file to .toml or .yaml"), "{told}");
+    let reported = Plan::load(Path::new("/nonexistent/x.toml")).map(drop).expect_err("a missing file").to_string();
+    assert!(reported.starts_with("/nonexistent/x.toml:1:1: cannot read the file"), "{reported}");
+    let reported = self::reported("rules.txt", GOOD);
+    assert!(reported.contains("rename the file to .toml or .yaml"), "{reported}");
 }
 
 #[test]
@@ -314,7 +317,7 @@ send = \"nothing\"
 events = [\"Gone\"]
 to = [\"hook\"]
 ";
-    let told = told("a.toml", text);
+    let reported = reported("a.toml", text);
     let expected = [
         ("4:12:", "unknown field `sokcet`"),
         ("5:9:", "sinks.web.drain"),
@@ -325,8 +328,8 @@ to = [\"hook\"]
         ("19:9:", "unknown variable `nothing`"),
         ("20:11:", "unknown variant `Gone`"),
     ];
-    assert_eq!(told.lines().count(), expected.len(), "{told}");
-    for (line, (place, what)) in told.lines().zip(expected) {
+    assert_eq!(reported.lines().count(), expected.len(), "{reported}");
+    for (line, (place, what)) in reported.lines().zip(expected) {
         assert!(line.starts_with(&format!("a.toml:{place}")) && line.contains(what), "{line}: not {place} {what}");
     }
 }

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use steadfast_notify::change::{Change, State, Subject};
 use steadfast_notify::config::EventKind;
-use steadfast_notify::dead::{DeadLetters, Letter};
+use steadfast_notify::dead_letter::{DeadLetter, DeadLetters};
+use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::message::Message;
-use steadfast_notify::notice::Notice;
 use steadfast_notify::outcome::Outcome;
 use steadfast_notify::sink::{Delivering, Stream};
 use steadfast_notify::{Engine, Plan, Streams, redrive};
@@ -104,7 +104,7 @@ pub(crate) const AT_ONCE: Duration = Duration::ZERO;
 pub(crate) struct World {
     pub(crate) engine: Engine,
     pub(crate) sink: Arc<Scripted>,
-    notices: Arc<Mutex<Vec<Notice>>>,
+    notices: Arc<Mutex<Vec<EngineEvent>>>,
     settled: Arc<Mutex<Vec<String>>>,
     _folder: Folder,
 }
@@ -125,9 +125,9 @@ impl World {
         let plan = plan(&folder, more);
         let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
         let notices = Arc::new(Mutex::new(Vec::new()));
-        let told = notices.clone();
-        let tell = move |notice| told.lock().unwrap_or_else(PoisonError::into_inner).push(notice);
-        let engine = Engine::start(&plan, streams, 7, tell);
+        let reported = notices.clone();
+        let report = move |notice| reported.lock().unwrap_or_else(PoisonError::into_inner).push(notice);
+        let engine = Engine::start(&plan, streams, 7, report);
         Self { engine, sink, notices, settled: Arc::default(), _folder: folder }
     }
 
@@ -142,7 +142,7 @@ impl World {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn reported(&self) -> String {
         let notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         notices.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
@@ -174,8 +174,11 @@ async fn messages_are_ordered_per_object_only() {
         world.sink.taken().into_iter().filter(|(name, _)| name == "stuck").map(|(_, value)| value).collect();
     assert_eq!(stuck, [json!(1), json!(2)]);
     assert_eq!(world.settled().len(), 5);
-    let told = world.told();
-    assert!(told.contains("sink s: not now; retrying") && told.contains("messages are accepted again"), "{told}");
+    let reported = world.reported();
+    assert!(
+        reported.contains("sink s: not now; retrying") && reported.contains("messages are accepted again"),
+        "{reported}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,7 +228,7 @@ async fn expired_or_rejected_message_becomes_dead_letter() {
     let last = last.expect("it was tried");
     assert!(last >= Duration::from_secs(60) && last < Duration::from_secs(62), "{last:?}");
     let text = std::fs::read_to_string(&file).expect("an existing file");
-    let letters: Vec<Letter> = text.lines().map(|line| serde_json::from_str(line).expect("a letter")).collect();
+    let letters: Vec<DeadLetter> = text.lines().map(|line| serde_json::from_str(line).expect("a letter")).collect();
     assert_eq!(letters.iter().map(|letter| &letter.message.data).collect::<Vec<_>>(), [&json!(1), &json!(2)]);
     assert_eq!(letters[1].why, "no such thing");
     // A dead letter is acknowledged too, in order.
@@ -253,9 +256,9 @@ async fn full_dead_letter_file_keeps_messages_pending() {
     assert_eq!(world.engine.drain(LONG).await, 0);
     assert_eq!(world.sink.taken(), [("c".to_owned(), json!(1))], "it was tried until it went");
     assert!(
-        world.told().contains("cannot add a dead letter") && world.told().contains("the file is full"),
+        world.reported().contains("cannot add a dead letter") && world.reported().contains("the file is full"),
         "{}",
-        world.told()
+        world.reported()
     );
 }
 
@@ -268,7 +271,7 @@ async fn redrive_keeps_failed_dead_letters() {
             "id": name, "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "default",
             "resource": "pods", "namespace": "shop", "name": name, "uid": "u", "data": 1,
         }));
-        Letter { sink: sink.to_owned(), why: "w".to_owned(), attempts: 1, message: message.expect("a message") }
+        DeadLetter { sink: sink.to_owned(), why: "w".to_owned(), attempts: 1, message: message.expect("a message") }
     };
     for (sink, name) in [("s", "a"), ("s", "bad"), ("t", "c"), ("gone", "d")] {
         dead.add(&letter(sink, name)).expect("enough space");
@@ -286,7 +289,7 @@ async fn redrive_keeps_failed_dead_letters() {
     assert_eq!((report.delivered, report.others, report.torn), (vec!["a".to_owned(), "e".to_owned()], 2, 1));
     assert_eq!(report.failed, [("bad".to_owned(), "not now".to_owned())]);
     let names = |text: String| -> Vec<String> {
-        let letters = text.lines().map(|line| serde_json::from_str::<Letter>(line).expect("a letter").message.name);
+        let letters = text.lines().map(|line| serde_json::from_str::<DeadLetter>(line).expect("a letter").message.name);
         letters.collect()
     };
     assert_eq!(names(text(&folder)), ["bad", "c", "d"]);
@@ -310,7 +313,7 @@ async fn interrupted_redrive_is_repeated() {
             }
         })
     };
-    let letter = |name: &str| serde_json::from_value::<Letter>(message(name)).expect("a letter");
+    let letter = |name: &str| serde_json::from_value::<DeadLetter>(message(name)).expect("a letter");
     dead.add(&letter("a")).expect("enough space");
     let taken = dead.take().expect("it can be read");
     assert_eq!(taken.letters.len(), 1);
@@ -411,7 +414,12 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
             "id": name, "time": "2026-01-02T03:04:05Z", "type": "Added", "rule": "r", "cluster": "default",
             "resource": "pods", "namespace": "shop", "name": name, "uid": "u", "data": 1,
         }));
-        Letter { sink: "s".to_owned(), why: "w".to_owned(), attempts: u32::MAX, message: message.expect("a message") }
+        DeadLetter {
+            sink: "s".to_owned(),
+            why: "w".to_owned(),
+            attempts: u32::MAX,
+            message: message.expect("a message"),
+        }
     };
     dead.add(&letter("one")).expect("enough space");
     let slow = Scripted::new(|_, _| (Duration::from_secs(4), retry()));
@@ -444,7 +452,7 @@ async fn busy_receiver_gets_one_letter_of_a_redrive() {
             "resource": "pods", "namespace": "shop", "name": name, "uid": "u", "data": 1,
         }));
         let letter =
-            Letter { sink: "s".to_owned(), why: "w".to_owned(), attempts: 1, message: message.expect("a message") };
+            DeadLetter { sink: "s".to_owned(), why: "w".to_owned(), attempts: 1, message: message.expect("a message") };
         dead.add(&letter).expect("enough space");
     }
     let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Busy { after: None, why: "429".to_owned() }));

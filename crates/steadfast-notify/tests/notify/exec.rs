@@ -137,10 +137,12 @@ async fn missing_secret_is_reported_before_start() {
         ("{file = \"empty\"}", "the file empty is empty"),
     ] {
         let sink = format!("[sinks.s.exec]\ncommand = [\"x\"]\nsecret_env.KEY = {from}");
-        let told = opened(&folder, &sink).await.map(drop).expect_err("a missing file");
+        let reported = opened(&folder, &sink).await.map(drop).expect_err("a missing file");
         assert!(
-            told.contains("x.toml:8:18: ") && told.contains(what) && told.contains("store the secret there"),
-            "{told}"
+            reported.contains("x.toml:8:18: ")
+                && reported.contains(what)
+                && reported.contains("store the secret there"),
+            "{reported}"
         );
     }
 }

@@ -24,7 +24,7 @@ const SEND: &str = "send = \"{'key': object.metadata.name, 'address': object.sta
 const TO: &str = "to = [\"web\"]";
 
 /// Returns all errors in `text`, if any.
-fn told(file: &str, text: &str) -> Option<String> {
+fn reported(file: &str, text: &str) -> Option<String> {
     match Plan::read(file, text) {
         Ok(plan) => Runtime::new()
             .expect("there are threads")
@@ -42,17 +42,18 @@ fn hold(mistakes: &[Mistake<'_>]) {
     for &(line, instead, place, what, remedy) in mistakes {
         assert!(GOOD.contains(line), "{line}");
         let text = GOOD.replace(line, instead);
-        let told = told("a.toml", &text).unwrap_or_else(|| panic!("nothing is wrong with {text}"));
-        let found = told.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what:?} in {told}"));
+        let reported = reported("a.toml", &text).unwrap_or_else(|| panic!("nothing is wrong with {text}"));
+        let found =
+            reported.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what:?} in {reported}"));
         assert!(found.starts_with(&format!("a.toml:{place}")), "{instead}: not at {place}: {found}");
         assert!(found.contains(remedy), "{instead}: no {remedy:?} in: {found}");
-        assert!(!told.contains("hunter2"), "a secret is in: {told}");
+        assert!(!reported.contains("hunter2"), "a secret is in: {reported}");
     }
 }
 
 #[test]
 fn mirror_errors_have_position_and_remedy() {
-    assert_eq!(told("a.toml", GOOD), None);
+    assert_eq!(reported("a.toml", GOOD), None);
     hold(&[
         (HAPROXY, "haproxi = {}", "2:1:", "unknown field `haproxi`, expected one of", "correct the field"),
         (HAPROXY, "haproxy = {socket = \"s\"}", "2:", "missing field `backend`", "add the field"),
@@ -201,25 +202,26 @@ fn invalid_dns_key_is_not_shown() {
     let send = "send = \"{'key': 'a', 'name': 'a.example.org', 'type': 'A', 'data': object.status.podIP}\"";
     let text = GOOD.replace(HAPROXY, dns).replace(SEND, send);
     let file = folder.join("a.toml").display().to_string();
-    let missing = told(&file, &text).expect("a missing file");
+    let missing = reported(&file, &text).expect("a missing file");
     assert!(missing.contains("a.toml:2:") && missing.contains("No such file"), "{missing}");
     assert!(missing.contains("store the key there as `ALGORITHM:NAME:SECRET`"), "{missing}");
     std::fs::write(folder.join("key"), "hmac-md5:mirror:aHVudGVyMg==").expect("enough space");
-    let told = told(&file, &text).expect("it is none");
-    assert!(told.contains("a.toml:2:") && told.contains("hmac-sha256"), "{told}");
-    assert!(!told.contains("aHVudGVyMg"), "{told}");
+    let reported = reported(&file, &text).expect("it is none");
+    assert!(reported.contains("a.toml:2:") && reported.contains("hmac-sha256"), "{reported}");
+    assert!(!reported.contains("aHVudGVyMg"), "{reported}");
     std::fs::write(folder.join("key"), "hmac-sha256:mirror:c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=\n")
         .expect("room");
-    assert_eq!(self::told(&file, &text), None);
+    assert_eq!(self::reported(&file, &text), None);
 }
 
 #[test]
 fn etcd_errors_have_remedies() {
     let send = "send = \"{'key': object.metadata.name, 'value': object.status.podIP}\"";
-    let told = |etcd: &str| told("a.toml", &GOOD.replace(HAPROXY, &format!("etcd = {{{etcd}}}")).replace(SEND, send));
+    let reported =
+        |etcd: &str| reported("a.toml", &GOOD.replace(HAPROXY, &format!("etcd = {{{etcd}}}")).replace(SEND, send));
     let good = "endpoints = [\"http://10.0.0.1:2379\"], prefix = \"/services/\", mark = \"m\"";
-    assert_eq!(told(good), None);
-    assert_eq!(told(&format!("{good}, lease = \"2m\"")), None);
+    assert_eq!(reported(good), None);
+    assert_eq!(reported(&format!("{good}, lease = \"2m\"")), None);
     for (etcd, what, remedy) in [
         (good.replace("http", "ftp"), "\"ftp://10.0.0.1:2379\" is not an endpoint of etcd", "list the client URLs"),
         (good.replace("/services/", ""), "needs a prefix and a mark", "set the prefix of the keys"),
@@ -230,22 +232,28 @@ fn etcd_errors_have_remedies() {
         ),
         (good.replace("prefix", "path"), "unknown field `path`", "correct the field"),
     ] {
-        let told = told(&etcd).expect(&etcd);
-        assert!(told.starts_with("a.toml:2:") && told.contains(what) && told.contains(remedy), "{etcd}: {told}");
+        let reported = reported(&etcd).expect(&etcd);
+        assert!(
+            reported.starts_with("a.toml:2:") && reported.contains(what) && reported.contains(remedy),
+            "{etcd}: {reported}"
+        );
     }
 }
 
 #[test]
 fn registry_errors_have_remedies_without_secrets() {
     let send = "send = \"{'key': object.metadata.name, 'value': {'ip': object.status.podIP}}\"";
-    let told = |registry: &str| {
-        told("a.toml", &GOOD.replace(HAPROXY, &format!("registry = {{{registry}}}")).replace(SEND, send))
+    let reported = |registry: &str| {
+        reported("a.toml", &GOOD.replace(HAPROXY, &format!("registry = {{{registry}}}")).replace(SEND, send))
     };
     let url = "url = \"https://tree.example.test/services/{key}\"";
     let list = "list = \"https://tree.example.test/services?of={mark}&token=hunter2\"";
     let good = format!("{url}, {list}, mark = \"m\"");
-    assert_eq!(told(&good), None);
-    assert_eq!(told(&format!("{good}, items = \"/all\", fields = {{key = \"name\"}}, headers = {{x = \"y\"}}")), None);
+    assert_eq!(reported(&good), None);
+    assert_eq!(
+        reported(&format!("{good}, items = \"/all\", fields = {{key = \"name\"}}, headers = {{x = \"y\"}}")),
+        None
+    );
     for (registry, what, remedy) in [
         (good.replace("\"m\"", "\"\""), "needs a mark", "set the owner of the items"),
         (good.replace("/{key}", ""), "where the key of an item comes", "correct the URL"),
@@ -254,9 +262,12 @@ fn registry_errors_have_remedies_without_secrets() {
         (format!("{good}, ca_file = \"none.pem\""), "none.pem", "correct the setting"),
         (good.replace("mark", "owner"), "unknown field `owner`", "correct the field"),
     ] {
-        let told = told(&registry).expect(&registry);
-        assert!(told.starts_with("a.toml:2:") && told.contains(what) && told.contains(remedy), "{registry}: {told}");
-        assert!(!told.contains("hunter2"), "{told}");
+        let reported = reported(&registry).expect(&registry);
+        assert!(
+            reported.starts_with("a.toml:2:") && reported.contains(what) && reported.contains(remedy),
+            "{registry}: {reported}"
+        );
+        assert!(!reported.contains("hunter2"), "{reported}");
     }
 }
 
@@ -265,11 +276,11 @@ fn overlapping_haproxy_prefixes_conflict() {
     let two = |one: &str, other: &str| {
         let sink = |prefix: &str| HAPROXY.replace('}', &format!(", prefix = \"{prefix}\"}}"));
         let text = GOOD.replace(HAPROXY, &sink(one)).replace(TO, "to = [\"web\", \"cart\"]");
-        told("a.toml", &format!("{text}\n[sinks.cart]\n{}", sink(other)))
+        reported("a.toml", &format!("{text}\n[sinks.cart]\n{}", sink(other)))
     };
     assert_eq!(two("web-", "cart-"), None);
     for (one, other) in [("web-", "web-"), ("web-", "web-cart-"), ("web-cart-", "web-")] {
-        let told = two(one, other).unwrap_or_else(|| panic!("{one} and {other} are two places"));
-        assert!(told.contains("the sink \"cart\" has the same target"), "{told}");
+        let reported = two(one, other).unwrap_or_else(|| panic!("{one} and {other} are two places"));
+        assert!(reported.contains("the sink \"cart\" has the same target"), "{reported}");
     }
 }

@@ -13,7 +13,7 @@ use steadfast_notify::outcome::Outcome;
 /// Random result of an attempt.
 #[derive(Clone, Debug)]
 enum Fate {
-    Taken,
+    TakenLetters,
     /// Accepted, but the response is lost.
     TakenUnheard,
     NotTaken,
@@ -21,7 +21,7 @@ enum Fate {
 }
 
 fn fate() -> impl Strategy<Value = Fate> {
-    prop_oneof![4 => Just(Fate::Taken), 2 => Just(Fate::TakenUnheard), 3 => Just(Fate::NotTaken), 1 => Just(Fate::Refused)]
+    prop_oneof![4 => Just(Fate::TakenLetters), 2 => Just(Fate::TakenUnheard), 3 => Just(Fate::NotTaken), 1 => Just(Fate::Refused)]
 }
 
 /// Returns a message for the outbox.
@@ -76,7 +76,7 @@ proptest! {
             for shipment in outbox.take(now) {
                 prop_assert!(!shipment.messages.is_empty() && shipment.messages.len() <= batch);
                 // Attempts succeed after the last random result.
-                let (fate, takes, chance) = fates.next().unwrap_or((Fate::Taken, 10, 0.5));
+                let (fate, takes, chance) = fates.next().unwrap_or((Fate::TakenLetters, 10, 0.5));
                 under_way.push((now + Duration::from_millis(takes), shipment.number, shipment.messages, fate, chance));
             }
             prop_assert!(under_way.len() <= concurrency);
@@ -95,7 +95,7 @@ proptest! {
             now = now.max(next);
             if ends == Some(next) {
                 let (_, number, messages, fate, chance) = under_way.remove(0);
-                if matches!(fate, Fate::Taken | Fate::TakenUnheard) {
+                if matches!(fate, Fate::TakenLetters | Fate::TakenUnheard) {
                     for message in &messages {
                         received.entry(message.name.clone()).or_default().push(message.data.as_u64().expect("a number"));
                     }
@@ -107,7 +107,7 @@ proptest! {
                 }
                 let why = String::new();
                 let outcome = match fate {
-                    Fate::Taken => Outcome::Delivered,
+                    Fate::TakenLetters => Outcome::Delivered,
                     Fate::TakenUnheard | Fate::NotTaken => Outcome::Retry { after: None, why },
                     Fate::Refused => Outcome::Refused { why },
                 };

@@ -202,10 +202,10 @@ async fn flaky_sink_writes_no_line_per_message() {
         world.put(&format!("pod-{number}"), 1, json!(1)).await;
         assert_eq!(world.engine.drain(LONG).await, 0);
     }
-    assert_eq!(world.told().lines().count(), 3, "{}", world.told());
+    assert_eq!(world.reported().lines().count(), 3, "{}", world.reported());
     assert_eq!(world.engine.counts().sinks["s"].failing.as_deref(), Some("not now"));
     tokio::time::sleep(seconds(700)).await;
-    assert_eq!(world.told().lines().count(), 4, "{}", world.told());
-    assert!(world.told().ends_with("messages are accepted again, 0 messages pending"), "{}", world.told());
+    assert_eq!(world.reported().lines().count(), 4, "{}", world.reported());
+    assert!(world.reported().ends_with("messages are accepted again, 0 messages pending"), "{}", world.reported());
     assert_eq!(world.engine.counts().sinks["s"].failing, None);
 }

@@ -17,7 +17,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_notify::message::Message;
 use steadfast_notify::outcome::Outcome;
 use steadfast_notify::sink::{Delivering, Stream};
-use steadfast_notify::{Engine, Following, Lookout, Plan, Source, Streams, forget_others};
+use steadfast_notify::{Engine, Plan, RuleSubscription, Source, Streams, WatchSpec, forget_others};
 use steadfast_testing::{InMemory, config_map};
 use tokio::time::sleep;
 
@@ -97,7 +97,7 @@ struct Run {
     factory: InformerFactory,
     informer: Informer<Lazy<DynamicObject>>,
     is_killed: Arc<AtomicBool>,
-    _following: BTreeMap<String, Following>,
+    _following: BTreeMap<String, RuleSubscription>,
 }
 
 impl World {
@@ -111,12 +111,12 @@ impl World {
         self.folder.join(format!("{}.checkpoint", self.files))
     }
 
-    async fn lookout(&self) -> Lookout {
+    async fn watch_spec(&self) -> WatchSpec {
         let network = InMemory { seed: u64::from(self.files), ..InMemory::default() };
         let connection = network.connection(&self.server).await.expect("a connection");
         let factory = InformerFactory::new(&connection);
         let checkpoint = Some(Checkpoint::open(self.file()).expect("it can be opened"));
-        Lookout {
+        WatchSpec {
             connection: u64::from(self.files),
             factory,
             checkpoint,
@@ -140,7 +140,7 @@ impl World {
     }
 
     async fn start(&self, sinks: &[&'static str]) -> Run {
-        let lookout = self.lookout().await;
+        let watch_spec = self.watch_spec().await;
         let mut text = format!(
             "[[rules]]\nname = \"{}\"\nresources = [\"cm\"]\nsend = \"object.data.value\"\nto = {sinks:?}\n",
             self.rule
@@ -156,9 +156,10 @@ impl World {
             sinks.iter().map(|sink| ((*sink).to_owned(), Arc::new(wire(*sink)) as Arc<dyn Stream>)).collect();
         let engine = Engine::start(&plan, streams, u64::from(self.files), |_| {});
         let source = self.source();
-        let following = Following::begin(&lookout, &source, sinks, BTreeMap::new(), &engine).expect("it begins");
-        let informer = source.informer(&lookout, None).expect("an existing file");
-        Run { engine, factory: lookout.factory, informer, is_killed, _following: following }
+        let following =
+            RuleSubscription::begin(&watch_spec, &source, sinks, BTreeMap::new(), &engine).expect("it begins");
+        let informer = source.informer(&watch_spec, None).expect("an existing file");
+        Run { engine, factory: watch_spec.factory, informer, is_killed, _following: following }
     }
 
     /// Kills the program: the next run has the file as it is now.
@@ -214,18 +215,18 @@ async fn dead_sink_does_not_delay_another_sink_of_its_rule() {
 
 /// An older version's handler, which acknowledges once for all sinks; it never does here.
 async fn older_version(world: &World, name: &str) -> InformerFactory {
-    let lookout = world.lookout().await;
-    let informer = world.source().informer(&lookout, None).expect("an existing file");
+    let watch_spec = world.watch_spec().await;
+    let informer = world.source().informer(&watch_spec, None).expect("an existing file");
     let pending = informer.durable(name).deadline(Duration::from_secs(1_000_000));
     pending
-        .on_event(|told: steadfast::DurableEvent<Lazy<DynamicObject>>| async move {
-            if told.id.is_empty() || told.event.object().key().name() != "old" {
+        .on_event(|reported: steadfast::DurableEvent<Lazy<DynamicObject>>| async move {
+            if reported.id.is_empty() || reported.event.object().key().name() != "old" {
                 std::future::pending::<()>().await;
             }
             Ok::<_, std::io::Error>(())
         })
         .expect("it is added");
-    lookout.factory
+    watch_spec.factory
 }
 
 async fn older_state_is_taken_over(rule: &'static str, name: &str, older: &str) {

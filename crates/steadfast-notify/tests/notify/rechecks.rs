@@ -12,11 +12,11 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use steadfast::{Checkpoint, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
+use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::message::Message;
-use steadfast_notify::notice::Notice;
 use steadfast_notify::outcome::Outcome;
 use steadfast_notify::sink::{Delivering, Stream};
-use steadfast_notify::{Engine, Following, LookedUp, Lookout, Plan, Replication, Source, Streams, Supervisor};
+use steadfast_notify::{Engine, LookedUp, Plan, Replication, RuleSubscription, Source, Streams, Supervisor, WatchSpec};
 use steadfast_testing::InMemory;
 use tokio::time::{Instant, sleep};
 
@@ -37,7 +37,7 @@ thread_local! {
     /// Time that the machine was suspended.
     static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 
-    /// How often the wall clock was read.
+    /// MirrorContext often the wall clock was read.
     static READS: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -112,10 +112,10 @@ impl Receiver {
 pub(crate) struct Run {
     pub(crate) receiver: Arc<Receiver>,
     factory: InformerFactory,
-    lookout: Lookout,
+    watch_spec: WatchSpec,
     source: Source,
     engine: Engine,
-    following: BTreeMap<String, Following>,
+    following: BTreeMap<String, RuleSubscription>,
     is_killed: Arc<AtomicBool>,
 }
 
@@ -165,7 +165,7 @@ impl Run {
             let file = folder.join(format!("{number}.checkpoint"));
             Checkpoint::open(file).expect("it can be opened")
         });
-        let lookout = Lookout {
+        let watch_spec = WatchSpec {
             connection: seed,
             factory: factory.clone(),
             checkpoint,
@@ -174,15 +174,15 @@ impl Run {
             memory_limit: None,
             clock,
         };
-        if let Some(rechecks) = &lookout.rechecks {
+        if let Some(rechecks) = &watch_spec.rechecks {
             std::fs::create_dir_all(rechecks).expect("a folder");
         }
         let plan = plan(when, send);
         let is_killed = Arc::new(AtomicBool::new(false));
         let wire = Wire { receiver: receiver.clone(), is_killed: is_killed.clone() };
         let streams: Streams = [("log".to_owned(), Arc::new(wire) as Arc<dyn Stream>)].into();
-        let tell: Arc<dyn Fn(Notice) + Send + Sync> = Arc::new(|_| {});
-        let engine = Engine::replicated(&plan, streams, seed, Supervisor::new(tell.clone()), tell, replication);
+        let report: Arc<dyn Fn(EngineEvent) + Send + Sync> = Arc::new(|_| {});
+        let engine = Engine::replicated(&plan, streams, seed, Supervisor::new(report.clone()), report, replication);
         let lookups = plan.rules[0].lookups().into_iter().map(|name| LookedUp {
             name: name.to_owned(),
             resource: resource(if name == "secrets" { "Secret" } else { "Service" }),
@@ -196,8 +196,9 @@ impl Run {
             scope: Scope::namespace("default"),
             lookups: lookups.collect(),
         };
-        let following = Following::begin(&lookout, &source, &["log"], BTreeMap::new(), &engine).expect("it begins");
-        Self { receiver, factory, lookout, source, engine, following, is_killed }
+        let following =
+            RuleSubscription::begin(&watch_spec, &source, &["log"], BTreeMap::new(), &engine).expect("it begins");
+        Self { receiver, factory, watch_spec, source, engine, following, is_killed }
     }
 
     /// Applies a changed rule, as a reload does.
@@ -206,7 +207,7 @@ impl Run {
         let streams: Streams = [("log".to_owned(), Arc::new(wire) as Arc<dyn Stream>)].into();
         self.engine.act_by(&plan(when, send), streams);
         let known = std::mem::take(&mut self.following);
-        let following = Following::begin(&self.lookout, &self.source, &["log"], known, &self.engine);
+        let following = RuleSubscription::begin(&self.watch_spec, &self.source, &["log"], known, &self.engine);
         self.following = following.expect("it begins");
     }
 
@@ -397,14 +398,14 @@ async fn history(seed: u64) {
         }
         fault.unwrap_or_else(|fault| panic!("{at}: {fault}"));
     }
-    let told = receivers.iter().map(|receiver| receiver.messages()).collect::<Vec<_>>();
+    let reported = receivers.iter().map(|receiver| receiver.messages()).collect::<Vec<_>>();
     // One run may skip a state that the other one has seen, but what both send of one cause has one ID and one content.
     let mut contents = BTreeMap::new();
-    for message in told.iter().flatten() {
+    for message in reported.iter().flatten() {
         let known = contents.entry(message.id.clone()).or_insert_with(|| message.data.clone());
         assert_eq!(*known, message.data, "seed {seed}: {} has two contents", message.id);
     }
-    for messages in &told {
+    for messages in &reported {
         let timed = messages.iter().filter(|message| message.id.contains('~')).count();
         assert!(timed > 0, "seed {seed}: no message was caused by time");
     }

@@ -82,16 +82,19 @@ async fn request_errors_have_positions() {
         ("secrets = {a = {file = \"none\"}}", "the file none"),
         ("headers = {Authorization = \"Key {a}\"}", "the configuration contains a secret"),
     ] {
-        let told = opened(&folder, "http://127.0.0.1:1/", more).await.map(drop).expect_err(more);
-        assert!(told.contains(what) && told.contains("x.toml:"), "{more}: {told}");
-        assert!(!told.contains("hunter2"), "{told}");
+        let reported = opened(&folder, "http://127.0.0.1:1/", more).await.map(drop).expect_err(more);
+        assert!(reported.contains(what) && reported.contains("x.toml:"), "{more}: {reported}");
+        assert!(!reported.contains("hunter2"), "{reported}");
     }
-    let told = opened(&folder, "http://127.0.0.1:1/{token}", "").await.map(drop).expect_err("no such secret");
-    assert!(told.contains("unknown secret \"token\" in `{token}`"), "{told}");
+    let reported = opened(&folder, "http://127.0.0.1:1/{token}", "").await.map(drop).expect_err("no such secret");
+    assert!(reported.contains("unknown secret \"token\" in `{token}`"), "{reported}");
     let wrong =
         "[sinks.s]\nwebhook = {url = {fil = \"x\"}}\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"s\"]\n";
-    let told = Plan::read("x.toml", wrong).map(drop).expect_err("no such place").to_string();
-    assert!(told.starts_with("x.toml:2:") && told.contains("sinks.s.webhook.url.fil: unknown variant `fil`"), "{told}");
+    let reported = Plan::read("x.toml", wrong).map(drop).expect_err("no such place").to_string();
+    assert!(
+        reported.starts_with("x.toml:2:") && reported.contains("sinks.s.webhook.url.fil: unknown variant `fil`"),
+        "{reported}"
+    );
 }
 
 #[tokio::test]
@@ -116,8 +119,8 @@ async fn url_and_headers_take_secrets() {
 
     // An invalid URL is rejected without being shown.
     std::fs::write(folder.join("url"), "hunter2").expect("enough space");
-    let told = plan.open(&stdout).await.map(drop).expect_err("it is no URL").to_string();
-    assert!(told.contains("is not the whole URL of a server") && !told.contains("hunter2"), "{told}");
+    let reported = plan.open(&stdout).await.map(drop).expect_err("it is no URL").to_string();
+    assert!(reported.contains("is not the whole URL of a server") && !reported.contains("hunter2"), "{reported}");
 }
 
 const AUTHORIZED: &str = "secret_headers = {Authorization = {file = \"token\"}}";

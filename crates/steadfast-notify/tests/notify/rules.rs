@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use steadfast_notify::Plan;
 use steadfast_notify::change::{Change, State, Subject};
 use steadfast_notify::config::EventKind;
-use steadfast_notify::explain::{Overlooked, explain};
+use steadfast_notify::explain::{NotCovered, explain};
 use steadfast_notify::rule::{Compiled, Verdict};
 
 fn rule(lines: &str) -> Arc<Compiled> {
@@ -127,8 +127,8 @@ fn expression_errors_contain_no_values() {
         ("object.spec.list.exists(x, x > 1)", ""),
     ] {
         let verdict = rule(&format!("when = \"{when}\"")).judge(&change(None, Some(&object)));
-        let Verdict::Failed { expression: "when", why: told } = verdict else { panic!("{when}: {verdict:?}") };
-        assert!(told.contains(why) && !told.contains("hunter2"), "{when}: {told}");
+        let Verdict::Failed { expression: "when", why: reported } = verdict else { panic!("{when}: {verdict:?}") };
+        assert!(reported.contains(why) && !reported.contains("hunter2"), "{when}: {reported}");
     }
     let verdict = rule("send = \"{'x': object.spec.x}\"").judge(&change(None, Some(&object)));
     assert!(matches!(verdict, Verdict::Failed { expression: "send", .. }), "{verdict:?}");
@@ -212,15 +212,15 @@ fn empty_rule_always_sends_the_identity() {
 fn explanation_matches_the_evaluation() {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"replicas": 3}});
     let rule = rule("when = \"changed('spec.replicas')\"\nsend = \"object.spec.replicas\"\nnamespaces = [\"shop\"]");
-    let told = explain(&rule, &subject(), Ok(&object), None);
+    let reported = explain(&rule, &subject(), Ok(&object), None);
     for line in [
         "initial list: sends nothing, `initial` is not set",
         "Added: fires, sends 3 to s",
         "Updated: does not fire while spec.replicas stays the same",
         "Deleted: fires, sends 3 to s",
     ] {
-        assert!(told.contains(line), "no {line:?} in {told}");
+        assert!(reported.contains(line), "no {line:?} in {reported}");
     }
-    let told = explain(&rule, &subject(), Err(Overlooked::Namespace), None);
-    assert_eq!(told, "rule r\n  does not apply: the rule covers the namespaces shop\n");
+    let reported = explain(&rule, &subject(), Err(NotCovered::Namespace), None);
+    assert_eq!(reported, "rule r\n  does not apply: the rule covers the namespaces shop\n");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use steadfast_notify::notice::{Notice, Tell};
+use steadfast_notify::engine_event::{EngineEvent, ReportEvent};
 use steadfast_notify::outcome::Outcome;
 use steadfast_notify::sink::Stream;
 use steadfast_notify::{Engine, Streams, Supervisor};
@@ -18,18 +18,18 @@ use crate::folder::Folder;
 fn engine(folder: &Folder, panics: u32, sink: Arc<Scripted>) -> (Engine, Supervisor, Arc<AtomicU32>) {
     let reported = Arc::new(AtomicU32::new(0));
     let (left, seen) = (AtomicU32::new(panics), reported.clone());
-    let tell = move |notice: Notice| match notice {
-        Notice::Troubled { .. } | Notice::GivenUp { .. } => {
+    let report = move |notice: EngineEvent| match notice {
+        EngineEvent::Troubled { .. } | EngineEvent::GivenUp { .. } => {
             let is_left = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
             assert!(!is_left, "a callback that panics");
         }
-        Notice::TaskEnded { .. } => drop(seen.fetch_add(1, Ordering::Relaxed)),
+        EngineEvent::TaskEnded { .. } => drop(seen.fetch_add(1, Ordering::Relaxed)),
         _ => {}
     };
     let streams = Streams::from([("s".to_owned(), sink as Arc<dyn Stream>)]);
-    let tell: Arc<Tell> = Arc::new(tell);
-    let supervisor = Supervisor::new(tell.clone());
-    (Engine::supervised(&plan(folder, ""), streams, 7, supervisor.clone(), tell), supervisor, reported)
+    let report: Arc<ReportEvent> = Arc::new(report);
+    let supervisor = Supervisor::new(report.clone());
+    (Engine::supervised(&plan(folder, ""), streams, 7, supervisor.clone(), report), supervisor, reported)
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_notify::message::Message;
 use steadfast_notify::outcome::Outcome;
 use steadfast_notify::sink::{Delivering, Stream};
-use steadfast_notify::{Engine, Following, Lookout, Plan, Source, Streams};
+use steadfast_notify::{Engine, Plan, RuleSubscription, Source, Streams, WatchSpec};
 use steadfast_testing::InMemory;
 use tokio::time::sleep;
 
@@ -48,7 +48,7 @@ struct World {
     factory: InformerFactory,
     engine: Engine,
     informers: Vec<Informer<Lazy<DynamicObject>>>,
-    _following: Vec<BTreeMap<String, Following>>,
+    _following: Vec<BTreeMap<String, RuleSubscription>>,
 }
 
 impl World {
@@ -56,7 +56,7 @@ impl World {
     async fn start(scopes: &[Scope], memory_limit: Option<usize>, folder: Option<&Folder>, when: &str) -> Self {
         let server = ApiServer::builder().in_memory().start().await.expect("a running server");
         let factory = InformerFactory::new(&InMemory::default().connection(&server).await.expect("a connection"));
-        let lookout = Lookout {
+        let watch_spec = WatchSpec {
             connection: 0,
             factory: factory.clone(),
             checkpoint: folder.map(|folder| Checkpoint::open(folder.join("a.checkpoint")).expect("it can be opened")),
@@ -81,8 +81,9 @@ impl World {
                 scope: scope.clone(),
                 lookups: Vec::new(),
             };
-            let following = Following::begin(&lookout, &source, &["log"], BTreeMap::new(), &engine).expect("it begins");
-            (following, source.informer(&lookout, None).expect("it runs"))
+            let following =
+                RuleSubscription::begin(&watch_spec, &source, &["log"], BTreeMap::new(), &engine).expect("it begins");
+            (following, source.informer(&watch_spec, None).expect("it runs"))
         });
         let (following, informers) = following.unzip();
         sleep(Duration::from_secs(5)).await;

@@ -188,7 +188,7 @@ async fn unreachable_server_is_retried_with_reason() {
 #[tokio::test]
 async fn missing_certificates_have_positions() {
     let url = "https://127.0.0.1:1/";
-    let told =
+    let reported =
         opened(&folder("certificates"), url, "ca_file = \"none.pem\"").await.map(drop).expect_err("none is there");
-    assert!(told.contains("x.toml:6:") && told.contains("none.pem"), "{told}");
+    assert!(reported.contains("x.toml:6:") && reported.contains("none.pem"), "{reported}");
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use steadfast_outside::dns::{Data, DnsError, Record, TsigKey, Zone, Zones};
 
 use crate::config::mirrors;
-use crate::mirror::driver::{AnyDriver, Driver, Refused, ready};
+use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready};
 use crate::mirror::entry::Entry;
 use crate::secret::Secret;
 use crate::shape::{FieldKind, KEY, READY, Shape, needed, optional};
@@ -22,19 +22,19 @@ pub(crate) const SHAPE: Shape = &[
 /// Maximum TTL, in seconds (RFC 2181, section 8).
 const MAX_TTL: u32 = i32::MAX as u32;
 
-pub(super) fn open(config: &mirrors::Dns, folder: &Path) -> Result<Box<dyn AnyDriver>, Refused> {
+pub(super) fn open(config: &mirrors::Dns, folder: &Path) -> Result<Box<dyn AnyDriver>, OpenError> {
     let remedy = "store the key there as `ALGORITHM:NAME:SECRET`, or correct the reference";
-    let unreadable = |why: &dyn std::fmt::Display| Refused::at("dns.secret", why, remedy).of_environment();
+    let unreadable = |why: &dyn std::fmt::Display| OpenError::at("dns.secret", why, remedy).of_environment();
     let secret = Secret::read(&config.secret, folder).map_err(|why| unreadable(&why))?;
     let key = secret.text().ok_or_else(|| unreadable(&"the key is not UTF-8"))?.parse::<TsigKey>();
     let key = key.map_err(|error| unreadable(&error))?;
     let refused = |error| {
         let field = if matches!(error, DnsError::Mark(_)) { "dns.mark" } else { "dns.zone" };
-        Refused::at(field, error, "write the name fully qualified, as in zone files")
+        OpenError::at(field, error, "write the name fully qualified, as in zone files")
     };
     if config.ttl > MAX_TTL {
         let what = format!("the TTL {} is longer than {MAX_TTL} seconds", config.ttl);
-        return Err(Refused::at("dns.ttl", what, "use a shorter TTL"));
+        return Err(OpenError::at("dns.ttl", what, "use a shorter TTL"));
     }
     let zones = config.zone.names().iter().map(|zone| Zone::new(&config.server, zone, key.clone(), &config.mark));
     let zones = zones.collect::<Result<Vec<_>, _>>().and_then(Zones::new).map_err(refused)?;

@@ -13,10 +13,10 @@ use steadfast_outside::etcd::{Body, Etcd, EtcdClient, EtcdError, EtcdValue, Plai
 
 use crate::config::mirrors;
 use crate::mirror::cause::innermost;
-use crate::mirror::driver::{AnyDriver, Driver, Refused, ready};
+use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready};
 use crate::mirror::entry::Entry;
 use crate::secret::Secret;
-use crate::server::{Asked, Server};
+use crate::server::{Server, ServerSettings};
 use crate::shape::{FieldKind, KEY, READY, Shape, needed};
 
 pub(crate) const SHAPE: Shape = &[KEY, needed("value", FieldKind::Text), READY];
@@ -26,19 +26,19 @@ pub(super) async fn open(
     config: &mirrors::Etcd,
     compare: Option<Duration>,
     folder: &Path,
-) -> Result<Box<dyn AnyDriver>, Refused> {
+) -> Result<Box<dyn AnyDriver>, OpenError> {
     let files = [&config.ca_file, &config.certificate_file, &config.key_file];
     let is_tls = config.endpoints.iter().any(|endpoint| endpoint.starts_with("https://"));
     if !is_tls {
         if files.iter().any(|file| file.is_some()) {
             let what = "`ca_file`, `certificate_file` and `key_file` need endpoints with TLS";
-            return Err(Refused::at("etcd.endpoints", what, "write the endpoints as https://HOST:PORT"));
+            return Err(OpenError::at("etcd.endpoints", what, "write the endpoints as https://HOST:PORT"));
         }
         return opened(PlainEtcdClient, config, compare, folder);
     }
     let mut clients = BTreeMap::new();
     for endpoint in &config.endpoints {
-        let asked = Asked {
+        let asked = ServerSettings {
             url: endpoint,
             headers: &BTreeMap::new(),
             secret_headers: &BTreeMap::new(),
@@ -49,7 +49,7 @@ pub(super) async fn open(
         };
         let server = asked.server(folder).await;
         let Server { connection, .. } = server.map_err(|wrong| {
-            Refused::at("etcd", format!("{endpoint}: {}", wrong.what), wrong.remedy).of_environment()
+            OpenError::at("etcd", format!("{endpoint}: {}", wrong.what), wrong.remedy).of_environment()
         })?;
         clients.insert(endpoint.trim_end_matches('/').to_owned(), connection.client());
     }
@@ -61,11 +61,11 @@ fn opened<R: EtcdClient>(
     config: &mirrors::Etcd,
     compare: Option<Duration>,
     folder: &Path,
-) -> Result<Box<dyn AnyDriver>, Refused> {
+) -> Result<Box<dyn AnyDriver>, OpenError> {
     let endpoints: Vec<_> = config.endpoints.iter().map(String::as_str).collect();
     let target = Etcd::by(requests, &endpoints, &config.prefix, &config.mark).map_err(|error| match error {
-        EtcdError::Empty => Refused::at("etcd.prefix", error, "set the prefix of the keys and the mark"),
-        _ => Refused::at("etcd.endpoints", error, "list the client URLs"),
+        EtcdError::Empty => OpenError::at("etcd.prefix", error, "set the prefix of the keys and the mark"),
+        _ => OpenError::at("etcd.endpoints", error, "list the client URLs"),
     })?;
     let target = match &config.lease {
         None => target,
@@ -73,12 +73,12 @@ fn opened<R: EtcdClient>(
     };
     if target.lease_ttl() < compare.unwrap_or(Settings::default().compare).saturating_mul(2) {
         let what = "the lease could expire between two comparisons, which renew the lease";
-        return Err(Refused::at("etcd.lease", what, "set a duration of at least twice `compare`"));
+        return Err(OpenError::at("etcd.lease", what, "set a duration of at least twice `compare`"));
     }
     let target = match (&config.user, &config.password) {
         (Some(user), Some(from)) => {
             Secret::read(from, folder)
-                .map_err(|why| Refused::at("etcd.password", why, "store the password there").of_environment())?;
+                .map_err(|why| OpenError::at("etcd.password", why, "store the password there").of_environment())?;
             let (from, folder) = (from.clone(), folder.to_owned());
             target.user(user, move || {
                 let secret = Secret::read(&from, &folder)?;
@@ -86,7 +86,7 @@ fn opened<R: EtcdClient>(
             })
         }
         (None, None) => target,
-        _ => return Err(Refused::at("etcd.user", "`user` and `password` must be set together", "set both")),
+        _ => return Err(OpenError::at("etcd.user", "`user` and `password` must be set together", "set both")),
     };
     // etcd has no disabled keys: an entry that is not ready has no key.
     let values =

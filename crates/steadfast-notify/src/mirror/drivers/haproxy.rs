@@ -5,21 +5,21 @@ use std::path::Path;
 use steadfast_outside::haproxy::{Haproxy, HaproxyError, Server, entry_name};
 
 use crate::config::mirrors;
-use crate::mirror::driver::{AnyDriver, Driver, Refused, one_by_one};
+use crate::mirror::driver::{AnyDriver, Driver, OpenError, one_by_one};
 use crate::mirror::entry::Entry;
 
-pub(super) fn open(config: &mirrors::Haproxy, folder: &Path) -> Result<Box<dyn AnyDriver>, Refused> {
+pub(super) fn open(config: &mirrors::Haproxy, folder: &Path) -> Result<Box<dyn AnyDriver>, OpenError> {
     let target = Haproxy::new(&folder.join(&config.socket), &config.backend, &config.prefix);
     let target = target.map_err(|error| {
         let field = match &error {
             HaproxyError::Name(name) if *name == config.backend => "haproxy.backend",
             _ => "haproxy.prefix",
         };
-        Refused::at(field, error, "use the name in HAProxy's configuration")
+        OpenError::at(field, error, "use the name in HAProxy's configuration")
     })?;
     let options = config.server_options.text().parse();
     let options = options.map_err(|error| {
-        Refused::at("haproxy.server_options", error, "use the syntax of a `server` line of HAProxy's configuration")
+        OpenError::at("haproxy.server_options", error, "use the syntax of a `server` line of HAProxy's configuration")
     })?;
     let prefix = config.prefix.clone();
     let values = one_by_one(move |entry| Ok((entry_name(&prefix, &entry.key), server(entry)?)));

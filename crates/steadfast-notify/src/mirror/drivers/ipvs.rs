@@ -1,10 +1,10 @@
 //! Driver for real servers of an IPVS virtual service.
 
 use crate::config::mirrors;
-use crate::mirror::driver::{AnyDriver, Refused};
+use crate::mirror::driver::{AnyDriver, OpenError};
 
 #[cfg(target_os = "linux")]
-pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, Refused> {
+pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, OpenError> {
     use mirrors::Protocol;
     use steadfast_outside::ipvs::{Forward, Ipvs, RealServer, VirtualService};
 
@@ -14,10 +14,11 @@ pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, Refused
         Protocol::Tcp => VirtualService::tcp(config.address),
         Protocol::Udp => VirtualService::udp(config.address),
     };
-    let mut service = service.map_err(|error| Refused::at("ipvs.address", error, "use an address and a port"))?;
+    let mut service = service.map_err(|error| OpenError::at("ipvs.address", error, "use an address and a port"))?;
     if let Some(name) = &config.scheduler {
         let named = service.scheduler(name);
-        service = named.map_err(|error| Refused::at("ipvs.scheduler", error, "use a name of ipvsadm: `rr`, `wlc`"))?;
+        service =
+            named.map_err(|error| OpenError::at("ipvs.scheduler", error, "use a name of ipvsadm: `rr`, `wlc`"))?;
     }
     if let Some(seconds) = config.persistent {
         service = service.persistent(seconds);
@@ -33,6 +34,6 @@ pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, Refused
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn open(_: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, Refused> {
-    Err(Refused::at("ipvs", "IPVS needs Linux", "run the program on Linux"))
+pub(super) fn open(_: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, OpenError> {
+    Err(OpenError::at("ipvs", "IPVS needs Linux", "run the program on Linux"))
 }

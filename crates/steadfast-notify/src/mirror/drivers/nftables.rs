@@ -3,15 +3,15 @@
 use steadfast_outside::nftables::{Backend, Nftables, Protocol, entry_name};
 
 use crate::config::mirrors;
-use crate::mirror::driver::{AnyDriver, Driver, Refused, one_by_one};
+use crate::mirror::driver::{AnyDriver, Driver, OpenError, one_by_one};
 use crate::mirror::entry::Entry;
 
-pub(super) fn open(name: &str, config: &mirrors::Nftables) -> Result<Box<dyn AnyDriver>, Refused> {
+pub(super) fn open(name: &str, config: &mirrors::Nftables) -> Result<Box<dyn AnyDriver>, OpenError> {
     let name = config.name.as_deref().unwrap_or(name);
     let target = Nftables::new(name, config.address);
-    let target = target.map_err(|error| Refused::at("nftables.name", error, "use another name"))?;
+    let target = target.map_err(|error| OpenError::at("nftables.name", error, "use another name"))?;
     if config.command.first().is_none_or(|program| program.trim().is_empty()) {
-        return Err(Refused::at(
+        return Err(OpenError::at(
             "nftables.command",
             "the command is empty",
             "set a command such as [\"sudo\", \"nft\"]",

@@ -9,20 +9,20 @@ use kube::client::Body;
 use steadfast_outside::registry::{Item, Layout, Registry, RegistryClient, RegistryError};
 
 use crate::config::mirrors;
-use crate::mirror::driver::{AnyDriver, Driver, Refused, ready};
-use crate::server::{Asked, Server};
+use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready};
+use crate::server::{Server, ServerSettings};
 use crate::shape::{FieldKind, KEY, READY, Shape, needed};
 
 pub(crate) const SHAPE: Shape = &[KEY, needed("value", FieldKind::Any), READY];
 
 /// Maximum size of a list, in bytes. Larger lists are too expensive for one request per minute.
-const LARGEST: usize = 64 * 1024 * 1024;
+const MAX_LIST_BYTES: usize = 64 * 1024 * 1024;
 
-pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Box<dyn AnyDriver>, Refused> {
+pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Box<dyn AnyDriver>, OpenError> {
     let mirrors::Fields { key, owner, value } = config.fields.clone();
     let (url, list, mark) = (config.url.clone(), config.list.clone(), config.mark.clone());
     let layout = Layout { url, list, mark, items: config.items.clone(), key, owner, value };
-    let asked = Asked {
+    let asked = ServerSettings {
         url: &config.list.replace("{mark}", "mark"),
         headers: &config.headers,
         secret_headers: &config.secret_headers,
@@ -32,17 +32,17 @@ pub(super) async fn open(config: &mirrors::Registry, folder: &Path) -> Result<Bo
         proxy: config.proxy.as_deref(),
     };
     layout.check().map_err(|error| match error {
-        RegistryError::Mark => Refused::at("registry.mark", error, "set the owner of the items"),
-        _ => Refused::at("registry", error, "correct the URL or the field names"),
+        RegistryError::Mark => OpenError::at("registry.mark", error, "set the owner of the items"),
+        _ => OpenError::at("registry", error, "correct the URL or the field names"),
     })?;
     let Server { connection, headers, .. } = asked.server(folder).await.map_err(|wrong| {
         let path = if wrong.field.is_empty() { "registry".to_owned() } else { format!("registry.{}", wrong.field) };
         // The configuration was checked before, so remaining errors are unreadable secrets and certificates.
-        Refused::at(path, wrong.what, wrong.remedy).of_environment()
+        OpenError::at(path, wrong.what, wrong.remedy).of_environment()
     })?;
     let requests = Connected { client: connection.client(), headers };
     let target = Registry::new(requests, layout)
-        .map_err(|error| Refused::at("registry", error, "correct the URL or the field names"))?;
+        .map_err(|error| OpenError::at("registry", error, "correct the URL or the field names"))?;
     // Registries have no disabled items: an entry that is not ready has no item.
     let values = ready(|entry| Ok((entry.key.clone(), Item(entry.value("value")))));
     Ok(Box::new(Driver { target, values }))
@@ -62,7 +62,7 @@ impl RegistryClient for Connected {
         head.headers.extend(self.headers.clone());
         let answered = self.client.send(Request::from_parts(head, Body::from(body))).await;
         let (head, body) = answered.map_err(|error| innermost(&error))?.into_parts();
-        let body = Limited::new(body, LARGEST).collect().await.map_err(|error| innermost(&*error))?;
+        let body = Limited::new(body, MAX_LIST_BYTES).collect().await.map_err(|error| innermost(&*error))?;
         Ok(Response::from_parts(head, body.to_bytes().to_vec()))
     }
 }

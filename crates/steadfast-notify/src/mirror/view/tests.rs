@@ -35,7 +35,7 @@ fn resource(kind: &str) -> ApiResource {
 struct World {
     server: ApiServer,
     factory: InformerFactory,
-    view: View,
+    view: MirrorView,
 }
 
 impl World {
@@ -67,9 +67,9 @@ impl World {
         };
         let (checkpoint, rechecks) = (None, None);
         let (audit, memory_limit) = (Duration::from_secs(600), None);
-        let lookout =
-            Lookout { connection: 0, factory: factory.clone(), checkpoint, rechecks, audit, memory_limit, clock };
-        let view = View::begin(&lookout, source, rule).expect("a running informer");
+        let watch_spec =
+            WatchSpec { connection: 0, factory: factory.clone(), checkpoint, rechecks, audit, memory_limit, clock };
+        let view = MirrorView::begin(&watch_spec, source, rule).expect("a running informer");
         let mut world = Self { server, factory, view };
         world.create("ConfigMap", "a");
         world.create("ConfigMap", "b");

@@ -16,7 +16,7 @@ use super::signature::{SIGNATURE, signature};
 use crate::config::secret::{SecretFrom, UrlFrom};
 use crate::config::sinks;
 use crate::secret::Secret;
-use crate::server::{Asked, Server, Wrong};
+use crate::server::{Server, ServerConfigError, ServerSettings};
 use crate::template::filled;
 
 /// Contents of secrets and certificates. Read together, to detect a change of any file.
@@ -31,19 +31,19 @@ pub(super) struct Material {
 
 impl Material {
     /// Reads all secrets and certificates. Blocks while reading.
-    pub(super) fn read(webhook: &sinks::Webhook, folder: &Path) -> Result<Self, Wrong> {
+    pub(super) fn read(webhook: &sinks::Webhook, folder: &Path) -> Result<Self, ServerConfigError> {
         let mut all = Vec::new();
         let mut read = |field: String, from: &SecretFrom| {
             let remedy = "store the secret there, or correct the reference";
-            let secret = Secret::read(from, folder).map_err(|what| Wrong { field, what, remedy })?;
+            let secret = Secret::read(from, folder).map_err(|what| ServerConfigError { field, what, remedy })?;
             // The length separates consecutive secrets.
             all.extend_from_slice(&secret.bytes().len().to_be_bytes());
             all.extend_from_slice(secret.bytes());
-            Ok::<_, Wrong>(secret)
+            Ok::<_, ServerConfigError>(secret)
         };
         let mut each = |field: &str, from: &BTreeMap<String, SecretFrom>| {
             let secret = |(name, from): (&String, _)| Ok((name.clone(), read(format!("{field}.{name}"), from)?));
-            from.iter().map(secret).collect::<Result<BTreeMap<_, _>, Wrong>>()
+            from.iter().map(secret).collect::<Result<BTreeMap<_, _>, ServerConfigError>>()
         };
         let secrets = each("secrets", &webhook.secrets)?;
         let headers = each("secret_headers", &webhook.secret_headers)?;
@@ -88,8 +88,16 @@ pub(super) struct Target {
 
 impl Target {
     /// Prepares the requests without connecting.
-    pub(super) async fn new(webhook: &sinks::Webhook, folder: &Path, material: Material) -> Result<Self, Wrong> {
-        let wrong = |field: &str, what: String| Wrong { field: field.to_owned(), what, remedy: "correct the setting" };
+    pub(super) async fn new(
+        webhook: &sinks::Webhook,
+        folder: &Path,
+        material: Material,
+    ) -> Result<Self, ServerConfigError> {
+        let wrong = |field: &str, what: String| ServerConfigError {
+            field: field.to_owned(),
+            what,
+            remedy: "correct the setting",
+        };
         let url = match (&webhook.url, &material.url) {
             (UrlFrom::Text(text), _) => filled(text, &material.secrets).map_err(|what| wrong("url", what))?.0,
             (UrlFrom::Secret(_), Some(secret)) => secret.text().unwrap_or_default().to_owned(),
@@ -153,10 +161,16 @@ impl Target {
     }
 }
 
-fn put(headers: &mut HeaderMap, field: &str, name: &str, value: &[u8], is_secret: bool) -> Result<(), Wrong> {
+fn put(
+    headers: &mut HeaderMap,
+    field: &str,
+    name: &str,
+    value: &[u8],
+    is_secret: bool,
+) -> Result<(), ServerConfigError> {
     let (Ok(header), Ok(mut value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value)) else {
         let what = format!("the value of {name} is not a valid header value");
-        return Err(Wrong { field: field.to_owned(), what, remedy: "correct the setting" });
+        return Err(ServerConfigError { field: field.to_owned(), what, remedy: "correct the setting" });
     };
     value.set_sensitive(is_secret);
     headers.insert(header, value);
@@ -168,9 +182,9 @@ async fn client(
     origin: &str,
     folder: &Path,
     with_certificate: bool,
-) -> Result<Client, Wrong> {
+) -> Result<Client, ServerConfigError> {
     let nothing = (BTreeMap::new(), BTreeMap::new());
-    let asked = Asked {
+    let asked = ServerSettings {
         url: origin,
         headers: &nothing.0,
         secret_headers: &nothing.1,

@@ -85,11 +85,12 @@ async fn doubt_before_the_lock_loses_nothing() {
     let run = Run::start(&world.server, 1, "true", receiver.clone()).await;
     world.set_service("s", 4);
     // What is known of an informer that has listed nothing yet.
-    let lookout = Lookout {
+    let watch_spec = WatchSpec {
         factory: InformerFactory::new(&InMemory::default().connection(&world.server).await.expect("a connection")),
-        ..run.lookout.clone()
+        ..run.watch_spec.clone()
     };
-    let looked_up = look_up(&lookout, "default", &run.source.lookups, Duration::ZERO).await.expect("a running server");
+    let looked_up =
+        look_up(&watch_spec, "default", &run.source.lookups, Duration::ZERO).await.expect("a running server");
     let subject = Subject {
         cluster: "default".to_owned(),
         resource: "configmaps".to_owned(),
@@ -111,7 +112,7 @@ async fn doubt_before_the_lock_loses_nothing() {
     run.engine.drain(Duration::from_secs(5)).await;
     assert!(is_settled.load(Ordering::Relaxed));
     run.factory.shutdown();
-    lookout.factory.shutdown();
+    watch_spec.factory.shutdown();
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +121,7 @@ async fn explanation_names_lookups() {
     let settings = Settings { when: OLD_ENOUGH, ..Settings::default() };
     let run = Run::start_with(&world.server, receiver, settings).await;
     world.set_service("s", 4);
-    let looked_up = look_up(&run.lookout, "default", &run.source.lookups, Duration::from_secs(30)).await;
+    let looked_up = look_up(&run.watch_spec, "default", &run.source.lookups, Duration::from_secs(30)).await;
     let looked_up = looked_up.expect("a running server");
     sleep(Duration::from_secs(5)).await;
     let subject = Subject {

@@ -8,7 +8,7 @@ use steadfast_outside::ApprovalRequest;
 
 /// Event for the operator of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum EngineEvent {
     /// A rule could not be evaluated for an object. The rule does not fire.
     Failed {
         /// Name of the rule.
@@ -183,7 +183,7 @@ pub enum Notice {
     },
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for EngineEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed { rule, expression, object, why, times } => {
@@ -281,7 +281,7 @@ fn some(names: &[String]) -> String {
 }
 
 /// Receiver of events.
-pub type Tell = dyn Fn(Notice) + Send + Sync;
+pub type ReportEvent = dyn Fn(EngineEvent) + Send + Sync;
 
 /// Returns text from a tenant with escaped characters that affect a terminal or a log.
 pub fn escaped(text: &str) -> String {

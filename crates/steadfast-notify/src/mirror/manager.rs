@@ -11,12 +11,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::approvals::Approvals;
 use super::collect::{Gathered, collect, unclear};
-use super::driver::{AnyMirror, MirrorStanding, Seen, Troubles};
+use super::driver::{AnyMirror, MirrorPreview, MirrorStatus, Troubles};
 use super::feed::Feed;
 use super::grouping::Grouping;
 use super::open::{Opening, Openings};
-use super::view::View;
-use crate::notice::{Notice, Tell};
+use super::view::MirrorView;
+use crate::engine_event::{EngineEvent, ReportEvent};
 use crate::shape::Shape;
 use crate::wake::wake_on_changes;
 
@@ -32,19 +32,19 @@ const COLLECT_MIN_DELAY: Duration = Duration::from_millis(20);
 const COLLECT_MAX_DELAY: Duration = Duration::from_secs(5);
 
 /// Receiver of the planned steps of a mirror in a dry run.
-pub type Play = dyn Fn(&str, Vec<String>) + Send + Sync;
+pub type DryRun = dyn Fn(&str, Vec<String>) + Send + Sync;
 
 /// Settings shared by all mirrors of a program.
 #[derive(Clone)]
-pub struct How {
+pub struct MirrorContext {
     /// State across restarts.
     pub memory: Memory,
     /// Source of approvals. `None` without a state folder.
     pub approvals: Option<Approvals>,
     /// Receiver of planned steps, for a dry run: the mirror, and the steps in the syntax of the target's tool.
-    pub say: Option<Arc<Play>>,
+    pub say: Option<Arc<DryRun>>,
     /// Receiver of events.
-    pub tell: Arc<Tell>,
+    pub report: Arc<ReportEvent>,
     /// Permission to write to the targets.
     pub gate: TermGate,
     /// Name under which replicas share owner marks. `None` for a process without replicas.
@@ -52,16 +52,16 @@ pub struct How {
 }
 
 /// A running mirror. Dropping the value stops the collection of entries.
-pub(super) struct Keeper {
+pub(super) struct MirrorManager {
     mirror: Arc<dyn AnyMirror>,
     gathering: AbortHandle,
 }
 
-impl Keeper {
+impl MirrorManager {
     /// Starts the mirror `name` on the current runtime, with entries from `feed`. The returned task only ends if the
     /// mirror
     /// ends; the value is the reason.
-    pub(super) fn start(name: String, opening: Opening, feed: Feed, how: How) -> (Self, JoinHandle<String>) {
+    pub(super) fn start(name: String, opening: Opening, feed: Feed, how: MirrorContext) -> (Self, JoinHandle<String>) {
         let Opening { driver, settings, shape, grouping } = opening;
         let settings = Settings { gate: how.gate.clone(), instance: how.instance.clone(), ..settings };
         let say = how.say.clone().map(|say| {
@@ -79,14 +79,14 @@ impl Keeper {
             shape,
             grouping,
             how,
-            told: Told::default(),
+            reported: ReportedConditions::default(),
         };
         let task = tokio::spawn(work.run());
         (Self { mirror, gathering: task.abort_handle() }, task)
     }
 
     /// Returns the status of the mirror.
-    pub(super) fn standing(&self) -> MirrorStanding {
+    pub(super) fn standing(&self) -> MirrorStatus {
         self.mirror.standing()
     }
 
@@ -98,7 +98,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for MirrorManager {
     fn drop(&mut self) {
         self.gathering.abort();
     }
@@ -106,13 +106,13 @@ impl Drop for Keeper {
 
 /// Previews the next steps of all opened mirrors, with the `views` of each mirror by name. A value is the reason if the
 /// target cannot be read. Waits at most `patience` for the caches.
-pub async fn previewed(
+pub async fn preview_mirrors(
     openings: &Openings,
-    mut views: BTreeMap<String, Vec<View>>,
+    mut views: BTreeMap<String, Vec<MirrorView>>,
     memory: &Memory,
     patience: Duration,
-) -> BTreeMap<String, Result<Seen, Arc<str>>> {
-    let mut previewed = BTreeMap::new();
+) -> BTreeMap<String, Result<MirrorPreview, Arc<str>>> {
+    let mut preview_mirrors = BTreeMap::new();
     let until = Instant::now() + patience;
     for (name, Opening { driver, settings, shape, grouping }) in &openings.0 {
         let mut views = views.remove(name).unwrap_or_default();
@@ -121,20 +121,20 @@ pub async fn previewed(
         }
         let (_, clusters) = caught_up(&mut views, shape, grouping).await;
         let seen = driver.preview(name, settings, memory, &gathered(&views, &clusters)).await;
-        previewed.insert(name.clone(), seen);
+        preview_mirrors.insert(name.clone(), seen);
     }
-    previewed
+    preview_mirrors
 }
 
 /// Clusters of a mirror, each with the reason if objects may be stale.
 type Clusters = BTreeMap<String, Option<Arc<str>>>;
 
 /// Evaluates changed objects of all views. Returns true if any changed, and the clusters.
-async fn caught_up(views: &mut [View], shape: Shape, grouping: &Grouping) -> (bool, Clusters) {
-    views.iter_mut().for_each(View::confirm);
+async fn caught_up(views: &mut [MirrorView], shape: Shape, grouping: &Grouping) -> (bool, Clusters) {
+    views.iter_mut().for_each(MirrorView::confirm);
     let mut clusters = Clusters::new();
     // Doubt is checked before and after: without doubt at both times, the cache was certain in between.
-    let mut note = |views: &[View]| {
+    let mut note = |views: &[MirrorView]| {
         for view in views {
             let doubt = clusters.entry(view.cluster().to_owned()).or_default();
             *doubt = doubt.take().or_else(|| view.doubt().map(Arc::from));
@@ -149,28 +149,28 @@ async fn caught_up(views: &mut [View], shape: Shape, grouping: &Grouping) -> (bo
     (is_news, clusters)
 }
 
-fn gathered(views: &[View], clusters: &Clusters) -> Gathered {
-    collect(views.iter().flat_map(View::sent), clusters, views.iter().filter_map(View::presence).collect())
+fn gathered(views: &[MirrorView], clusters: &Clusters) -> Gathered {
+    collect(views.iter().flat_map(MirrorView::sent), clusters, views.iter().filter_map(MirrorView::presence).collect())
 }
 
 struct Work {
     name: String,
     mirror: Arc<dyn AnyMirror>,
     feed: Feed,
-    views: Vec<View>,
+    views: Vec<MirrorView>,
     /// Clusters with views that could not be started, with reasons.
     unmade: BTreeMap<String, String>,
     /// Tasks that wake this task.
     watching: JoinSet<()>,
     shape: Shape,
     grouping: Grouping,
-    how: How,
-    told: Told,
+    how: MirrorContext,
+    reported: ReportedConditions,
 }
 
 /// Last reported conditions.
 #[derive(Default)]
-struct Told {
+struct ReportedConditions {
     unclear: Option<Arc<str>>,
     troubles: Troubles,
 }
@@ -203,10 +203,10 @@ impl Work {
                 let mut gathered = gathered(&self.views, &clusters);
                 let invalid = self.mirror.want(&gathered);
                 gathered.doubts.objects.extend(invalid);
-                self.tell_of_objects(&gathered);
+                self.report_objects(&gathered);
                 said = Some(clusters);
             }
-            self.tell_of_the_mirror();
+            self.report_mirror();
             self.take_approvals();
             sleep((begun.elapsed() * 10).clamp(COLLECT_MIN_DELAY, COLLECT_MAX_DELAY)).await;
             // Continue after the interval even without a notification.
@@ -216,7 +216,7 @@ impl Work {
 
     /// Starts tasks that wake the mirror when a view or the feed changes.
     fn watch(&self, news: &Arc<Notify>, mut fed: watch::Receiver<u64>) -> JoinSet<()> {
-        let mut watching = wake_on_changes(self.views.iter().flat_map(View::changed), news);
+        let mut watching = wake_on_changes(self.views.iter().flat_map(MirrorView::changed), news);
         let news = news.clone();
         watching.spawn(async move {
             if fed.changed().await.is_ok() {
@@ -226,45 +226,45 @@ impl Work {
         watching
     }
 
-    fn tell_of_objects(&mut self, gathered: &Gathered) {
+    fn report_objects(&mut self, gathered: &Gathered) {
         let mirror = || self.name.clone();
         let unclear = unclear(&gathered.doubts.objects);
         let why = unclear.as_ref().map(|(why, _)| why.clone());
-        if self.told.unclear != why {
-            (self.how.tell)(match unclear {
-                Some((why, objects)) => Notice::Unclear { mirror: mirror(), why: why.to_string(), objects },
-                None => Notice::Clear { mirror: mirror() },
+        if self.reported.unclear != why {
+            (self.how.report)(match unclear {
+                Some((why, objects)) => EngineEvent::Unclear { mirror: mirror(), why: why.to_string(), objects },
+                None => EngineEvent::Clear { mirror: mirror() },
             });
-            self.told.unclear = why;
+            self.reported.unclear = why;
         }
     }
 
-    fn tell_of_the_mirror(&mut self) {
+    fn report_mirror(&mut self) {
         let troubles = self.mirror.troubles();
-        if self.told.troubles == troubles {
+        if self.reported.troubles == troubles {
             return;
         }
-        let before = std::mem::replace(&mut self.told.troubles, troubles);
-        let (now, mirror) = (&self.told.troubles, || self.name.clone());
+        let before = std::mem::replace(&mut self.reported.troubles, troubles);
+        let (now, mirror) = (&self.reported.troubles, || self.name.clone());
         for ask in now.asks.iter().filter(|ask| !before.asks.contains(ask)) {
-            (self.how.tell)(Notice::Asks { mirror: mirror(), ask: ask.clone() });
+            (self.how.report)(EngineEvent::Asks { mirror: mirror(), ask: ask.clone() });
         }
         if now.contested.iter().any(|key| !before.contested.contains(key)) {
-            (self.how.tell)(Notice::Contested { mirror: mirror(), keys: now.contested.clone() });
+            (self.how.report)(EngineEvent::Contested { mirror: mirror(), keys: now.contested.clone() });
         }
         let mut rejected = now.rejected.iter().filter(|(name, why)| before.rejected.get(*name) != Some(*why));
         if let Some((entry, why)) = rejected.next() {
             let others = rejected.count();
             let (entry, why) = (entry.clone(), why.clone());
-            (self.how.tell)(Notice::LeftAlone { mirror: mirror(), entry, why, others });
+            (self.how.report)(EngineEvent::LeftAlone { mirror: mirror(), entry, why, others });
         }
         if let Some(loss) = now.loss.as_ref().filter(|loss| before.loss.as_ref() != Some(loss)) {
-            (self.how.tell)(Notice::Lost { mirror: mirror(), missing: loss.missing, why: loss.why.to_string() });
+            (self.how.report)(EngineEvent::Lost { mirror: mirror(), missing: loss.missing, why: loss.why.to_string() });
         }
         if now.failing != before.failing {
-            (self.how.tell)(match &now.failing {
-                Some(why) => Notice::Failing { mirror: mirror(), why: why.to_string() },
-                None => Notice::Works { mirror: mirror() },
+            (self.how.report)(match &now.failing {
+                Some(why) => EngineEvent::Failing { mirror: mirror(), why: why.to_string() },
+                None => EngineEvent::Works { mirror: mirror() },
             });
         }
     }
@@ -276,14 +276,14 @@ impl Work {
             Ok(ids) if ids.is_empty() => return,
             Ok(ids) => ids,
             Err(why) => {
-                return (self.how.tell)(Notice::NotApproved { mirror: self.name.clone(), why: why.to_string() });
+                return (self.how.report)(EngineEvent::NotApproved { mirror: self.name.clone(), why: why.to_string() });
             }
         };
         for id in ids {
             let mirror = self.name.clone();
-            (self.how.tell)(match self.how.memory.approve(&self.name, &id) {
-                Ok(ask) => Notice::Approved { mirror, ask },
-                Err(why) => Notice::NotApproved { mirror, why: why.to_string() },
+            (self.how.report)(match self.how.memory.approve(&self.name, &id) {
+                Ok(ask) => EngineEvent::Approved { mirror, ask },
+                Err(why) => EngineEvent::NotApproved { mirror, why: why.to_string() },
             });
         }
         self.mirror.nudge();

@@ -10,22 +10,22 @@ type Key = (String, String);
 
 /// Locks by sink and object. A lock exists only while held or awaited.
 #[derive(Default)]
-pub(crate) struct Turns(Mutex<HashMap<Key, Arc<AsyncMutex<()>>>>);
+pub(crate) struct KeyLocks(Mutex<HashMap<Key, Arc<AsyncMutex<()>>>>);
 
 /// A held or awaited lock.
-pub(crate) struct Turn<'a> {
-    of: &'a Turns,
+pub(crate) struct KeyLock<'a> {
+    of: &'a KeyLocks,
     key: Key,
     /// `None` while awaiting the lock.
     guard: Option<OwnedMutexGuard<()>>,
 }
 
-impl Turns {
+impl KeyLocks {
     /// Waits for the lock of this sink and object.
-    pub(crate) async fn take(&self, sink: &str, object: &str) -> Turn<'_> {
+    pub(crate) async fn take(&self, sink: &str, object: &str) -> KeyLock<'_> {
         let key = (sink.to_owned(), object.to_owned());
         let lock = self.locks().entry(key.clone()).or_default().clone();
-        let mut turn = Turn { of: self, key, guard: None };
+        let mut turn = KeyLock { of: self, key, guard: None };
         turn.guard = Some(lock.lock_owned().await);
         turn
     }
@@ -35,7 +35,7 @@ impl Turns {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for KeyLock<'_> {
     fn drop(&mut self) {
         let mut locks = self.of.locks();
         self.guard = None;
@@ -56,7 +56,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn locks_of_one_object_exclude_each_other() {
-        let turns = Turns::default();
+        let turns = KeyLocks::default();
         let first = turns.take("log", "a").await;
         let _other = turns.take("log", "b").await;
         let _other_sink = turns.take("mail", "a").await;

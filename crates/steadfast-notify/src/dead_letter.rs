@@ -18,7 +18,7 @@ use crate::message::Message;
 
 /// An undeliverable message.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Letter {
+pub struct DeadLetter {
     /// Name of the sink.
     pub sink: String,
     /// Error of the last attempt.
@@ -39,14 +39,14 @@ pub struct DeadLetters {
 
 /// Reason why the file did not accept a letter.
 #[derive(Debug)]
-pub enum Untaken {
+pub enum AddError {
     /// The file has reached the maximum number of letters.
     Full,
     /// The file could not be written.
     Failed(io::Error),
 }
 
-impl std::fmt::Display for Untaken {
+impl std::fmt::Display for AddError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Full => f.write_str("the file is full"),
@@ -71,36 +71,36 @@ impl DeadLetters {
     /// # Errors
     ///
     /// Returns an error if the file is full or cannot be written.
-    pub fn add(&self, letter: &Letter) -> Result<(), Untaken> {
-        let _lock = self.lock().map_err(Untaken::Failed)?;
+    pub fn add(&self, letter: &DeadLetter) -> Result<(), AddError> {
+        let _lock = self.lock().map_err(AddError::Failed)?;
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut file = owners_own(&self.file).map_err(Untaken::Failed)?;
-        let length = file.metadata().map_err(Untaken::Failed)?.len();
+        let mut file = owners_own(&self.file).map_err(AddError::Failed)?;
+        let length = file.metadata().map_err(AddError::Failed)?.len();
         // Another process may have changed the file. Lines are only counted again after such a change.
         if counted.0 != length {
             *counted = (length, BufReader::new(&file).lines().count());
         }
         if counted.1 >= self.most {
-            return Err(Untaken::Full);
+            return Err(AddError::Full);
         }
         let line = serde_json::to_string(letter).unwrap_or_else(|_| unreachable!("texts and values are JSON"));
         // A machine crash can truncate the last line. The next letter must start a new line.
-        let whole = ends_whole(&mut file).map_err(Untaken::Failed)?;
+        let whole = ends_whole(&mut file).map_err(AddError::Failed)?;
         let text = if whole { line + "\n" } else { format!("\n{line}\n") };
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_data());
-        written.map_err(Untaken::Failed)?;
+        written.map_err(AddError::Failed)?;
         *counted = (length + text.len() as u64, counted.1 + 1);
         Ok(())
     }
 
-    /// Takes all letters for another attempt. Letters without a call of [`done`](Taken::done) are taken again the next
+    /// Takes all letters for another attempt. Letters without a call of [`done`](TakenLetters::done) are taken again the next
     /// time.
     ///
     /// # Errors
     ///
     /// Returns an error if the files cannot be read or written. The kind is `ResourceBusy` if another process has taken
     /// letters and has not finished.
-    pub fn take(&self) -> io::Result<Taken> {
+    pub fn take(&self) -> io::Result<TakenLetters> {
         let redrive = self.redrive_lock()?;
         let _lock = self.lock()?;
         let taken = beside(&self.file, ".taken");
@@ -128,7 +128,7 @@ impl DeadLetters {
                 Err(_) => torn += 1,
             }
         }
-        Ok(Taken { letters, torn, file: taken, _redrive: redrive })
+        Ok(TakenLetters { letters, torn, file: taken, _redrive: redrive })
     }
 
     fn lock(&self) -> io::Result<File> {
@@ -162,9 +162,9 @@ impl DeadLetters {
 
 /// Letters for another attempt.
 #[derive(Debug)]
-pub struct Taken {
+pub struct TakenLetters {
     /// Letters in order of arrival.
-    pub letters: Vec<Letter>,
+    pub letters: Vec<DeadLetter>,
     /// Number of unreadable lines, truncated by a machine crash.
     pub torn: usize,
     file: PathBuf,
@@ -172,7 +172,7 @@ pub struct Taken {
     _redrive: File,
 }
 
-impl Taken {
+impl TakenLetters {
     /// Removes the letters: all were delivered or are dead letters again.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ impl Taken {
     /// # Errors
     ///
     /// Returns an error if the file cannot be written.
-    pub fn keep(self, letters: &[Letter]) -> io::Result<()> {
+    pub fn keep(self, letters: &[DeadLetter]) -> io::Result<()> {
         let line = |letter| serde_json::to_string(letter).unwrap_or_else(|_| unreachable!("texts and values are JSON"));
         let text: String = letters.iter().map(|letter| line(letter) + "\n").collect();
         replace(&self.file, &text)
