@@ -14,7 +14,7 @@ use steadfast_notify::{Engine, Feed, Plan, State, Supervised, Supervisor, WatchS
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::connections::{Missing, Resolved, connection, watch_spec, resolve, without_rejected};
+use super::connections::{Missing, Resolved, connection, resolve, watch_spec, without_rejected};
 use super::follow::{WatchedSource, follow, view_sources};
 use crate::catalog::{Catalog, ServedResource};
 use crate::connect::{RequestFailure, classify};

@@ -67,7 +67,7 @@ pub(super) fn follow(
         let known = before.iter().position(|known| known.source == source).map(|at| before.swap_remove(at));
         if let Some(mut known) = known {
             let following = std::mem::take(&mut known.following);
-            match Following::begin(watch_spec, &source, &streams, following, engine) {
+            match RuleSubscription::begin(watch_spec, &source, &streams, following, engine) {
                 Ok(following) => followed.push(WatchedSource { following, ..known }),
                 Err(why) => failed.push((source, why)),
             }
@@ -77,7 +77,7 @@ pub(super) fn follow(
         let is_first = !before.iter().chain(&followed).any(|other| other.watches(&source));
         let tell = is_first.then(|| Arc::new(console::report) as Arc<_>);
         let begun = source.informer(watch_spec, tell).and_then(|informer| {
-            let following = Following::begin(watch_spec, &source, &streams, BTreeMap::new(), engine)?;
+            let following = RuleSubscription::begin(watch_spec, &source, &streams, BTreeMap::new(), engine)?;
             Ok(WatchedSource { source: source.clone(), informer, following })
         });
         match begun {
@@ -108,8 +108,8 @@ pub(super) fn views(
     plan: &Plan,
     places: &ConnectedClusters,
     sources: &[Source],
-) -> Result<BTreeMap<String, Vec<View>>, Failure> {
-    let mut views = BTreeMap::<String, Vec<View>>::new();
+) -> Result<BTreeMap<String, Vec<MirrorView>>, Failure> {
+    let mut views = BTreeMap::<String, Vec<MirrorView>>::new();
     for source in sources {
         let (Some(rule), Some(place)) = (plan.rule(&source.rule), places.get(&source.cluster)) else { continue };
         for mirror in plan.mirrors_of(&rule.config) {

@@ -30,7 +30,7 @@ pub(super) fn state_name(state: &MirrorState) -> &'static str {
 #[derive(Debug)]
 pub(super) struct NotifyMetrics {
     pub(super) counts: Counts,
-    pub(super) mirrors: Vec<(String, MirrorStanding)>,
+    pub(super) mirrors: Vec<(String, MirrorStatus)>,
     pub(super) clusters: Vec<ClusterStatus>,
     /// Restarts of supervised tasks, by their names.
     pub(super) restarts: BTreeMap<String, u64>,

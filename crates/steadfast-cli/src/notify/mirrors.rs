@@ -113,7 +113,7 @@ impl Mirrors {
             memory: self.state.as_ref().map_or_else(Memory::volatile, |state| state.memory().clone()),
             approvals: self.state.as_ref().map(|state| state.approvals()),
             say: self.is_simulated.then(|| Arc::new(report_simulated) as Arc<_>),
-            tell: Arc::new(console::report),
+            report: Arc::new(console::report),
             gate: self.gate.clone(),
             instance: shared_instance(plan),
         }
@@ -159,7 +159,7 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     let memory = state::remembered(&plan.state).map_err(Failure::run)?;
     let views = views(&plan, &places, &sources)?;
     let (mut text, mut blind) = (String::new(), Vec::new());
-    for (name, seen) in previewed(&openings, views, &memory, CONNECT_TIMEOUT).await {
+    for (name, seen) in preview_mirrors(&openings, views, &memory, CONNECT_TIMEOUT).await {
         match seen {
             Ok(seen) => text.push_str(&told(&name, &seen)),
             Err(why) => blind.push(format!("mirror {name}: {why}")),

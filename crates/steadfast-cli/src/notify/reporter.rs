@@ -22,7 +22,7 @@ use super::shared::Progress;
 use crate::endpoint::StatusSource;
 
 /// Function that returns the status of a mirror.
-pub(super) type MirrorStatusFn = Box<dyn Fn() -> MirrorStanding + Send + Sync>;
+pub(super) type MirrorStatusFn = Box<dyn Fn() -> MirrorStatus + Send + Sync>;
 
 /// State of the program, for reports. Cheap to clone.
 #[derive(Clone)]

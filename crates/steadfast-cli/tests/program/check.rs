@@ -118,7 +118,7 @@ fn replicas_are_checked_and_have_rights() {
     for (wrong, why) in [
         ("[replicas]\nlease = \"notify\"", "\"notify\" is not a valid lease"),
         ("[replicas]\nlease = \"ops/a/b\"", "is not a valid lease"),
-        ("[replicas]\nlease = \"ops/notify\"\ncluster = \"far\"", "there is no cluster \"far\""),
+        ("[replicas]\nlease = \"ops/notify\"\ncluster = \"far\"", "unknown cluster \"far\""),
         ("[clusters.a]\n[clusters.b]\n[replicas]\nlease = \"ops/notify\"", "the cluster of the lease is missing"),
         ("state = {checkpoint = false}\n[replicas]\nlease = \"ops/notify\"", "replicas need the checkpoint"),
         ("[replicas]\nlease = \"ops/notify\"\nrenew_deadline = \"20s\"", "is not below the lease duration"),

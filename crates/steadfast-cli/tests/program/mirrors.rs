@@ -211,7 +211,7 @@ fn pending_approval_and_doubt_survive_a_restart() {
     assert_eq!(world.haproxy.serving().len(), 5);
     drop(acting);
     let mut acting = world.begin();
-    acting.until_said("4 of 5 entries of the group here/default would go");
+    acting.until_said("removing 4 of 5 entries of the group here/default needs approval");
     throughout(Duration::from_secs(1), || assert_eq!(world.haproxy.serving().len(), 5));
     let output = world.says(&["approve", "other"]);
     assert_eq!(output.status.code(), Some(2));

@@ -113,7 +113,7 @@ fn schema_is_json_and_check_locates_mistakes() {
     );
     let output = steadfast(&["notify", "check", "-c", &bad]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(said(&output).contains("notify-bad.toml:6:14: rules[0].when: there is no `pod`"), "{}", said(&output));
+    assert!(said(&output).contains("notify-bad.toml:6:14: rules[0].when: unknown variable `pod`"), "{}", said(&output));
 }
 
 #[test]
