@@ -1,7 +1,7 @@
 //! A configuration file as values with positions.
 //!
 //! TOML and YAML are parsed into the same representation: a JSON value, and the positions by path (`rules[2].when`),
-//! in the syntax of serde's errors. BoxedFuture stages do not depend on the file format.
+//! in the syntax of serde's errors. Later stages do not depend on the file format.
 
 mod found;
 mod parts;

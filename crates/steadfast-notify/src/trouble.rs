@@ -94,7 +94,7 @@ mod tests {
                 reports.push("works");
             }
         }
-        // The first recovery is reported immediately. BoxedFuture recoveries need a quiet period.
+        // The first recovery is reported immediately. Later recoveries need a quiet period.
         assert_eq!(reports, ["fails", "works", "fails"]);
         assert_eq!(trouble.why(), Some("no"));
         let at = trouble.next().expect("a recovery");

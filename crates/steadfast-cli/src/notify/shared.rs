@@ -26,9 +26,9 @@ const CONTENT: &str = "state.json";
 /// Progress of this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
-    /// PublishedState up to which everything is settled.
+    /// Version up to which everything is settled.
     pub(super) versions: SettledVersions,
-    /// PublishedState that the caches have reached.
+    /// Version that the caches have reached.
     pub(super) reached: SettledVersions,
     /// Counter that changes with each change for a rule.
     pub(super) activity: u64,
@@ -39,7 +39,7 @@ pub(super) struct Progress {
 pub(super) struct PublishedState {
     /// Term of the leader.
     pub(super) term: u64,
-    /// PublishedState up to which everything is settled.
+    /// Version up to which everything is settled.
     #[serde(default)]
     pub(super) settled: SettledVersions,
     /// Memory of the mirrors: guards, pending and given approvals, and origins of entries.

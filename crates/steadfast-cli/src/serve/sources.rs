@@ -20,7 +20,7 @@ const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "K
 /// Programs that build a kustomization, in order of preference.
 const BUILDERS: [(&str, &str); 2] = [("kubectl", "kustomize"), ("kustomize", "build")];
 
-/// ManifestText of manifests with its origin, for errors.
+/// Text of manifests with its origin, for errors.
 #[derive(Debug)]
 pub(crate) struct ManifestText {
     pub(crate) text: String,

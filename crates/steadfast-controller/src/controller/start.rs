@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
+use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use kube::Resource;
 use steadfast::environment::SharedEnvironment;
@@ -36,6 +37,9 @@ const REPORT_AFTER: Duration = Duration::from_secs(30);
 
 /// Interval between checks for blocked reconciles.
 const SUPERVISE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Name of a stream of keys in diagnostics.
+const KEY_STREAM: &str = "a stream of keys";
 
 impl<K: Kept> Controller<K> {
     /// Rejects settings under which no reconcile could run.
@@ -146,25 +150,14 @@ impl<K: Kept> Controller<K> {
             environment.spawn_foreign(Box::pin(begin(pool.clone(), first, self.start_after))),
             environment.spawn_foreign(Box::pin(supervise(pool.clone()))),
         ];
-        for mut keys in triggers {
+        tasks.extend(triggers.into_iter().map(|keys| {
             let (queue, diagnostics) = (queue.clone(), pool.diagnostics.clone());
-            let scope_filter = links.scope_filter("a stream of keys");
-            tasks.push(environment.spawn_foreign(Box::pin(async move {
-                let all = async {
-                    while let Some(key) = keys.next().await {
-                        if scope_filter.as_ref().is_none_or(|scope_filter| scope_filter.admit(&key)) {
-                            queue.add(key);
-                        }
-                    }
-                };
-                if let Err(panic) = AssertUnwindSafe(all).catch_unwind().await {
-                    diagnostics.report(&ControllerDiagnostic::CallbackPanicked {
-                        callback: "a stream of keys",
-                        message: message(panic),
-                    });
-                }
-            })));
-        }
+            let scope_filter = links.scope_filter(KEY_STREAM);
+            environment.spawn_foreign(Box::pin(async move {
+                let admits = |key: &ObjectKey| scope_filter.as_ref().is_none_or(|filter| filter.admit(key));
+                enqueue_all(keys, admits, &queue, &diagnostics).await;
+            }))
+        }));
         let detach = attached.into_iter().map(|attached| attached.detach).chain(ends).collect();
         Ok(RunningController::new(pool, tasks, detach))
     }
@@ -178,6 +171,27 @@ impl QueueSettings {
             None => queue.fairness_key(|key| key.namespace().map(str::to_owned)),
         }
         .build()
+    }
+}
+
+/// Adds the admitted keys of a stream to the queue until the stream ends. A panic of the stream, which is the user's code,
+/// is reported and ends only this stream.
+async fn enqueue_all(
+    mut keys: BoxStream<'static, ObjectKey>,
+    admits: impl Fn(&ObjectKey) -> bool,
+    queue: &Workqueue<ObjectKey>,
+    diagnostics: &Diagnostics,
+) {
+    let all = async {
+        while let Some(key) = keys.next().await {
+            if admits(&key) {
+                queue.add(key);
+            }
+        }
+    };
+    if let Err(panic) = AssertUnwindSafe(all).catch_unwind().await {
+        let panicked = ControllerDiagnostic::CallbackPanicked { callback: KEY_STREAM, message: message(panic) };
+        diagnostics.report(&panicked);
     }
 }
 

@@ -37,7 +37,7 @@ thread_local! {
     /// Time that the machine was suspended.
     static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 
-    /// MirrorContext often the wall clock was read.
+    /// Number of reads of the wall clock.
     static READS: Cell<u32> = const { Cell::new(0) };
 }
 
