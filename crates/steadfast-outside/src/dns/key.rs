@@ -13,7 +13,7 @@ use super::error::DnsError;
 /// `-y`: `ALGORITHM:NAME:SECRET`, where the algorithm is hmac-sha256, hmac-sha384 or hmac-sha512 (or hmac-sha1, which is old).
 ///
 /// ```
-/// use steadfast_outside::dns::Key;
+/// use steadfast_outside::dns::TsigKey;
 ///
 /// let key: TsigKey = "hmac-sha256:mirror:c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=".parse()?;
 /// assert_eq!(format!("{key:?}"), "Key(hmac-sha256:mirror.)");
