@@ -80,9 +80,11 @@ fn flatten(mut document: Value, objects: &mut Vec<Value>) -> Result<(), String> 
     if document.is_null() {
         return Ok(());
     }
-    let kind = text(&document, "/kind").to_owned();
-    if let (true, Some(Value::Array(items))) = (kind.ends_with("List"), document.get_mut("items").map(Value::take)) {
-        return items.into_iter().try_for_each(|item| flatten(item, objects));
+    // Only a list is taken apart: an object of another kind may have a field with this name.
+    if text(&document, "/kind").ends_with("List")
+        && let Some(Value::Array(items)) = document.get_mut("items")
+    {
+        return std::mem::take(items).into_iter().try_for_each(|item| flatten(item, objects));
     }
     let missing = ["/apiVersion", "/kind"].into_iter().find(|key| text(&document, key).is_empty());
     if let Some(key) = missing {
@@ -114,6 +116,14 @@ mod tests {
         assert_eq!(kinds(list).unwrap(), ["Secret", "Pod"]);
         assert_eq!(kinds("{\"apiVersion\": \"v1\", \"kind\": \"Service\"}").unwrap(), ["Service"]);
         assert!(kinds("# nothing\n").unwrap().is_empty());
+    }
+
+    #[test]
+    fn objects_with_items_keep_them() {
+        let parts = parse("{apiVersion: example.com/v1, kind: Menu, items: [soup]}").unwrap();
+        assert_eq!(parts[0]["items"], serde_json::json!(["soup"]));
+        let parts = parse("{apiVersion: example.com/v1, kind: PriceList, items: {soup: 3}}").unwrap();
+        assert_eq!(parts[0]["items"], serde_json::json!({ "soup": 3 }));
     }
 
     #[test]

@@ -21,7 +21,7 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
 fn takes(arguments: &[&str]) {
     let output = steadfast(arguments);
     assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", said(&output));
-    assert!(said(&output).contains("/etc/steadfast/notify.toml:1:1: it cannot be read"), "{}", said(&output));
+    assert!(said(&output).contains("/etc/steadfast/notify.toml:1:1: cannot read the file"), "{}", said(&output));
 }
 
 #[test]

@@ -273,7 +273,7 @@ fn errors_of_the_file_itself_stay_fatal() {
     let unknown = "[[rules]]\nname = \"x\"\nresources = [\"cm\"]\nto = [\"unknown\"]\n";
     for (more, says) in [
         (web, "notify.toml:7:36: \"no name\" can be no name in HAProxy"),
-        (unknown, "notify.toml:9:7: there is no sink \"unknown\""),
+        (unknown, "notify.toml:9:7: unknown sink \"unknown\""),
         ("[sinks.other\n", "notify.toml:6:"),
     ] {
         fixture.configure(&format!("{more}{}", rule("maps", "cm")));

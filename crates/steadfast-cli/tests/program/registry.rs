@@ -91,6 +91,6 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     tree.now().token = Some("another".to_owned());
     let output = steadfast(&["notify", "check", "--online", "-c", &configuration]);
     let told = said(&output);
-    assert!(told.contains("give it what it wants in a header") && !told.contains("hunter2"), "{told}");
+    assert!(told.contains("it needs credentials: set them in a header") && !told.contains("hunter2"), "{told}");
     drop(runtime);
 }
