@@ -1,4 +1,5 @@
-//! Calls that fail, block, never return or want to be made again at once: each is bounded and told, and no other is harmed.
+//! Reconciles that fail, block, never return or requeue immediately. Each is bounded and reported, and delays no
+//! other key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use steadfast_testing::{WorldError, config_map, kube_config, until};
 
 use super::{Failure, SECOND, Told, World, pass};
 
-/// A world with objects `bad` and `good`, and a controller that does with the bad one what `bad` does.
+/// Creates a world with objects `bad` and `good`, and a controller that runs `bad` for the first one.
 async fn world_with<F, Fut>(
     told: &Told,
     bad: F,
@@ -47,7 +48,7 @@ where
     Ok((world, controller))
 }
 
-/// Changes the healthy object, and checks that its reconcile follows promptly.
+/// Changes the healthy object, and checks that a reconcile follows promptly.
 async fn the_good_one_is_called(world: &World, told: &Told) -> Result<(), WorldError> {
     let before = told.times("call good").len();
     for round in 0..5 {
@@ -65,7 +66,8 @@ async fn failing_reconcile_is_retried_with_backoff() -> Result<(), WorldError> {
         world_with(&told, || async { Err(Failure("no way".into())) }, |controller| controller.concurrency(1)).await?;
     pass(1000 * SECOND).await;
     let calls = told.times("call bad");
-    // 5 ms doubled up to 1,000 s, each between a half and the whole of it: no more than so many in a thousand seconds.
+    // The backoff doubles from 5 ms up to 1,000 s, with a jitter between half and full length. This bounds the number
+    // of attempts in 1,000 s.
     assert!((15..=20).contains(&calls.len()), "{} calls", calls.len());
     the_good_one_is_called(&world, &told).await?;
     let failures = told.times("reconcile of default/bad failed: no way");
@@ -96,7 +98,7 @@ async fn panicking_reconcile_counts_as_failed() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Panics when it is dropped.
+/// Panics on drop.
 struct Bomb;
 
 impl Drop for Bomb {
@@ -121,7 +123,7 @@ async fn panicking_drop_ends_no_worker() -> Result<(), WorldError> {
         pass(30 * SECOND).await;
         the_good_one_is_called(&world, &told).await?;
         let panics = told.times("reconcile of default/bad panicked").len();
-        assert!(panics > 3, "it is called again: {:?}", told.all());
+        assert!(panics > 3, "the key is reconciled again: {:?}", told.all());
         assert!(controller.stats().running <= 1, "{:?}", controller.stats());
     }
     Ok(())
@@ -212,12 +214,12 @@ async fn error_policy_determines_requeue() -> Result<(), WorldError> {
     pass(100 * SECOND).await;
     let then = told.take();
     assert_eq!(then[..2], ["call", "default/a failed: 2; 1 in a row, not again before it changes"]);
-    // What was to be called again by then, is; and not once more.
+    // The error policy awaits a change. Only the change and pending requeues may lead to further reconciles.
     assert!(then.len() <= 4, "{then:?}");
     Ok(())
 }
 
-/// On real threads: virtual time stands still while a thread is blocked.
+/// Runs on real threads, because virtual time does not advance while a thread is blocked.
 #[test]
 fn blocking_reconcile_is_reported_and_replaced() -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build()?;
@@ -238,7 +240,7 @@ fn blocking_reconcile_is_reported_and_replaced() -> Result<(), WorldError> {
                     async move {
                         calls.say(format!("call {}", map.name_any()));
                         if map.name_any() == "bad" {
-                            // It blocks until the test is over.
+                            // Blocks until the test ends.
                             drop(released.lock().map(|released| released.recv()));
                         }
                         Ok::<_, Failure>(Action::await_change())

@@ -1,4 +1,5 @@
-//! The checker of calls: it finds what is wrong by hand, and nothing in controllers whose server is upset.
+//! The reconcile checker reports violations that are made by hand, and none for controllers on a server with random
+//! faults.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,17 +32,17 @@ impl ByHand {
         Ok(Self { calls: ReconcileChecker::of(&server, "configmaps"), server, maps })
     }
 
-    /// The object as it is now.
+    /// Returns the current object.
     async fn a(&self) -> Result<Arc<ConfigMap>, WorldError> {
         Ok(Arc::new(self.maps.get("a").await?))
     }
 
-    /// A call that writes nothing.
+    /// Simulates a reconcile that writes nothing.
     fn call(&self, map: Arc<ConfigMap>) -> impl Future<Output = ()> + use<> {
         self.calls.watch(|_: Arc<ConfigMap>, (): ()| async {})(map, ())
     }
 
-    /// A call that writes to its own object.
+    /// Simulates a reconcile that writes to its own object.
     fn writing_call(&self, map: Arc<ConfigMap>) -> impl Future<Output = Result<ConfigMap, kube::Error>> + use<> {
         let maps = self.maps.clone();
         let write = move |map: Arc<ConfigMap>, (): ()| {
@@ -94,12 +95,13 @@ async fn unreconciled_change_is_detected() -> Result<(), WorldError> {
     assert!(
         world.breach().starts_with("default/a was not reconciled after: configmaps default/a was written in version")
     );
-    // What the call is given is from before the change.
+    // This reconcile receives the object from before the change, so the change still needs a reconcile.
     world.call(before).await;
     assert!(world.breach().starts_with("default/a was not reconciled after"));
     world.call(world.a().await?).await;
     assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 3, writes: 0, changes: 1 });
-    // After a call that writes, what is changed past the API during one is not its own either.
+    // Another client changes the object during a reconcile that also writes. The checker must not count this change
+    // as an own write.
     world.writing_call(world.a().await?).await?;
     let (seen, server) = (world.a().await?, world.server.clone());
     let others = move |_: Arc<ConfigMap>, (): ()| {

@@ -30,7 +30,10 @@ async fn invalid_settings_are_rejected_with_advice() -> Result<(), WorldError> {
         Err("cannot start the controller: timeout is 0; set timeout to more than 0, or to `None`".into())
     );
     let nodes = refused(controller().owns::<Node>(Scope::namespace("default")));
-    assert!(nodes.is_err_and(|error| error.contains("nodes")), "a namespace, for what is in none");
+    assert!(
+        nodes.is_err_and(|error| error.contains("nodes")),
+        "a namespace scope is invalid for a cluster-scoped kind"
+    );
     let in_a = || Controller::<ConfigMap>::new(&world.factory, Scope::namespace("a"));
     assert_eq!(
         refused(in_a().owns::<Secret>(Scope::namespace("b"))),
@@ -48,7 +51,7 @@ async fn invalid_settings_are_rejected_with_advice() -> Result<(), WorldError> {
     let outside = std::thread::spawn(move || start(Controller::new(&factory, Scope::all())).map(drop));
     assert_eq!(outside.join().ok(), Some(Err(RunError::NoRuntime)));
     world.factory.shutdown();
-    assert!(refused(controller()).is_err_and(|error| error.contains("shut down")), "the factory has ended");
+    assert!(refused(controller()).is_err_and(|error| error.contains("shut down")), "the factory was shut down");
     Ok(())
 }
 

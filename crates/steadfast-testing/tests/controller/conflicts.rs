@@ -1,4 +1,4 @@
-//! Updates that conflict, and how long calls take.
+//! Retries of conflicting updates, and the duration metric of reconciles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +22,7 @@ async fn update_is_repeated_after_conflicts_only() -> Result<(), WorldError> {
     let (maps, attempts) = (world.config_maps(), AtomicU32::new(0));
     let update = || async {
         let mut map = maps.get("a").await?;
-        // Another client writes in between, twice.
+        // Another client writes between read and update, twice.
         if attempts.fetch_add(1, Ordering::Relaxed) < 2 {
             world.write("a", &attempts.load(Ordering::Relaxed).to_string()).map_err(kube::Error::Service)?;
         }
@@ -34,7 +34,7 @@ async fn update_is_repeated_after_conflicts_only() -> Result<(), WorldError> {
     let data = map.data.unwrap_or_default();
     assert_eq!((data["own"].as_str(), data["value"].as_str()), ("1", "2"), "no write is lost");
 
-    // An object that exists is no conflict that another attempt could solve.
+    // `AlreadyExists` is no conflict that a retry could solve, although both have status 409.
     attempts.store(0, Ordering::Relaxed);
     let create = || {
         attempts.fetch_add(1, Ordering::Relaxed);

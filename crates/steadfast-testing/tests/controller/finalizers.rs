@@ -1,4 +1,4 @@
-//! Finalizers: what is to be done before an object is gone, is done, whatever fails between two steps.
+//! Finalizers: cleanup precedes the removal of an object, also if a step between them fails.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{Failure, SECOND, Told, World, pass};
 
 const OWN: &str = "example.com/own";
 
-/// Says what is done; a clean-up fails as often as the object says.
+/// Starts a controller that logs each apply and cleanup. The cleanup of `stubborn` fails twice.
 fn finalizing(world: &World, told: &Told) -> Result<RunningController, WorldError> {
     let (calls, maps) = (told.clone(), world.config_maps());
     let reconcile = move |map: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>| {
@@ -43,7 +43,7 @@ fn finalizing(world: &World, told: &Told) -> Result<RunningController, WorldErro
     Ok(controller.on_diagnostic(told.notes()).run(reconcile, back_off, Arc::new(maps))?)
 }
 
-/// What was done since the last time, each thing once: that the finalizer was added may lead to two calls.
+/// Returns the new log entries without duplicates, because the write of the finalizer may lead to two reconciles.
 fn done(told: &Told) -> Vec<String> {
     let mut done = told.take();
     done.dedup();
@@ -66,7 +66,7 @@ async fn finalizer_exists_from_apply_until_cleanup() -> Result<(), WorldError> {
     world.server.delete_named("configmaps", "default", "a")?;
     pass(SECOND).await;
     assert_eq!(told.take(), ["clean up a"]);
-    assert!(world.server.get("configmaps", "default", "a").is_err(), "it is gone");
+    assert!(world.server.get("configmaps", "default", "a").is_err(), "the object is removed");
     Ok(())
 }
 
@@ -136,7 +136,7 @@ async fn foreign_finalizers_and_objects_are_preserved() -> Result<(), WorldError
     assert_eq!(finalizers(&world, "a")?, json!(["example.com/first", "example.com/second"]));
     assert_eq!(done(&told), ["apply a", "clean up a"]);
 
-    // By what was seen of one that is no more, nothing is written to the one in its place.
+    // A stale object with the UID of a deleted one must not lead to a write to the new object.
     let gone: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
     world.server.delete_named("configmaps", "default", "b")?;
     pass(SECOND).await;
@@ -162,11 +162,11 @@ async fn a_change_in_between_is_no_failure() -> Result<(), WorldError> {
     let named: Result<_, FinalizerError<Failure>> =
         finalizer(&world.config_maps(), "cleanup", Arc::new(config_map("a", "1")), apply).await;
     let refused = named.map_err(|error| error.to_string());
-    assert!(refused.is_err_and(|error| error.contains("example.com/cleanup")), "what to write instead");
+    assert!(refused.is_err_and(|error| error.contains("example.com/cleanup")), "the error proposes a valid name");
     Ok(())
 }
 
-/// A finalizer is no part of a generation: that it was added leads to no call by itself.
+/// A finalizer does not change the generation, so its addition causes no reconcile behind a generation filter.
 #[tokio::test(start_paused = true)]
 async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), WorldError> {
     let world = World::new().await?;

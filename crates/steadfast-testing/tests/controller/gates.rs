@@ -1,4 +1,4 @@
-//! Nothing is called on the word of a cache that has been in doubt for too long.
+//! Staleness gate: no reconcile starts on a cache that exceeds the bound of doubt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ async fn stale_cache_stops_reconciles_after_bound() -> Result<(), WorldError> {
     pass(10 * SECOND).await;
     controller.queue().add(key("a"));
     pass(Duration::from_millis(100)).await;
-    assert_eq!(told.take(), ["a"], "it may be true still");
+    assert_eq!(told.take(), ["a"], "the doubt is within the bound");
     pass(20 * SECOND).await;
     controller.queue().add(key("a"));
     controller.queue().add(key("b"));
@@ -56,7 +56,7 @@ async fn stale_cache_stops_reconciles_after_bound() -> Result<(), WorldError> {
         "{paused:?}"
     );
     assert!(controller.stats().paused);
-    assert_eq!(controller.queue().len(), 2, "what is to be called waits in the queue");
+    assert_eq!(controller.queue().len(), 2, "pending keys stay in the queue");
 
     world.network.heal();
     pass(20 * SECOND).await;

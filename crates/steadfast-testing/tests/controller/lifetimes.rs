@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::{Failure, SECOND, Told, World, key, lagging, pass};
 
-/// Each call takes ten seconds; says when they begin and end, and counts those that are under way.
+/// Starts a controller whose reconciles take ten seconds. Logs their start and end, and counts those in flight.
 fn slow(
     world: &World,
     told: &Told,
@@ -70,8 +70,8 @@ async fn stop_drains_running_reconciles() -> Result<(), WorldError> {
     assert_eq!(told.all(), ["begins a", "begins b", "ends a", "ends b"]);
     world.write("a", "2")?;
     pass(60 * SECOND).await;
-    assert_eq!(told.all().len(), 4, "nothing is called after the stop");
-    assert_eq!(world.server.open_watches(0), 0, "no handle is left");
+    assert_eq!(told.all().len(), 4, "no reconcile starts after the stop");
+    assert_eq!(world.server.open_watches(0), 0, "no informer handle remains");
     Ok(())
 }
 
@@ -104,7 +104,10 @@ async fn dropped_controller_ends_immediately() -> Result<(), WorldError> {
     drop(world.factory);
     drop(world.connection);
     pass(60 * SECOND).await;
-    assert!(world.server.connections().iter().all(|connection| connection.ended.is_some()), "nothing holds them open");
+    assert!(
+        world.server.connections().iter().all(|connection| connection.ended.is_some()),
+        "all connections are closed"
+    );
     Ok(())
 }
 
@@ -131,7 +134,10 @@ async fn pending_write_wait_ends_with_controller() -> Result<(), WorldError> {
     world.factory.shutdown();
     drop((world.factory, world.connection));
     pass(60 * SECOND).await;
-    assert!(world.server.connections().iter().all(|connection| connection.ended.is_some()), "nothing holds them open");
+    assert!(
+        world.server.connections().iter().all(|connection| connection.ended.is_some()),
+        "all connections are closed"
+    );
     Ok(())
 }
 
@@ -145,13 +151,13 @@ async fn caches_sync_before_first_reconcile() -> Result<(), WorldError> {
     pass(100 * SECOND).await;
     assert_eq!(told.all(), [""; 0]);
     assert_eq!(world.server.open_watches(0), 1);
-    // Beside them the server is asked whether it lives, in the rhythm of connections and not of controllers.
+    // Liveness probes belong to connections and not to controllers, so only requests for resources count.
     let of_objects = || world.server.requests().iter().filter(|request| request.resource.is_some()).count();
     let asked = of_objects();
     drop(lead);
     pass(Duration::from_millis(10)).await;
     assert_eq!(told.all(), ["begins a"]);
-    assert_eq!(of_objects(), asked + 1, "how far the server is, and nothing else");
+    assert_eq!(of_objects(), asked + 1, "one version probe, and no other request");
     drop(controller);
     Ok(())
 }
@@ -164,7 +170,7 @@ async fn first_reconcile_waits_for_previous_writes() -> Result<(), WorldError> {
     let ready = async { drop(leads.await) };
     let controller = slow(&world, &told, &running, |controller| controller.start_after(ready))?;
     pass(SECOND).await;
-    // Caches stand still, and somebody writes: the last thing that the one does who led before.
+    // The previous leader writes last while the caches of its successor lag.
     world.server.faults().lag(true);
     world.write("a", "2")?;
     drop(lead);
@@ -216,7 +222,7 @@ async fn slow_read_cache_is_awaited_and_reported() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Issue 32, line 16: every cache of the factory was waited for, for as long as 30 s.
+/// Issue 32, line 16: the controller waited up to 30 s for every cache of the factory.
 #[tokio::test(start_paused = true)]
 async fn undeclared_cache_that_fails_delays_no_controller() -> Result<(), WorldError> {
     for code in [500, 503] {
@@ -232,7 +238,7 @@ async fn undeclared_cache_that_fails_delays_no_controller() -> Result<(), WorldE
     Ok(())
 }
 
-/// A cache whose stream has broken delays no controller that does not declare it, although it was synced.
+/// A cache with a broken stream delays only controllers that declare it, even if it was synced before.
 #[tokio::test(start_paused = true)]
 async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
@@ -253,7 +259,7 @@ async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), WorldErr
     Ok(())
 }
 
-/// Issue 32, line 16: `act` waited for a cache that is owned and never synced.
+/// Issue 32, line 16: `act` waited for an owned cache that never synced.
 #[tokio::test(start_paused = true)]
 async fn act_starts_though_an_owned_cache_fails() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
@@ -272,7 +278,7 @@ async fn act_starts_though_an_owned_cache_fails() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// It reads the objects themselves in any case.
+/// `act` does not apply to the reconciled objects: their cache must be synced in any case.
 #[tokio::test(start_paused = true)]
 async fn act_waits_for_the_objects_themselves() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
@@ -307,8 +313,8 @@ async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Issue 32, line 17: the version of a quiet resource is behind that of the server, for leases are written all the time.
-/// That nothing is missing was proven by a watch that lasted four seconds, for one cache after the other.
+/// Issue 32, line 17: the version of a quiet resource lags behind the server's version, because leases are written
+/// all the time. The proof of completeness was a watch of four seconds per cache, one after the other.
 #[tokio::test(start_paused = true)]
 async fn quiet_caches_delay_new_leader_one_second() -> Result<(), WorldError> {
     for (http2, has_bookmarks) in [(true, true), (true, false), (false, true), (false, false)] {

@@ -26,7 +26,7 @@ use steadfast_testing::{InMemory, WorldError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A server, and a program's view of it.
+/// Server, and a program's connection and factory.
 struct World {
     server: ApiServer,
     network: NetworkFaults,
@@ -43,7 +43,7 @@ impl World {
         Self::of(seed, ApiServer::builder().seed(seed).in_memory().start().await?).await
     }
 
-    /// The view of `server`.
+    /// Creates a world for `server`.
     async fn of(seed: u64, server: ApiServer) -> Result<Self, WorldError> {
         let network = NetworkFaults::seeded(seed);
         let client = InMemory { seed, network: network.clone(), ..InMemory::default() };
@@ -52,13 +52,13 @@ impl World {
         Ok(Self { server, network, connection, factory })
     }
 
-    /// Writes `value` to a config map of `default`.
+    /// Writes `value` to the config map `name` in `default`.
     fn write(&self, name: &str, value: &str) -> Result<(), WorldError> {
         self.server.merge_patch("configmaps", "default", name, json!({ "data": { "value": value } }))?;
         Ok(())
     }
 
-    /// The config maps of `default`, by the program's client.
+    /// Returns the program's API of config maps in `default`.
     fn config_maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.connection.client(), "default")
     }
@@ -82,7 +82,7 @@ impl Told {
         self.lock().push((self.begun.elapsed(), text.into()));
     }
 
-    /// Receiver of a controller's diagnostics.
+    /// Returns a receiver of a controller's diagnostics.
     fn notes(&self) -> impl Fn(&ControllerDiagnostic) + Send + Sync + 'static {
         let told = self.clone();
         move |note| told.say(note.to_string())
@@ -92,12 +92,12 @@ impl Told {
         self.lock().iter().map(|(_, text)| text.clone()).collect()
     }
 
-    /// All that was said since the last time.
+    /// Removes and returns all events since the last call.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.lock()).into_iter().map(|(_, text)| text).collect()
     }
 
-    /// When what begins like this was said.
+    /// Returns the times of the events with this prefix.
     fn times(&self, beginning: &str) -> Vec<Duration> {
         self.lock().iter().filter(|(_, text)| text.starts_with(beginning)).map(|(at, _)| *at).collect()
     }
@@ -123,7 +123,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
 
-/// A controller whose caches are synced, and see nothing new from then on: then the first calls are made.
+/// Starts a controller with synced caches that receive no further event. The first reconciles start after that.
 async fn lagging<K: Kept>(
     world: &World,
     controller: Controller<K>,
@@ -137,7 +137,7 @@ async fn lagging<K: Kept>(
     Ok(controller)
 }
 
-/// Lets all that can happen now, happen, and so much time pass.
+/// Runs all tasks that are ready, and advances the time.
 async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }

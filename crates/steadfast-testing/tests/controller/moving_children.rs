@@ -22,7 +22,7 @@ const STEPS: u64 = 40;
 /// Number of children of each owner, actual or as seen by its last reconcile.
 type Counts = BTreeMap<String, usize>;
 
-/// A seed decides whether the owners are in a namespace or in none.
+/// Moves children at random. The seed decides if the owners are cluster-scoped or namespaced.
 async fn moves(seed: u64) -> Result<(), WorldError> {
     let world = World::seeded(seed).await?;
     let is_cluster_scoped = seed.is_multiple_of(2);
@@ -111,7 +111,7 @@ fn deployment(name: &str, owners: &Value) -> Value {
     })
 }
 
-/// `STEADFAST_SEEDS=1000` tries that many, from `STEADFAST_FIRST_SEED` on.
+/// `STEADFAST_SEEDS=1000` runs 1,000 seeds, starting at `STEADFAST_FIRST_SEED`.
 #[test]
 fn owners_are_reconciled_after_every_move() -> Result<(), WorldError> {
     let number = |variable: &str, otherwise: u64| {

@@ -1,4 +1,4 @@
-//! Controllers of several namespaces, with permissions in those alone.
+//! Controllers of several namespaces, with permissions for those namespaces only.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ async fn world() -> Result<World, WorldError> {
     Ok(world)
 }
 
-/// Logs the key of each call.
+/// Starts a controller that logs the key of each reconcile.
 fn telling(controller: Controller<ConfigMap>, told: &Told) -> Result<RunningController, WorldError> {
     let calls = told.clone();
     let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
@@ -50,7 +50,7 @@ fn pod_in(namespace: &str) -> serde_json::Value {
     })
 }
 
-/// Issue 32, line 18: a program with permissions in two namespaces had to run two controllers.
+/// Issue 32, line 18: a program with permissions in two namespaces needed two controllers.
 #[tokio::test(start_paused = true)]
 async fn controller_of_two_namespaces_reconciles_both() -> Result<(), WorldError> {
     let world = world().await?;
@@ -71,7 +71,7 @@ async fn controller_of_two_namespaces_reconciles_both() -> Result<(), WorldError
     let is_list = |verb| matches!(verb, Verb::List | Verb::Watch | Verb::StreamedList);
     let requests = world.server.requests();
     let mut lists = requests.iter().filter(|request| is_list(request.verb) && request.resource.is_some());
-    assert!(lists.all(|request| request.path.contains("/namespaces/team-")), "no list is of all namespaces");
+    assert!(lists.all(|request| request.path.contains("/namespaces/team-")), "no list covers all namespaces");
 
     let left = controller.stop(SECOND).await;
     assert_eq!((left.queued, left.cancelled), (0, 0));

@@ -1,4 +1,4 @@
-//! No call on a view that lacks what the call before has written.
+//! Reconciles never run on a cache that lacks the writes of the key's previous reconcile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,8 +26,8 @@ pub(super) struct Context {
     created: AtomicU64,
 }
 
-/// Keeps so many children of each parent, as naively as any tutorial: by what the cache says, under names that the server
-/// chooses.
+/// Creates missing children and deletes surplus ones, naively, as in a tutorial. The cache is the only source, and
+/// the server generates the names.
 pub(super) async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, Failure> {
     let failed = |error: &dyn std::error::Error| Failure(error.to_string());
     let lister = context.children.lister().map_err(|error| failed(&error))?;
@@ -67,12 +67,12 @@ pub(super) fn keeper_of(factory: &InformerFactory) -> Controller<ConfigMap> {
     Controller::new(factory, Scope::all()).owns::<Pod>(Scope::all())
 }
 
-/// The most children that each parent ever had at once, by the server's own history.
+/// Returns the maximum number of concurrent children of each parent, by the server's history.
 fn most_children(world: &World) -> BTreeMap<String, usize> {
     Children::of(&world.server, "", "pods").most
 }
 
-/// Keeps children, and tells each call.
+/// Starts a controller that keeps children and logs each reconcile.
 fn telling(world: &World, told: &Told, context: &Arc<Context>) -> Result<RunningController, WorldError> {
     let calls = told.clone();
     let reconcile = move |parent: Arc<ConfigMap>, context| {
@@ -91,12 +91,12 @@ async fn lagging_watch_causes_no_duplicate_child() -> Result<(), WorldError> {
     pass(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
 
-    // From here on caches see nothing new; one child is gone, which they have seen.
+    // From here on, caches receive no event except the deletion of one child.
     let one = context.children.lister()?.all().remove(0);
     world.server.delete_named("pods", "default", &one.name_any())?;
     pass(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 4);
-    // The deletion is seen, and what is created for it is not.
+    // Caches receive the deletion, and not the creation of the replacement.
     let another = context.children.lister()?.all().remove(0).name_any();
     world.server.delete_named("pods", "default", &another)?;
     world.server.faults().lag_at(world.server.revision());
@@ -150,7 +150,7 @@ async fn who_wrote_waits_and_nobody_else() -> Result<(), WorldError> {
     controller.queue().add(super::key("writes"));
     controller.queue().add(super::key("reads"));
     pass(3 * SECOND).await;
-    assert_eq!(told.take(), ["reads at 1"], "the cache lacks what the other one has written");
+    assert_eq!(told.take(), ["reads at 1"], "only the key that wrote waits for its write");
     assert_eq!((controller.stats().waiting_for_writes, controller.stats().waits_for_writes), (1, 1));
     world.server.faults().lag(false);
     pass(SECOND).await;
@@ -168,19 +168,19 @@ async fn write_without_response_is_awaited() -> Result<(), WorldError> {
     world.server.create(&config_map("a", "1"))?;
     let told = Told::default();
     let context = context(&world)?;
-    // What is asked arrives; nothing comes back, and the connection ends.
+    // The request arrives, its response does not, and the connection breaks.
     let network = world.network.clone();
     let reconcile = move |parent, context: Arc<Context>| {
         let network = network.clone();
         async move {
             if context.created.load(Ordering::Relaxed) == 0 {
-                // There is a connection for what comes next.
+                // Opens a connection before the network fails.
                 let pods = Api::<Pod>::namespaced(context.client.clone(), "default");
                 pods.get_opt("none").await.map_err(|error| Failure(error.to_string()))?;
                 network.black_hole(Direction::ToClient, true);
                 tokio::spawn(async move {
                     pass(SECOND).await;
-                    // What was held on its way is lost.
+                    // The reset loses all bytes in flight.
                     network.reset();
                     network.black_hole(Direction::ToClient, false);
                 });
@@ -194,7 +194,7 @@ async fn write_without_response_is_awaited() -> Result<(), WorldError> {
     assert_eq!(
         context.created.load(Ordering::Relaxed),
         1,
-        "it waits for the one that may have been made: {:#?} {:#?}",
+        "the controller waits for the unconfirmed write: {:#?} {:#?}",
         told.all(),
         controller.stats()
     );
@@ -272,7 +272,7 @@ async fn write_lost_by_restore_is_not_awaited() -> Result<(), WorldError> {
     assert_eq!(
         context.created.load(Ordering::Relaxed),
         6,
-        "the first three are no more: {:#?} {:#?} {}",
+        "the restore removed the first three children: {:#?} {:#?} {}",
         controller.stats(),
         context.children.lister()?.len(),
         context.children.freshness()
@@ -280,13 +280,14 @@ async fn write_lost_by_restore_is_not_awaited() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// The names of the children that there are, by the server's own history.
+/// Returns the names of the current children, by the server's history.
 fn children(world: &World) -> Vec<String> {
     let live: BTreeSet<String> = Children::of(&world.server, "", "pods").live.into_values().flatten().collect();
     live.into_iter().collect()
 }
 
-/// One world that is upset; returns how many children a parent ever had at most, and how often it was waited.
+/// Runs one world with random faults. Returns the maximum number of concurrent children of a parent, and the number
+/// of waits for writes.
 async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
     const PARENTS: [&str; 2] = ["a", "b"];
     let world = World::seeded(seed).await?;
@@ -301,7 +302,7 @@ async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
         let parent = PARENTS[upsets.random(2) as usize];
         match upsets.random(8) {
             0 => {
-                // One is taken away, whatever caches know of it.
+                // Another client deletes a child, regardless of the caches.
                 if let Some(name) = children(&world).get(upsets.random(6) as usize) {
                     world.server.delete_named("pods", "default", name)?;
                 }
@@ -322,8 +323,8 @@ async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
     Ok((most, controller.stats().waits_for_writes))
 }
 
-/// Of a child that came and went while the cache that leads to calls was behind, nothing was told; a call had seen it in the
-/// other cache, and counted it.
+/// The metadata cache lagged while a child was created and deleted, so its watch never delivered the child. A
+/// reconcile had counted the child in the other cache.
 #[test]
 fn transient_object_unseen_by_cache_seed_301() -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
@@ -332,7 +333,7 @@ fn transient_object_unseen_by_cache_seed_301() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// `STEADFAST_SEEDS=1000` tries so many, from `STEADFAST_FIRST_SEED` on.
+/// `STEADFAST_SEEDS=1000` runs 1,000 seeds, starting at `STEADFAST_FIRST_SEED`.
 #[test]
 fn random_faults_cause_no_duplicate_child() -> Result<(), WorldError> {
     let number = |variable: &str, otherwise: u64| {
@@ -349,12 +350,12 @@ fn random_faults_cause_no_duplicate_child() -> Result<(), WorldError> {
             broken.push(seed);
         }
     }
-    assert_eq!(broken, [0; 0], "these seeds have children too many");
-    assert!(waits > seeds, "what is not waited for is not tested: {waits} waits in {seeds} seeds");
+    assert_eq!(broken, [0; 0], "a parent had too many children with these seeds");
+    assert!(waits > seeds, "too few waits for writes: {waits} waits in {seeds} seeds");
     Ok(())
 }
 
-/// An object that leaves a selector is gone for one cache, and rightly there for another one.
+/// An object that leaves a selector is removed from one cache, and correctly remains in another one.
 #[tokio::test(start_paused = true)]
 async fn object_leaving_selector_is_not_awaited() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -386,7 +387,7 @@ async fn object_leaving_selector_is_not_awaited() -> Result<(), WorldError> {
 async fn permanently_cut_cache_is_not_awaited() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    // Of the same objects, and read by somebody else; from some moment on it is refused.
+    // Another cache of the objects, which the controller does not read. The server rejects its requests later.
     let other = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
     let (told, context) = (Told::default(), context(&world)?);
     let _controller = telling(&world, &told, &context)?;
@@ -413,7 +414,7 @@ async fn constantly_changing_key_is_reconciled() -> Result<(), WorldError> {
     let _controller = telling(&world, &told, &context)?;
     pass(SECOND).await;
     told.take();
-    // What one cache sees of a child, the other sees later: by then, something else has happened.
+    // The caches deliver each change at different times, and another change follows before both agree.
     let child = context.children.lister()?.all().remove(0).name_any();
     for round in 0..300 {
         let patch = json!({ "metadata": { "annotations": { "round": round.to_string() } } });
@@ -425,8 +426,8 @@ async fn constantly_changing_key_is_reconciled() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// What led to a call and what the call before has written are waited for both: that the first has come, while more of such has
-/// come since, is no leave to go on without the other.
+/// A reconcile waits for both the change that enqueued it and the writes of its predecessor. The arrival of the first
+/// must not cancel the wait for the second.
 #[tokio::test(start_paused = true)]
 async fn concurrent_change_does_not_skip_write_wait() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -441,10 +442,10 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), WorldError> 
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
     let children: Vec<_> = context.children.lister()?.all().iter().map(|child| child.name_any()).collect();
 
-    // One is gone, which both caches have seen; a call begins, and is going to make another.
+    // Both caches have seen the deletion of one child. The reconcile that starts now creates another one.
     world.server.delete_named("pods", "default", &children[0])?;
     pass(SECOND / 2).await;
-    // From now on the cache that is read stands still, and the one that leads to calls goes on.
+    // From now on, the cache that the reconcile reads stalls, and the cache that enqueues keys does not.
     let is_read = |request: &RequestRecord| {
         let pods = request.resource.as_ref().is_some_and(|resource| resource.resource() == "pods");
         pods && matches!(request.verb, Verb::Watch | Verb::StreamedList) && !request.finished
@@ -462,7 +463,7 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), WorldError> 
         let is_behind = context.children.snapshot().version().is_some_and(|at| at.is_older_than(&version));
         if is_behind {
             tried += 1;
-            // What the call makes is seen by neither, for a while; then the one that stood still sees the change alone.
+            // For a while, neither cache sees the new child. Then the stalled cache sees the annotation only.
             world.server.faults().lag_at(world.server.revision());
             pass(2 * SECOND).await;
             assert_eq!(context.created.load(Ordering::Relaxed), 4);

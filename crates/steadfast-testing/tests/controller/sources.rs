@@ -15,7 +15,7 @@ use steadfast_testing::{WorldError, config_map, config_map_in, widget_definition
 
 use super::{Failure, SECOND, Told, World, key, pass};
 
-/// Says for what it is called.
+/// Starts a controller that logs the name of each reconciled object.
 fn telling(controller: Controller<ConfigMap>, told: &Told) -> Result<RunningController, WorldError> {
     let calls = told.clone();
     let reconcile = move |map: Arc<ConfigMap>, _: Arc<()>| {
@@ -52,7 +52,7 @@ async fn added_and_updated_objects_are_reconciled() -> Result<(), WorldError> {
     world.server.delete_named("configmaps", "default", "a")?;
     world.server.create(&config_map("c", "1"))?;
     pass(SECOND).await;
-    assert_eq!(told.take(), ["c"], "what is gone is not called for by its object");
+    assert_eq!(told.take(), ["c"], "deleted objects are not reconciled by object");
     Ok(())
 }
 
@@ -95,7 +95,7 @@ async fn owned_objects_enqueue_owners_of_any_version() -> Result<(), WorldError>
     pass(SECOND).await;
     let mut both = told.take();
     both.sort_unstable();
-    assert_eq!(both, ["a", "b"], "whose it was, and whose it is");
+    assert_eq!(both, ["a", "b"], "the old owner and the new one");
     world.server.delete_named("pods", "default", "one")?;
     pass(SECOND).await;
     assert_eq!(told.take(), ["b"]);
@@ -171,7 +171,7 @@ async fn predicates_filter_changes_but_not_deletions() -> Result<(), WorldError>
     assert_eq!(told.take(), [""; 0]);
     world.server.delete_named("configmaps", "default", "a")?;
     pass(SECOND).await;
-    assert_eq!(told.take(), ["a"], "it is being deleted");
+    assert_eq!(told.take(), ["a"], "the object has a deletion timestamp");
     Ok(())
 }
 
@@ -233,7 +233,7 @@ async fn a_mapping_that_panics_loses_no_key() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// What is behind stackabletech/trino-operator#936: one watch that fails had all of an operator's watches wait.
+/// Reproduces stackabletech/trino-operator#936: one rejected watch delayed all other watches of the operator.
 #[tokio::test(start_paused = true)]
 async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -256,7 +256,7 @@ async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
         "{begun:?}"
     );
 
-    // For an hour, each of the two others leads to a call at once.
+    // For an hour, changes of the two other sources lead to reconciles immediately.
     for round in 0..60 {
         pass(60 * SECOND).await;
         told.take();
@@ -271,7 +271,7 @@ async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
     }
     assert_eq!(controller.stats().pauses, 0);
 
-    // When it is allowed, it leads to calls too.
+    // Once allowed, the rejected sources lead to reconciles too.
     world.server.create(&json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s", "namespace": "default" }, "spec": { "ports": [{ "port": 80 }] },
     }))?;
@@ -294,7 +294,7 @@ async fn controllers_share_factory_and_informers() -> Result<(), WorldError> {
     first.stop(SECOND).await;
     world.write("a", "2")?;
     pass(SECOND).await;
-    assert_eq!((one.take(), other.take()), (vec![], vec!["a".to_owned()]), "the one that goes on");
+    assert_eq!((one.take(), other.take()), (vec![], vec!["a".to_owned()]), "only the controller that still runs");
     Ok(())
 }
 
@@ -315,14 +315,14 @@ fn deployment_of(owner: &str) -> serde_json::Value {
     })
 }
 
-/// The names of the objects that were reconciled since the last call, in alphabetical order.
+/// Returns the names of the objects that were reconciled since the last call, in alphabetical order.
 fn reconciled(told: &Told) -> Vec<String> {
     let mut names = told.take();
     names.sort_unstable();
     names
 }
 
-/// Issue 32, line 14: the filter of changes was asked before the mapping.
+/// Issue 32, line 14: the predicate ran before the mapping, and dropped changes of the owner.
 #[tokio::test(start_paused = true)]
 async fn owner_change_passes_any_filter_of_changes() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -345,7 +345,7 @@ async fn owner_change_passes_any_filter_of_changes() -> Result<(), WorldError> {
     assert_eq!(reconciled(&told), ["a", "b"], "the old owner and the new one");
     patch(json!(null))?;
     pass(SECOND).await;
-    assert_eq!(reconciled(&told), ["b"], "an owner that has lost its child");
+    assert_eq!(reconciled(&told), ["b"], "the owner that lost its child");
     let annotated = json!({ "metadata": { "annotations": { "note": "1" } } });
     world.server.merge_patch("deployments", "default", "child", annotated)?;
     pass(SECOND).await;
@@ -388,7 +388,7 @@ async fn mapped_key_change_passes_any_predicate() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// A definition of a cluster-scoped custom resource `tenants`.
+/// Returns the definition of a cluster-scoped custom resource `tenants`.
 pub(super) fn tenant_definition() -> serde_json::Value {
     let mut definition = widget_definition("x.example");
     definition["metadata"]["name"] = json!("tenants.x.example");
@@ -407,7 +407,7 @@ pub(super) fn kind_of(kind: &str) -> ApiResource {
     }
 }
 
-/// Issue 32, line 13: a `DynamicObject` does not state its scope, and was taken to be namespaced.
+/// Issue 32, line 13: the scope of a `DynamicObject` is unknown, and was assumed to be namespaced.
 #[tokio::test(start_paused = true)]
 async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), WorldError> {
     for (definition, kind, namespace) in
@@ -471,7 +471,7 @@ async fn unseen_dynamic_owner_has_both_keys() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Issue 32, line 18: these keys were never reconciled, and nothing was logged.
+/// Issue 32, line 18: keys outside the scope were never reconciled, and no diagnostic reported them.
 #[tokio::test(start_paused = true)]
 async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -498,7 +498,7 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
     assert_eq!(notes.len(), 2 + 2, "two reports, and the objects of team-a: {notes:?}");
     assert_eq!(controller.stats().outside_scope, 3);
 
-    // By key they are reconciled.
+    // `run_by_key` reconciles them.
     let calls = told.clone();
     let by_key = Controller::<ConfigMap>::new(&world.factory, Scope::namespace("team-a"))
         .watches::<ConfigMap, _>(Scope::namespace("team-b"), |map| [map.key().clone()])

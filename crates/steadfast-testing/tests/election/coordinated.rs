@@ -1,4 +1,4 @@
-//! Where a coordinator says who leads: that of kube-apiserver, and a server that has none.
+//! Coordinated elections on kube-apiserver, and on a server without a coordinator.
 
 use std::time::Duration;
 
@@ -40,9 +40,9 @@ async fn oldest_version_leads_then_next() -> Result<(), WorldError> {
     leads(&newer).await?;
     let older = stands(&connections[1], "1.2.0").await?;
     leads(&older).await?;
-    assert!(!newer.is_leader(), "it has made way");
+    assert!(!newer.is_leader(), "the newer candidate yielded the lease");
     let newest = stands(&connections[2], "1.4.0").await?;
-    assert!(older.stop().await, "it was the leader");
+    assert!(older.stop().await, "the older candidate led");
     leads(&newer).await?;
     assert!(!older.is_leader() && !newest.is_leader());
     let leases: Api<Lease> = Api::namespaced(connections[0].client(), "default");
@@ -59,7 +59,7 @@ async fn server_without_coordination_is_reported_early() -> Result<(), WorldErro
     let file = Kubeconfig::from_yaml(&server.kubeconfig())?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     let connection = Connection::new(config)?;
-    let error = stands(&connection, "1.2.0").await.expect_err("nobody would ever lead");
+    let error = stands(&connection, "1.2.0").await.expect_err("no candidate could ever lead");
     assert_eq!(error, ElectionError::NotCoordinated);
     assert!(error.to_string().contains("--feature-gates=CoordinatedLeaderElection=true"), "{error}");
     Ok(())

@@ -1,5 +1,6 @@
-//! A coordinator as that of Kubernetes (KEP-4355): asks candidates whether they are there, and gives the lease to the oldest emulation
-//! version among those that answer. It judges by its wall clock, which may be wrong, and can be told to do what is unwise.
+//! Simulates the coordinator of Kubernetes (KEP-4355). Pings candidates, and gives the lease to the oldest emulation
+//! version among those that respond. Expiry follows the coordinator's wall clock, which may be wrong. Tests can also
+//! order harmful decisions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use steadfast_core::random::Random;
 use steadfast_testing::WorldError;
 use tokio::time::{Instant, sleep};
 
-/// The lease that it gives.
+/// Name of the coordinated lease.
 pub(crate) const LEASE: &str = "it";
 const STRATEGY: &str = "OldestEmulationVersion";
-/// For how long it gives the lease, until it sees it renewed.
+/// Duration of a new lease, in seconds. The holder extends the lease by renewals.
 const LASTS: i64 = 5;
 /// Timeout for a candidate's response, and maximum age of a response.
 const ANSWERS: SignedDuration = SignedDuration::from_secs(5);
@@ -36,14 +37,14 @@ pub(crate) struct Coordinator {
     /// Jump of the wall clock, in seconds.
     jumped: Arc<AtomicI64>,
     away: Arc<AtomicBool>,
-    /// From now on it does nothing unwise.
+    /// Disables injected faults from now on.
     sane: Arc<AtomicBool>,
 }
 
-/// A candidate as it is registered.
+/// Registered candidate.
 struct Registered {
     name: String,
-    /// The order in which candidates come: emulation version, binary version, age.
+    /// Order of preference: emulation version, binary version, age.
     rank: (Vec<u64>, Vec<u64>, Option<Timestamp>),
     asked: Option<Timestamp>,
     answered: Option<Timestamp>,
@@ -56,7 +57,8 @@ impl Registered {
 }
 
 impl Coordinator {
-    /// One on `server`, which is given the type of the candidates; `random` decides when it looks.
+    /// Starts a coordinator on `server`, and registers the type of the candidates. `random` determines the times of
+    /// its checks.
     pub(crate) fn start(server: Arc<ApiServer>, mut random: Random) -> Result<Self, WorldError> {
         server.create(&definition())?;
         let began = Instant::now();
@@ -73,7 +75,7 @@ impl Coordinator {
         Ok(coordinator)
     }
 
-    /// It is there, its wall clock says what is later than all that was ever written, and it does nothing unwise any more.
+    /// Repairs the coordinator. Its wall clock then exceeds all earlier timestamps, and it injects no more faults.
     pub(crate) fn is_set_right(&self) {
         self.sane.store(true, Ordering::Relaxed);
         self.jumped.store(2 * WRONG, Ordering::Relaxed);
@@ -85,12 +87,12 @@ impl Coordinator {
         self.sane.load(Ordering::Relaxed)
     }
 
-    /// Its wall clock jumps.
+    /// Moves the wall clock.
     pub(crate) fn jump(&self, to: i64) {
         self.jumped.store(to, Ordering::Relaxed);
     }
 
-    /// It does nothing for so long.
+    /// Suspends the coordinator for this duration.
     pub(crate) fn goes_away(&self, lasts: Duration) {
         self.away.store(true, Ordering::Relaxed);
         let away = self.away.clone();
@@ -100,7 +102,7 @@ impl Coordinator {
         });
     }
 
-    /// Gives the lease to `who`, whoever has it.
+    /// Gives the lease to `who`, regardless of the current holder.
     pub(crate) fn give(&self, who: &str) -> Result<(), WorldError> {
         let now = MicroTime(self.wall());
         if self.lease()?.is_some() {
@@ -120,7 +122,7 @@ impl Coordinator {
         }
     }
 
-    /// Wants `who` to lead instead of the one who does.
+    /// Requests that the current holder yields to `who`.
     pub(crate) fn prefer(&self, who: &str) -> Result<(), WorldError> {
         self.change_lease(&json!({ "preferredHolder": who, "strategy": STRATEGY }))
     }
@@ -131,13 +133,13 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Whose the lease is by what it says, if it is there.
+    /// Returns the holder of the lease, if any.
     pub(crate) fn holder(&self) -> Result<Option<String>, WorldError> {
         let holder = self.lease()?.and_then(|lease| lease.spec?.holder_identity);
         Ok(holder.filter(|holder| !holder.is_empty()))
     }
 
-    /// Looks at all there is, and does what that of Kubernetes would.
+    /// Checks lease and candidates once, and acts like the coordinator of Kubernetes.
     fn look(&self) -> Result<(), WorldError> {
         let now = self.wall();
         let candidates = self.candidates()?;
@@ -189,7 +191,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// All that are registered for the lease.
+    /// Returns all candidates of the lease.
     fn candidates(&self) -> Result<Vec<Registered>, WorldError> {
         let history = self.server.history();
         let states = history.of("coordination.k8s.io", "leasecandidates");
@@ -220,7 +222,7 @@ fn is_expired(lease: &Lease, now: Timestamp) -> bool {
     spec.renew_time.is_none_or(|renewed| renewed.0 + lasts < now)
 }
 
-/// The type of the candidates, which only a server has that coordinates.
+/// Returns the definition of the candidates' type. Only servers with a coordinator have it.
 fn definition() -> Value {
     let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     json!({

@@ -1,8 +1,8 @@
-//! Random histories: never a write is accepted from a holder after another holder's first one.
+//! Random histories: no write of a holder is accepted after the first write of its successor.
 //!
-//! A failing seed is printed; `STEADFAST_SEED=n cargo test -p steadfast-testing --test election one_history` repeats it alone
-//! and tells what befell whom, `one_coordinated_history` one with a coordinator, and `STEADFAST_SEEDS=n` tries so many from
-//! `STEADFAST_FIRST_SEED` on.
+//! A failing seed is printed. `STEADFAST_SEED=n cargo test -p steadfast-testing --test election one_history` repeats
+//! the seed alone and prints its faults. `one_coordinated_history` repeats a seed with a coordinator.
+//! `STEADFAST_SEEDS=n` runs `n` seeds, starting at `STEADFAST_FIRST_SEED`.
 
 use steadfast_controller::ElectionBreach;
 use steadfast_testing::WorldError;
@@ -27,7 +27,7 @@ struct Tally {
     given_while_acting: usize,
 }
 
-/// Plays all that are asked for, in which nothing may be that must not.
+/// Runs the requested seeds. Fails if a history contains a violation.
 fn nothing_is_found(way: Way) -> Result<Tally, WorldError> {
     let (mut broken, mut tally) = (Vec::new(), Tally::default());
     let first = number("STEADFAST_FIRST_SEED", 0);
@@ -42,13 +42,13 @@ fn nothing_is_found(way: Way) -> Result<Tally, WorldError> {
             broken.push(seed);
         }
     }
-    assert_eq!(broken, [0; 0], "in these histories somebody wrote who was not the leader any more, or nobody led");
+    assert_eq!(broken, [0; 0], "a former leader wrote in these histories, or no candidate led");
     println!("{tally:?}");
-    assert!(tally.reigns as u64 > 3 * tally.seeds, "only {} reigns: nothing was tried", tally.reigns);
+    assert!(tally.reigns as u64 > 3 * tally.seeds, "too few reigns to prove anything: {}", tally.reigns);
     Ok(tally)
 }
 
-/// One of the first histories has somebody write who was not the leader any more.
+/// Checks that one of the first 200 histories contains a write of a former leader.
 fn is_found(way: Way, mutant: Option<Mutant>) -> Result<(), WorldError> {
     let what = format!("{way:?} {mutant:?}");
     for seed in 0..200 {
@@ -61,13 +61,13 @@ fn is_found(way: Way, mutant: Option<Mutant>) -> Result<(), WorldError> {
     Err(format!("{what} is not found by 200 histories").into())
 }
 
-/// The one that is asked for, or whether one seed is one history.
+/// Runs the seed of `STEADFAST_SEED`. Without the variable, checks that a seed determines its history.
 fn one(way: Way) -> Result<(), WorldError> {
     let Some(seed) = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
         let (first, second) = (run(1, way, None)?, run(1, way, None)?);
-        assert_eq!(first.log, second.log, "one seed, one history");
+        assert_eq!(first.log, second.log, "a seed must determine its faults");
         let reigns = |told: &Told| format!("{:?}", told.reigns);
-        assert_eq!(reigns(&first), reigns(&second), "and one course of it");
+        assert_eq!(reigns(&first), reigns(&second), "a seed must determine its writes");
         return Ok(());
     };
     tell_all("steadfast=debug,steadfast_controller=debug");
@@ -85,7 +85,7 @@ fn old_holder_never_writes_after_new() -> Result<(), WorldError> {
 #[test]
 fn coordinated_holders_never_write_concurrently() -> Result<(), WorldError> {
     let Tally { seeds, given_while_acting, .. } = nothing_is_found(COORDINATED)?;
-    assert!(given_while_acting as u64 > seeds, "{given_while_acting} leases were given away while their holders acted");
+    assert!(given_while_acting as u64 > seeds, "too few transfers from an acting holder: {given_while_acting}");
     Ok(())
 }
 

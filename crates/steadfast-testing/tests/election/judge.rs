@@ -1,4 +1,4 @@
-//! The judge: by the server's own history, whose writes were accepted when.
+//! Checker of accepted writes, by the history of the server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use steadfast_contract::History;
 
 use crate::program::OBJECT;
 
-/// The writes of one holder that were accepted one after the other.
+/// Consecutive accepted writes of one holder.
 #[derive(Clone, Debug)]
 pub(crate) struct Reign {
     pub(crate) holder: String,
@@ -31,7 +31,7 @@ pub(crate) fn reigns_in(history: &History) -> Vec<Reign> {
     of(written.filter_map(|change| Some((change.at, change.object.as_ref()?))))
 }
 
-/// By the states that the object had, and since when.
+/// Groups the states of the object by their writers.
 fn of<'a>(states: impl Iterator<Item = (Duration, &'a Value)>) -> Vec<Reign> {
     let mut reigns: Vec<Reign> = Vec::new();
     for (at, object) in states {
@@ -66,7 +66,7 @@ pub(crate) fn given_while_acting(server: &ApiServer, reigns: &[Reign]) -> usize 
         .count()
 }
 
-/// Where a write was accepted from a holder after another's first one.
+/// Returns the writes that the server accepted from a holder after the first write of its successor.
 pub(crate) fn violations(reigns: &[Reign]) -> Vec<String> {
     let mut over = BTreeSet::new();
     let mut found = Vec::new();
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn who_writes_again_after_another_is_found() {
-        assert_eq!(judged(&["a#1", "b#1", "a#2"]), [""; 0], "another term is another holder");
+        assert_eq!(judged(&["a#1", "b#1", "a#2"]), [""; 0], "each term is a holder of its own");
         let found = judged(&["a#1", "b#1", "a#1", "c#1", "b#1"]);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("a#1 wrote at 2s, after b#1 had written from 1s on"), "{found:?}");

@@ -1,4 +1,4 @@
-//! Guarantees of an election to one program.
+//! Guarantees of an election to one process.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,14 +26,14 @@ use crate::way::Way;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A server with the object that leaders write to.
+/// Starts a server with the object that leaders write to.
 async fn server() -> Result<ApiServer, WorldError> {
     let server = ApiServer::builder().in_memory().http2(true).start().await?;
     server.create(&config_map(OBJECT, ""))?;
     Ok(server)
 }
 
-/// A process, and its connection.
+/// Starts a process, and returns it with its connection.
 async fn process(server: &ApiServer, seed: u64) -> Result<(Process, Connection), WorldError> {
     let process = Process::start(server, seed, None);
     let connection = process.connection(server, true).await?;
@@ -83,10 +83,10 @@ async fn leader_renews_without_reading_lease() -> Result<(), WorldError> {
     assert_eq!(leads, elections.iter().map(|(election, _)| election.is_leader()).collect::<Vec<_>>());
     let (election, _) = elections.iter().find(|(election, _)| election.is_leader()).ok_or("nobody leads")?;
     for (other, _) in &elections {
-        assert_eq!(other.holder().as_deref(), Some(election.identity()), "all know who it is");
+        assert_eq!(other.holder().as_deref(), Some(election.identity()), "every candidate knows the holder");
     }
     let updates = server.requests().iter().filter(|request| request.verb == Verb::Update).count();
-    assert!((1795..=1801).contains(&updates), "one every two seconds, and not {updates}");
+    assert!((1795..=1801).contains(&updates), "one update per two seconds, not {updates}");
     let lease = server.get("leases.coordination.k8s.io", "default", "it")?;
     assert_eq!(lease["spec"]["leaseTransitions"], 0);
     Ok(())
@@ -103,16 +103,19 @@ async fn cut_off_leader_ends_and_stops_sending() -> Result<(), WorldError> {
     let cut = Instant::now();
     leader.lost().await;
     let took = cut.elapsed();
-    assert!((8 * SECOND..=10 * SECOND).contains(&took), "the renew deadline after the last renewal, and not {took:?}");
+    assert!(
+        (8 * SECOND..=10 * SECOND).contains(&took),
+        "the term ends one renew deadline after the last renewal, not after {took:?}"
+    );
     assert!(!leader.is_leader() && !election.is_leader() && leader.remaining().is_zero());
     process.network.black_hole(Direction::Both, false);
-    let refused = write(leader.client(), "after").await.expect_err("the term is over").to_string();
+    let refused = write(leader.client(), "after").await.expect_err("the term has expired").to_string();
     assert!(refused.contains("to be asked nothing more") && refused.contains("has not acted"), "{refused}");
     assert_eq!(changes(&server), 1);
     write(connection.client(), "by an ordinary client").await?;
     let again = self::leader(&election).await?;
     write(again.client(), "the next term").await?;
-    write(leader.client(), "the first term").await.expect_err("what is over stays over");
+    write(leader.client(), "the first term").await.expect_err("an expired term stays expired");
     Ok(())
 }
 
@@ -126,12 +129,12 @@ async fn lease_deadline_ends_running_requests() -> Result<(), WorldError> {
     server.faults().answer_late(late, 60 * SECOND);
     server.faults().answer_with(RequestRule::any().resource("leases"), Answer::code(500));
     let begun = Instant::now();
-    let failed = write(leader.client(), "late").await.expect_err("the term is over").to_string();
+    let failed = write(leader.client(), "late").await.expect_err("the term has expired").to_string();
     assert!(failed.contains("to be asked nothing more") && failed.contains("look first"), "{failed}");
-    assert!(begun.elapsed() <= 10 * SECOND, "and not the server's minute: {:?}", begun.elapsed());
+    assert!(begun.elapsed() <= 10 * SECOND, "the server's timeout of a minute must not apply: {:?}", begun.elapsed());
     sleep(120 * SECOND).await;
     let object = server.get("configmaps", "default", OBJECT)?;
-    assert_ne!(object["data"]["holder"], "late", "its connection was aborted, and the server gave it up");
+    assert_ne!(object["data"]["holder"], "late", "the server must discard the aborted request");
     Ok(())
 }
 
@@ -144,8 +147,8 @@ async fn thawed_process_no_longer_leads() -> Result<(), WorldError> {
     let client = leader.client();
     process.freeze(true);
     sleep(11 * SECOND).await;
-    // Nothing of it has run yet, no timer either: it is the clock that says it.
-    let refused = write(client, "after").await.expect_err("the term is over").to_string();
+    // The process has not run yet, not even a timer. Only the comparison with the clock can reject the write.
+    let refused = write(client, "after").await.expect_err("the term has expired").to_string();
     assert!(refused.contains("to be asked nothing more"), "{refused}");
     assert!(!leader.is_leader());
     process.freeze(false);
@@ -164,14 +167,14 @@ async fn who_stops_hands_over_at_once() -> Result<(), WorldError> {
     let second = candidate(&other, "b")?;
     sleep(SECOND).await;
     let stopped = Instant::now();
-    assert!(first.stop().await, "it is released");
+    assert!(first.stop().await, "the lease is released");
     assert_eq!(stopped.elapsed(), Duration::ZERO);
     assert!(first.until_leader().await.is_none() && !leader.is_leader());
     let released = lease(&one).await?.spec.ok_or("no spec")?;
     assert_eq!((released.holder_identity, released.lease_duration_seconds), (Some(String::new()), Some(1)));
     self::leader(&second).await?;
-    assert!(stopped.elapsed() <= Duration::from_millis(4400), "a retry period at most: {:?}", stopped.elapsed());
-    assert!(first.stop().await, "twice is as good as once");
+    assert!(stopped.elapsed() <= Duration::from_millis(4400), "at most one retry period: {:?}", stopped.elapsed());
+    assert!(first.stop().await, "a second stop returns the result of the first");
     assert!(!first.is_leader());
     Ok(())
 }
@@ -188,7 +191,7 @@ async fn stop_with_pending_write_delays_release() -> Result<(), WorldError> {
     sleep(Duration::from_millis(100)).await;
     let stopped = Instant::now();
     assert!(election.stop().await);
-    assert_eq!(stopped.elapsed(), 5 * SECOND, "by as much as the lease outlasts the term");
+    assert_eq!(stopped.elapsed(), 5 * SECOND, "the release waits until the lease has expired");
     Ok(())
 }
 
@@ -200,7 +203,7 @@ async fn dropped_election_releases_lease() -> Result<(), WorldError> {
     let leader = leader(&election).await?;
     drop(election);
     sleep(60 * SECOND).await;
-    assert!(leader.is_leader(), "what it has given is there still");
+    assert!(leader.is_leader(), "the guard remains valid");
     drop(leader);
     sleep(SECOND).await;
     assert_eq!(lease(&connection).await?.spec.and_then(|spec| spec.holder_identity), Some(String::new()));
@@ -217,7 +220,8 @@ fn coordinated_election_stops_with_its_runtime() -> Result<(), WorldError> {
     has_stopped_where_its_runtime_is_gone(Way::Named(None))
 }
 
-/// Waits on a stopped election return, for leaders, candidates and earlier waiters.
+/// Checks that all calls on an election return after its runtime has shut down: for leaders, candidates and earlier
+/// waiters.
 fn has_stopped_where_its_runtime_is_gone(way: Way) -> Result<(), WorldError> {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let first = runtime()?;
@@ -239,13 +243,13 @@ fn has_stopped_where_its_runtime_is_gone(way: Way) -> Result<(), WorldError> {
         let ended = async {
             let stops = join_all(elections.iter().map(LeaderElection::stop));
             let (stopped, ()) = tokio::join!(biased; stops, async { first.shutdown_background() });
-            assert_eq!(stopped, [false, false], "nobody has released the lease");
+            assert_eq!(stopped, [false, false], "no candidate released the lease");
             for election in &elections {
                 assert!(!election.stop().await && !election.is_leader());
                 assert!(election.until_leader().await.is_none());
             }
         };
-        // It takes no time at all.
+        // No call waits for a timer.
         Ok(timeout(Duration::from_millis(1), ended).await?)
     })
 }
@@ -258,7 +262,7 @@ async fn stop_preserves_lease_of_new_holder() -> Result<(), WorldError> {
     leader(&election).await?;
     let thief = json!({ "spec": { "holderIdentity": "thief" } });
     server.merge_patch("leases.coordination.k8s.io", "default", "it", thief)?;
-    assert!(!election.stop().await, "it was not ours any more");
+    assert!(!election.stop().await, "another candidate already held the lease");
     let holder = lease(&connection).await?.spec.and_then(|spec| spec.holder_identity);
     assert_eq!(holder.as_deref(), Some("thief"));
     Ok(())
@@ -290,7 +294,7 @@ async fn forbidden_candidate_keeps_retrying() -> Result<(), WorldError> {
     sleep(600 * SECOND).await;
     assert!(!election.is_leader() && election.holder().is_none());
     let asked = server.requests().len();
-    assert!((136..=300).contains(&asked), "every 2 to 4.4 s, and not {asked} times");
+    assert!((136..=300).contains(&asked), "one attempt per 2 to 4.4 s, not {asked}");
     server.faults().answer_truly();
     leader(&election).await?;
     Ok(())
@@ -334,7 +338,8 @@ fn killed_leader_is_replaced_in_time() -> Result<(), WorldError> {
             took.push(alone(fail_over(seed, stop))?);
         }
     }
-    // The lease, from when its last renewal was seen, up to 4.4 s late; and up to half a second so that not all ask at once.
+    // A candidate waits one lease duration from its last observation, which is up to 4.4 s old, plus up to 0.5 s of
+    // jitter.
     for (how, took, most) in [("killed", &mut killed, 15.0 + 4.4 + 0.5), ("stopped", &mut stopped, 4.5)] {
         took.sort();
         let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
@@ -370,7 +375,7 @@ async fn fail_over(seed: u64, stop: bool) -> Result<Duration, WorldError> {
     Ok(begun.elapsed())
 }
 
-/// Lines of the log at the level of warnings, as long as this exists.
+/// Log lines at warning level or above, while the value exists.
 struct Warnings {
     lines: Arc<Mutex<Vec<u8>>>,
     _current: tracing::subscriber::DefaultGuard,
@@ -403,7 +408,7 @@ impl Warnings {
     }
 }
 
-/// Issue 32, line 15: such a candidate waited, and neither its log nor its interface told why.
+/// Issue 32, line 15: a candidate without permissions waited, and neither log nor API named the reason.
 #[tokio::test(start_paused = true)]
 async fn candidate_without_rights_names_the_missing_rule() -> Result<(), WorldError> {
     let warnings = Warnings::new();
@@ -419,7 +424,7 @@ async fn candidate_without_rights_names_the_missing_rule() -> Result<(), WorldEr
     assert!(trouble.to_string().ends_with(rule), "{trouble}");
     assert_eq!(warnings.with(rule), 1, "logged once");
 
-    // It may read leases now, and not create them.
+    // The candidate may now read leases, but not create them.
     server.faults().answer_truly();
     server.faults().answer_with(RequestRule::any().resource("leases").verb(Verb::Create), Answer::code(403));
     sleep(60 * SECOND).await;

@@ -1,6 +1,6 @@
-//! Leader election on the embedded server, in virtual time: what a leader's client does, random histories whose every write is
-//! judged, also where a coordinator says who leads that judges badly, and what those find where a part of it is missing. And three
-//! processes on a real API server.
+//! Leader election on the embedded server, in virtual time. The tests cover the client of a leader, and random
+//! histories with a check of every write, also with a misjudging coordinator. Further histories prove that the checks
+//! detect each missing protection. One test runs three processes on a real API server.
 
 mod coordinated;
 mod coordinator;

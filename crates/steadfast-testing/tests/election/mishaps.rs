@@ -11,12 +11,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::process::Process;
 
-/// How long the server takes for a write, at most: less than half of the margin, which it has for that.
+/// Maximum duration of a write on the server. Less than half of the margin between lease and renew deadline, which
+/// allows for slow writes.
 pub(crate) const SLOW: Duration = Duration::from_millis(2400);
-/// Once all is well, how long it may take until everything is done again.
+/// Maximum time until normal operation after the last fault.
 pub(crate) const REPAIR: Duration = Duration::from_secs(60);
 
-/// Plays on this thread, in a time of its own.
+/// Runs `play` on this thread, in its own virtual time.
 pub(crate) fn alone<T>(play: impl Future<Output = Result<T, WorldError>>) -> Result<T, WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(play)
@@ -27,7 +28,7 @@ pub(crate) fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Tells what the library and the controller say, where `STEADFAST_LOG` wants that.
+/// Logs the library and the controller if `STEADFAST_LOG` is set.
 pub(crate) fn tell_all(filter: &str) {
     if std::env::var("STEADFAST_LOG").is_ok() {
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).try_init();
@@ -51,7 +52,7 @@ impl Log {
     }
 }
 
-/// `process` is frozen for so long.
+/// Freezes `process` for this duration.
 pub(crate) fn freeze(process: &Process, lasts: Duration) {
     process.freeze(true);
     let process = process.clone();
@@ -61,7 +62,7 @@ pub(crate) fn freeze(process: &Process, lasts: Duration) {
     });
 }
 
-/// Nothing passes through `network` in one direction for so long.
+/// Drops all traffic through `network` in one direction for this duration.
 pub(crate) fn cut_off(network: &NetworkFaults, direction: Direction, lasts: Duration) {
     network.black_hole(direction, true);
     let network = network.clone();
@@ -71,7 +72,7 @@ pub(crate) fn cut_off(network: &NetworkFaults, direction: Direction, lasts: Dura
     });
 }
 
-/// For so long, the server `takes` its time for each write.
+/// Delays each write on the server by `takes`, for the duration `lasts`.
 pub(crate) fn slow_writes(server: &ApiServer, takes: Duration, lasts: Duration) {
     let faults = server.faults().clone();
     faults.answer_late(RequestRule::any().resource("configmaps").verb(Verb::Patch), takes);

@@ -1,4 +1,4 @@
-//! A process among others that can be frozen and killed: an environment whose tasks run only while it does.
+//! Process that can be frozen and killed: an environment with tasks that run only while the process runs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,15 +21,15 @@ use tokio::task::AbortHandle;
 /// Deliberately omitted protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {
-    /// The holder looks whether it is the leader, and then writes by an ordinary client.
+    /// The holder checks its leadership, and then writes through an ordinary client without a fence.
     OrdinaryClient,
-    /// The kernel sends what it has been given, for as long as it takes.
+    /// The kernel sends buffered bytes without a deadline.
     PatientKernel,
-    /// The clock by which the fence is judged is the wall clock.
+    /// The fence uses the wall clock.
     WallClock,
 }
 
-/// One process: what runs in it, and the network between it and the server.
+/// Process with its tasks, and the network between process and server.
 #[derive(Clone)]
 pub(crate) struct Process {
     world: Arc<World>,
@@ -54,7 +54,7 @@ struct Running {
 }
 
 impl Process {
-    /// A process that reaches `server` by a network of its own; `seed` decides its chances.
+    /// Starts a process with its own network to `server`. `seed` determines its random numbers.
     pub(crate) fn start(server: &ApiServer, seed: u64, mutant: Option<Mutant>) -> Self {
         let network = NetworkFaults::seeded(seed);
         let dialer = server.dialer();
@@ -67,7 +67,7 @@ impl Process {
             let dialled = dial(host, port);
             Box::pin(async move {
                 let socket = dialled.await?;
-                // Around it, nobody tells it to be in time.
+                // The wrapper hides the socket's support for deadlines.
                 Ok(if patient { Box::new(Pipe::new(socket, "the server")) } else { socket })
             })
         });
@@ -75,7 +75,7 @@ impl Process {
         Self { world: Arc::new(world), network }
     }
 
-    /// A connection from it to `server`.
+    /// Connects the process to `server`.
     pub(crate) async fn connection(&self, server: &ApiServer, http2: bool) -> Result<Connection, WorldError> {
         let environment: SharedEnvironment = self.world.clone();
         let settings = Settings { prior_knowledge: http2, ..Settings::default() };
@@ -83,12 +83,12 @@ impl Process {
         Ok(Connection::builder(config).environment(environment).settings(settings).build()?)
     }
 
-    /// Runs `task` in it.
+    /// Spawns `task` in the process.
     pub(crate) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
         drop(self.world.spawn(Box::pin(task)));
     }
 
-    /// `SIGSTOP`, or `SIGCONT`.
+    /// Simulates `SIGSTOP` or `SIGCONT`.
     pub(crate) fn freeze(&self, frozen: bool) {
         let waiting = {
             let mut running = self.world.running();
@@ -98,7 +98,7 @@ impl Process {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// `SIGKILL`: nothing of it runs any more, and the kernel closes its sockets.
+    /// Simulates `SIGKILL`: stops all tasks, and closes the sockets like a kernel.
     pub(crate) fn kill(&self) {
         let tasks = {
             let mut running = self.world.running();
@@ -108,7 +108,7 @@ impl Process {
         tasks.iter().for_each(AbortHandle::abort);
     }
 
-    /// Its wall clock jumps.
+    /// Moves the wall clock.
     pub(crate) fn jump(&self, seconds: i64) {
         self.world.jumped.store(seconds, Ordering::Relaxed);
     }
@@ -123,7 +123,7 @@ impl Process {
         }
     }
 
-    /// Waits, as a part of it.
+    /// Sleeps in the process, so a freeze extends the sleep.
     pub(crate) async fn pause(&self, wait: Duration) {
         self.world.sleep_until(self.world.now() + wait).await;
     }
@@ -139,7 +139,7 @@ fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs only while its process does.
+/// Task that runs only while its process runs.
 struct Scheduled {
     running: Arc<Mutex<Running>>,
     task: BoxFuture<'static, ()>,
@@ -160,7 +160,7 @@ impl Future for Scheduled {
     }
 }
 
-/// The process as what runs in it has it.
+/// Environment of the tasks in the process.
 impl Environment for World {
     fn now(&self) -> Instant {
         self.local.now()
@@ -169,7 +169,7 @@ impl Environment for World {
     fn boot_time(&self) -> Instant {
         let jumped = self.jumped.load(Ordering::Relaxed).unsigned_abs();
         match self.mutant {
-            // Only what it says too late does harm.
+            // Only a clock that runs late is harmful, so jumps always move this one back.
             Some(Mutant::WallClock) => {
                 let origin = Instant::from_zero(Duration::from_secs(10_000_000)) + self.now().since_zero();
                 origin - Duration::from_secs(jumped.min(9_000_000))

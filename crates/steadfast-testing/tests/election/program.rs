@@ -1,5 +1,5 @@
-//! What runs in each process: a candidate that writes to one object while it leads, and is in no hurry to notice that it does
-//! not any more.
+//! Program of each process: a candidate that writes to one object while it leads, and notices the end of its term
+//! late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,18 +15,18 @@ use tokio::sync::watch;
 
 use crate::process::{Mutant, Process};
 
-/// The object to which whoever leads writes.
+/// Name of the object that leaders write to.
 pub(crate) const OBJECT: &str = "written";
 
 /// End of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Not yet.
+    /// Continues.
     #[default]
     None,
-    /// The work first, then the leadership.
+    /// Stops the work first, and then the election.
     InOrder,
-    /// The leadership, while the work goes on.
+    /// Stops the election while the work continues.
     WithoutOrder,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Program {
     pub(crate) process: Process,
     pub(crate) election: LeaderElection,
     pub(crate) ending: watch::Sender<Ending>,
-    /// Raised when it has come to its own end.
+    /// Becomes `true` when the program ends on its own initiative.
     pub(crate) ended: watch::Receiver<bool>,
 }
 
@@ -99,7 +99,7 @@ impl Inside {
         self.election.stop().await;
     }
 
-    /// Writes as `holder` until it is over.
+    /// Writes as `holder` until the end of the term or of the program.
     async fn lead(&mut self, leader: &Leader, holder: &str) {
         let client = match self.mutant {
             Some(Mutant::OrdinaryClient) => self.connection.client(),
@@ -132,7 +132,7 @@ impl Inside {
                 Ending::None => {}
                 Ending::InOrder => return,
                 Ending::WithoutOrder => {
-                    // It is asked to stop in the middle of all.
+                    // Stops the election while the writers still run.
                     let election = self.election.clone();
                     self.process.run(async move {
                         election.stop().await;
@@ -151,7 +151,7 @@ impl Inside {
     }
 }
 
-/// Writes the name of its holder, again and again.
+/// Task that writes the name of its holder repeatedly.
 struct Writer {
     process: Process,
     objects: Api<ConfigMap>,
@@ -167,7 +167,7 @@ impl Writer {
     async fn write(mut self) {
         loop {
             let number = self.count.fetch_add(1, Ordering::Relaxed);
-            // Some are long, and fill what is on the way.
+            // Some patches are large enough to fill the buffers on the way.
             let length = if self.random.draw().is_multiple_of(8) { 40_000 } else { 20 };
             let data = json!({ "holder": self.holder, "number": number.to_string(), "filling": "x".repeat(length) });
             let patch = Patch::Merge(json!({ "data": data }));
@@ -178,7 +178,7 @@ impl Writer {
                 tokio::select! {
                     biased;
                     _ = written => {}
-                    // It gives up waiting, and nobody knows what comes of it.
+                    // The writer cancels the request, and its result remains unknown.
                     () = self.process.pause(patience) => {}
                 }
             }

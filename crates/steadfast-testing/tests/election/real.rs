@@ -1,7 +1,7 @@
-//! Three real processes and a real API server: one that leads is killed or stopped, again and again, and the history in etcd says
-//! whose writes were accepted when.
+//! Three real processes on a real API server. The test kills or stops the leader repeatedly, and checks the history
+//! in etcd for the times of accepted writes.
 //!
-//! `STEADFAST_KILLS=100` does it so often. Each candidate is this program once more.
+//! `STEADFAST_KILLS=100` repeats this 100 times. Each candidate is a copy of this test program.
 
 use std::io::Read;
 use std::path::Path;
@@ -22,12 +22,12 @@ use steadfast_testing::{WorldError, config_map};
 use crate::judge::{reigns_in, violations};
 use crate::program::OBJECT;
 
-/// Says to a copy of this program that it is a candidate, and where the server is.
+/// Environment variable that makes a copy of this program a candidate, with the path of the kubeconfig.
 const CANDIDATE: &str = "STEADFAST_ELECTION_CANDIDATE";
 /// The name of the test, for that copy.
 const NAME: &str = "real::only_one_of_three_processes_writes";
 
-/// Short, for many of them: the margin is 2 s, and each failure costs no more than a few seconds.
+/// Short durations, for many rounds: the margin is 2 s, and each failure costs at most a few seconds.
 const LEASE: Duration = Duration::from_secs(6);
 const RENEW: Duration = Duration::from_secs(4);
 const RETRY: Duration = Duration::from_secs(1);
@@ -44,12 +44,12 @@ fn only_one_of_three_processes_writes() -> Result<(), WorldError> {
     }
 }
 
-/// Stands and writes until whoever has started it is gone.
+/// Stands for election, and writes while leading, until the parent process ends.
 async fn be_a_candidate(kubeconfig: &Path) -> Result<(), WorldError> {
     let (gone, mut ended) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         drop(std::io::stdin().read_to_end(&mut Vec::new()));
-        // Where nobody waits any more there is nobody to tell.
+        // The send fails only if the receiver was dropped, so its result is irrelevant.
         let _ = gone.send(());
     });
     let file = Kubeconfig::read_from(kubeconfig)?;
@@ -72,7 +72,7 @@ async fn be_a_candidate(kubeconfig: &Path) -> Result<(), WorldError> {
         let writers = (0..2).map(|_| write(leader.client(), holder.clone()));
         tokio::select! {
             () = leader.lost() => {
-                // Whoever does not listen writes on, and is told.
+                // Continues to write after the end of the term. The fence must reject these writes.
                 let late = write(leader.client(), holder);
                 drop(tokio::time::timeout(Duration::from_millis(500), late).await);
             }
@@ -82,18 +82,18 @@ async fn be_a_candidate(kubeconfig: &Path) -> Result<(), WorldError> {
     }
 }
 
-/// Writes as `holder`, as fast as the server takes it.
+/// Writes as `holder`, as fast as the server allows.
 async fn write(client: kube::Client, holder: String) {
     let objects: Api<ConfigMap> = Api::namespaced(client, "default");
     for number in 0_u64.. {
         let patch = Patch::Merge(json!({ "data": { "holder": holder, "number": number.to_string() } }));
-        // Whatever came of it, the next one is tried.
+        // The loop ignores failures: each attempt is independent.
         let _ = objects.patch(OBJECT, &PatchParams::default(), &patch).await;
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// One candidate; killed when this is dropped.
+/// Candidate process, killed on drop.
 struct Candidate {
     process: Child,
 }
@@ -156,24 +156,24 @@ async fn kill_and_stop() -> Result<(), WorldError> {
         if before.is_some() {
             took.push(begun.elapsed());
         }
-        // In the middle of its work.
+        // Kills or stops the leader in the middle of its work.
         tokio::time::sleep(random.between(Duration::from_millis(300), Duration::from_secs(2))).await;
         before = Some(leader);
         match kill % 4 {
             0 | 2 => candidates[number] = Candidate::start(&reference.kubeconfig())?,
             1 => {
                 candidates[number].signal("-STOP")?;
-                // It goes on when another has led for a while.
+                // The process resumes after another candidate has led for a while.
                 let stopped = random.between(2 * LEASE, 4 * LEASE);
                 let process = candidates[number].process.id().to_string();
                 tokio::spawn(async move {
                     tokio::time::sleep(stopped).await;
-                    // It may have ended meanwhile.
+                    // The process may have ended in the meantime.
                     drop(Command::new("kill").args(["-CONT", &process]).status());
                 });
             }
             _ => {
-                // For about as long as its term lasts, so that it may be the leader still or not.
+                // The stop lasts about as long as the term, so the leader may or may not lead afterwards.
                 candidates[number].signal("-STOP")?;
                 tokio::time::sleep(random.between(RENEW / 2, LEASE + RETRY)).await;
                 candidates[number].signal("-CONT")?;
@@ -193,7 +193,7 @@ async fn kill_and_stop() -> Result<(), WorldError> {
         reigns.len()
     );
     assert_eq!(violations(&reigns), [""; 0]);
-    // Each fourth is a stop that the leader may outlast.
+    // A leader may outlast every fourth fault, a short stop.
     let expected = kills - kills / 4;
     assert!(reigns.len() >= expected && writes > 10 * kills, "{} reigns, {writes} writes: too few", reigns.len());
     Ok(())

@@ -1,4 +1,4 @@
-//! What a coordinator does that judges as badly as one can: it gives the lease away while its holder acts, and at the worst moments.
+//! Harmful decisions of a coordinator: transfers of the lease while its holder acts, at the worst times.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::coordinator::{Coordinator, WRONG};
 use crate::mishaps::{Log, cut_off};
 use crate::program::Program;
 
-/// Somebody does something at a bad moment.
+/// Source of harmful decisions.
 pub(crate) struct Schemes<'a> {
     pub(crate) coordinator: &'a Coordinator,
     pub(crate) programs: &'a [Program],
-    /// Whom a coordinator may take to be there still.
+    /// Identities of ended programs, which the coordinator may mistake for running ones.
     pub(crate) gone: &'a [String],
     pub(crate) random: &'a mut Random,
     pub(crate) log: &'a mut Log,
 }
 
 impl Schemes<'_> {
-    /// One of them; says who is to end now, if somebody is.
+    /// Runs a random decision. Returns the slot of a program that must end now, if any.
     pub(crate) async fn play(mut self) -> Result<Option<usize>, WorldError> {
         let coordinator = self.coordinator.clone();
         if self.random.draw().is_multiple_of(2) {
@@ -34,7 +34,7 @@ impl Schemes<'_> {
         match self.random.draw() % 13 {
             0 | 1 => self.give(other)?,
             2 => {
-                // Between two looks.
+                // Both transfers may happen between two reads of the lease by a candidate.
                 self.give(other)?;
                 sleep(self.random.between(Duration::ZERO, Duration::from_secs(2))).await;
                 self.give(holder.unwrap_or(other))?;
@@ -77,7 +77,7 @@ impl Schemes<'_> {
             }
             9 | 10 => return self.pass_through(holder, other).await,
             _ => {
-                // Also who led when it was last there.
+                // The returning candidate may be the previous leader.
                 let who = holder.filter(|_| self.random.draw().is_multiple_of(2)).unwrap_or(other);
                 self.give_to_who_returns(who, lasts.max(Duration::from_secs(12)));
             }
@@ -85,7 +85,7 @@ impl Schemes<'_> {
         Ok(None)
     }
 
-    /// Nothing is as bad as what is done while somebody acts: until then, but not for ever.
+    /// Decisions are most harmful while a leader acts. Waits for a leader, for up to 20 s.
     async fn wait_for_a_leader(&self) {
         for _ in 0..20 {
             if self.programs.iter().any(|program| program.election.is_leader()) {
@@ -95,7 +95,7 @@ impl Schemes<'_> {
         }
     }
 
-    /// Whose the lease is, of those that are there.
+    /// Returns the slot of the lease holder, if its program runs.
     fn holder(&self) -> Result<Option<usize>, WorldError> {
         let holder = self.coordinator.holder()?;
         let is_holder = |program: &Program| holder.as_deref() == Some(program.election.identity());
@@ -113,9 +113,10 @@ impl Schemes<'_> {
         self.coordinator.give(self.programs[to].election.identity())
     }
 
-    /// The lease is deleted, and another of its name given to `to`.
+    /// Deletes the lease, and gives a new lease of the same name to `to`.
     async fn anew(&mut self, to: usize) -> Result<(), WorldError> {
-        // Who has never seen the lease cannot know that somebody holds it.
+        // A candidate that has never seen the lease cannot know its holder. The protocol does not protect from this
+        // case.
         if self.programs.iter().any(|program| program.election.holder().is_none())
             || self.coordinator.holder()?.is_none()
         {
@@ -129,8 +130,8 @@ impl Schemes<'_> {
         self.give(to)
     }
 
-    /// The holder does not hear that `other` is given the lease, who ends before it leads, and that a third is given it then: who is to
-    /// wait for the first, and not for the second alone.
+    /// Gives the lease to `other` while the holder is cut off, ends `other` before it leads, and gives the lease to a
+    /// third candidate. The third must wait for the first holder, and not for `other` alone.
     async fn pass_through(&mut self, holder: Option<usize>, other: usize) -> Result<Option<usize>, WorldError> {
         if let Some(holder) = holder {
             let lasts = self.random.between(Duration::from_secs(5), Duration::from_secs(15));
@@ -139,7 +140,7 @@ impl Schemes<'_> {
             cut_off(&self.programs[holder].process.network, direction, lasts);
         }
         self.give(other)?;
-        // In most cases it has taken up the lease by then.
+        // In most cases, `other` has acquired the lease by then.
         sleep(self.random.between(Duration::from_secs(1), Duration::from_secs(3))).await;
         let third = (0..self.programs.len()).find(|third| *third != other && Some(*third) != holder);
         if let Some(third) = third {
@@ -150,15 +151,15 @@ impl Schemes<'_> {
             tokio::spawn(async move {
                 sleep(soon).await;
                 if !coordinator.is_sane() {
-                    coordinator.give(&third).expect("the server takes what a coordinator writes");
+                    coordinator.give(&third).expect("the embedded server accepts a coordinator's writes");
                 }
             });
         }
         Ok(Some(other))
     }
 
-    /// The lease, or another of its name, is given to `who` when it comes back, who was cut off for so long that it does not know who has
-    /// it, and that one does not hear of it.
+    /// Cuts `who` off until its knowledge of the holder is outdated. On its return, gives `who` the current or a new
+    /// lease, and hides this from the holder.
     fn give_to_who_returns(&mut self, who: usize, lasts: Duration) {
         let returns = self.programs[who].clone();
         let deletes = self.random.draw().is_multiple_of(2) && returns.election.holder().is_some();
@@ -172,7 +173,9 @@ impl Schemes<'_> {
         cut_off(&returns.process.network, Direction::Both, lasts + soon);
         tokio::spawn(async move {
             sleep(lasts).await;
-            let Some(holder) = coordinator.holder().expect("it can be read").filter(|_| !coordinator.is_sane()) else {
+            let Some(holder) =
+                coordinator.holder().expect("the embedded server returns the lease").filter(|_| !coordinator.is_sane())
+            else {
                 return;
             };
             let acts = networks.iter().find(|(election, _)| election.identity() == holder);
@@ -180,9 +183,9 @@ impl Schemes<'_> {
                 cut_off(network, Direction::ToClient, hears_late);
             }
             if deletes {
-                coordinator.delete().expect("it is there");
+                coordinator.delete().expect("the embedded server has the lease");
             }
-            coordinator.give(returns.election.identity()).expect("the server takes what a coordinator writes");
+            coordinator.give(returns.election.identity()).expect("the embedded server accepts a coordinator's writes");
         });
     }
 }

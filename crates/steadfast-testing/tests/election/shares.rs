@@ -1,7 +1,8 @@
-//! Sharding on the embedded server: random histories in which replicas come, go, are cut off, frozen and killed, and write to the
-//! keys that they hold. The judge reads what the server has accepted.
+//! Sharding on the embedded server. In random histories, replicas start, stop, are cut off, frozen and killed, and
+//! write to the keys that they hold. The checker reads the writes that the server accepted.
 //!
-//! `STEADFAST_SEED=n cargo test -p steadfast-testing --test election one_history_of_shares -- --nocapture` repeats one.
+//! `STEADFAST_SEED=n cargo test -p steadfast-testing --test election one_history_of_shares -- --nocapture` repeats
+//! one seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,9 +27,9 @@ use crate::process::{Mutant, Process};
 /// Deliberately omitted protection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Missing {
-    /// Around the replicas.
+    /// Omission in the environment of the replicas.
     mutant: Option<Mutant>,
-    /// Omissions in the protocol.
+    /// Omission in the protocol.
     breach: Option<ShardingBreach>,
 }
 
@@ -38,12 +39,12 @@ const OBJECTS: usize = 40;
 const MEMBERS: usize = 3;
 const STEPS: usize = 12;
 
-/// One that was accepted.
+/// Accepted write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Written {
     at: Duration,
     member: String,
-    /// Counts the times that this member has held a key.
+    /// Sequence number of the hold, counted per member.
     hold: u64,
 }
 
@@ -55,7 +56,7 @@ struct Told {
     log: String,
 }
 
-/// A replica in a process.
+/// Replica in its process.
 struct Replica {
     process: Process,
     shares: Sharding,
@@ -107,7 +108,7 @@ async fn play(seed: u64, missing: Missing) -> Result<Told, WorldError> {
 impl Stage {
     async fn join(&mut self) -> Result<(), WorldError> {
         let process = Process::start(&self.server, self.random.draw(), self.missing.mutant);
-        // What one does and the other reads takes its time.
+        // A delay between a write and its observation by another replica.
         process.network.delay(self.random.between(Duration::ZERO, Duration::from_millis(500)));
         let http2 = !self.random.draw().is_multiple_of(3);
         let connection = process.connection(&self.server, http2).await?;
@@ -146,7 +147,7 @@ impl Stage {
                 };
                 self.log.note(&format!("{who} is cut off {direction:?} for {lasts:?}"));
                 process.network.black_hole(direction, true);
-                // The worst: what the kernel still has goes out while nothing of the process runs.
+                // The worst case: the kernel still sends buffered bytes while no task of the process runs.
                 if self.random.draw().is_multiple_of(3) {
                     process.freeze(true);
                 }
@@ -198,7 +199,7 @@ impl Stage {
         Ok(())
     }
 
-    /// All is well.
+    /// Ends all injected faults.
     fn heal(&mut self) {
         self.log.note("all is well");
         self.server.faults().answer_truly();
@@ -209,7 +210,7 @@ impl Stage {
     }
 }
 
-/// Writes to one key while it is held, and is in no hurry to notice that it is not any more.
+/// Task that writes to one key while the replica holds it, and notices the end of the hold late.
 struct Writer {
     process: Process,
     connection: Connection,
@@ -230,7 +231,7 @@ impl Writer {
                     Some(Mutant::OrdinaryClient) => self.connection.client(),
                     _ => held.client(),
                 };
-                // One in four lets go of the key, and writes on by the client that it has.
+                // One in four writers drops the guard, and continues with the client of the expired hold.
                 let held = (!self.random.draw().is_multiple_of(4)).then_some(held);
                 let objects: Api<ConfigMap> = Api::namespaced(client, "default");
                 for number in 0..=self.random.draw() % 20 {
@@ -243,7 +244,7 @@ impl Writer {
                     tokio::select! {
                         biased;
                         _ = objects.patch(&self.key, &parameters, &patch) => {}
-                        // It gives up waiting, and nobody knows what comes of it.
+                        // The writer cancels the request, and its result remains unknown.
                         () = self.process.pause(patience) => {}
                     }
                     self.pause().await;
@@ -277,10 +278,10 @@ fn written(server: &ApiServer) -> BTreeMap<String, Vec<Written>> {
     all
 }
 
-/// Where a write was accepted that was made by a hold that was over: another member had written after that hold, or a later one of
-/// the same member.
+/// Returns the accepted writes of expired holds. A hold has expired once another member, or a later hold of the same
+/// member, has written.
 fn violations(written: &[Written]) -> Vec<String> {
-    // Of each member the latest hold that had written before somebody else did.
+    // Per member: the latest hold that had written before another member wrote.
     let (mut over, mut current): (BTreeMap<&str, u64>, BTreeMap<&str, u64>) = Default::default();
     let mut found = Vec::new();
     for Written { at, member, hold } in written {
@@ -318,13 +319,13 @@ fn sharded_keys_have_one_writer() -> Result<(), WorldError> {
             broken.push(seed);
         }
     }
-    assert_eq!(broken, [0; 0], "in these histories two had one key, or nobody had it");
+    assert_eq!(broken, [0; 0], "a key had two holders or none in these histories");
     println!("{seeds} histories: {writes} writes, {moves} times by another than before");
-    assert!(moves as u64 > 5 * seeds, "only {moves} moves: nothing was tried");
+    assert!(moves as u64 > 5 * seeds, "too few moves of keys to prove anything: {moves}");
     Ok(())
 }
 
-/// Finds that two had one key, where something is missing; tells by which history.
+/// Checks that a history detects two holders of a key without this protection. Prints its seed.
 fn found(missing: Missing) -> Result<(), WorldError> {
     let finds = |seed| run(seed, missing).is_ok_and(|told| told.problems.iter().any(|it| it.contains(" wrote at ")));
     let seed = (0..40).find(|seed| finds(*seed)).ok_or("40 histories find nothing")?;
@@ -380,12 +381,12 @@ fn replica_stops_with_its_runtime() -> Result<(), WorldError> {
         sleep(Duration::from_secs(20)).await;
         Ok::<_, WorldError>((server, informers.informer::<ConfigMap>(Scope::all())?, shares))
     })?;
-    assert!(shares.owns(&key), "it is alone");
+    assert!(shares.owns(&key), "the only member owns every key");
     let gained = shares.gained(&informers);
     drop((first, server));
     runtime()?.block_on(async {
         let ended = async {
-            assert!(!shares.stop().await, "nobody has released its lease");
+            assert!(!shares.stop().await, "no member released its lease");
             assert!(!shares.changed(&mut 0).await);
             assert_eq!(gained.count().await, 0);
         };
@@ -400,7 +401,7 @@ fn one_history_of_shares() -> Result<(), WorldError> {
         assert_eq!(
             (first.log, first.writes, first.moves),
             (second.log, second.writes, second.moves),
-            "one seed, one history"
+            "a seed must determine its history"
         );
         return Ok(());
     };
@@ -420,10 +421,10 @@ fn judge_detects_write_after_handover() {
     };
     assert_eq!(judged(&[("a", 1), ("a", 2), ("a", 1), ("b", 1), ("b", 2), ("a", 3)]), 0);
     assert_eq!(judged(&[("a", 1), ("b", 1), ("a", 1), ("b", 1)]), 2);
-    assert_eq!(judged(&[("a", 2), ("b", 1), ("a", 1)]), 1, "an earlier hold than one that is over");
+    assert_eq!(judged(&[("a", 2), ("b", 1), ("a", 1)]), 1, "a hold before an expired one has expired too");
 }
 
-/// A controller of config maps that writes into each who it is, by what it holds.
+/// Reconcile that writes the identity of the key's owner into each config map.
 async fn signs(object: Arc<ConfigMap>, shares: Arc<Sharding>) -> Result<Action, kube::Error> {
     let name = object.metadata.name.clone().unwrap_or_default();
     let Some(held) = shares.hold(&ObjectKey::namespaced("default", &name)) else {

@@ -1,4 +1,4 @@
-//! One random history: candidates, what befalls them, and what the server has accepted in the end.
+//! One random history: candidates, injected faults, and the writes that the server accepted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ struct Stage {
     log: Log,
 }
 
-/// Plays what `seed` decides among candidates that come to lead in one `way`, with what the `mutant` lacks.
+/// Runs the history of `seed` among candidates in the scheme `way`, without the protection that `mutant` names.
 pub(crate) async fn play(seed: u64, way: Way, mutant: Option<Mutant>) -> Result<Told, WorldError> {
     let mut random = Random::new(seed);
     let http2 = !random.draw().is_multiple_of(3);
@@ -91,7 +91,7 @@ impl Stage {
         Ok(Program::start(process, connection, election, self.mutant, random))
     }
 
-    /// Half of the time, a coordinator does something unwise, where there is one; says whether it did.
+    /// Half of the time, runs a harmful decision of the coordinator, if one exists. Returns `true` if it ran.
     async fn scheme(&mut self) -> Result<bool, WorldError> {
         let Some(coordinator) = &self.coordinator else { return Ok(false) };
         if self.random.draw().is_multiple_of(2) {
@@ -105,7 +105,7 @@ impl Stage {
         Ok(true)
     }
 
-    /// Something befalls somebody, more often the one who leads than not.
+    /// Injects a random fault, more often into the leader than into other candidates.
     async fn befall(&mut self) -> Result<(), WorldError> {
         let any = self.random.draw() as usize % self.slots.len();
         let slot = self.leading().filter(|_| !self.random.draw().is_multiple_of(3)).unwrap_or(any);
@@ -122,7 +122,8 @@ impl Stage {
                 freeze(&self.slots[slot].process, lasts);
             }
             7 => {
-                // The worst of both: what the kernel still has goes out while nothing of the process runs.
+                // The worst case of both faults: the kernel still sends buffered bytes while no task of the process
+                // runs.
                 self.partition(slot, &network, Direction::ToServer, lasts);
                 let process = self.slots[slot].process.clone();
                 let soon = self.random.between(Duration::from_millis(1), Duration::from_secs(3));
@@ -177,7 +178,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The program in `slot` ends, and another begins.
+    /// Ends the program in `slot`, and starts another one.
     async fn end(&mut self, slot: usize, ending: Ending) -> Result<(), WorldError> {
         self.log.note(&format!("{slot} ends {ending:?}"));
         self.slots[slot].ending.send_replace(ending);
@@ -185,7 +186,7 @@ impl Stage {
         let before = std::mem::replace(&mut self.slots[slot], next);
         self.gone.push(before.election.identity().to_owned());
         tokio::spawn(async move {
-            // It is there as long as it takes, at most for as long as Kubernetes gives it.
+            // The program may take as long as it needs, up to the grace period of Kubernetes.
             let mut ended = before.ended.clone();
             tokio::select! {
                 biased;
@@ -201,12 +202,12 @@ impl Stage {
         cut_off(network, direction, lasts);
     }
 
-    /// Whose election says that it leads.
+    /// Returns the slot of the candidate that claims to lead.
     fn leading(&self) -> Option<usize> {
         self.slots.iter().position(|program| program.election.is_leader())
     }
 
-    /// All is well.
+    /// Ends all injected faults.
     fn heal(&mut self) {
         self.log.note("all is well");
         self.server.faults().start();

@@ -1,10 +1,11 @@
-//! Who takes over keys from another process, by shares or as the leader, acts on no cache that lacks that one's last writes.
+//! A replica that takes over keys, by sharding or as the new leader, waits for caches with the last writes of the
+//! previous owner.
 //!
-//! Random histories of replicas that keep children of parents, naively: by what their caches say, under names that the server
-//! chooses. Watches lag, and in the middle of that replicas come, stop and are killed.
+//! Random histories of replicas that keep children of parents, naively: caches are the only source, and the server
+//! generates the names. Watches lag while replicas start, stop and are killed.
 //!
-//! `STEADFAST_SEEDS=200` tries so many, from `STEADFAST_FIRST_SEED` on; `STEADFAST_SEED=n … one_takeover` repeats one, as far as
-//! what befalls whom; the order in which a controller calls its keys is not decided by the seed.
+//! `STEADFAST_SEEDS=200` runs 200 seeds, starting at `STEADFAST_FIRST_SEED`. `STEADFAST_SEED=n … one_takeover`
+//! repeats one seed with its faults. The seed does not determine the order in which a controller reconciles its keys.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,9 +29,9 @@ use crate::process::Process;
 const CHILDREN: usize = 3;
 const REPLICAS: usize = 2;
 const STEPS: usize = 10;
-/// Once nothing lags any more, how long it may take until all children are there.
+/// Maximum time until all children exist after the last lag.
 const REPAIR: Duration = Duration::from_secs(90);
-/// On each child, who made it.
+/// Annotation of each child with the name of its creator.
 const MAKER: &str = "maker";
 
 /// Reason for which a replica acts.
@@ -52,7 +53,7 @@ struct Told {
     log: String,
 }
 
-/// By what a call may act.
+/// Permission on which a reconcile acts.
 enum Right {
     Sharding(Sharding),
     Leader(Leader),
@@ -65,7 +66,7 @@ struct Context {
     children: Informer<Pod>,
 }
 
-/// Makes as many children as are missing, by what the cache says.
+/// Creates the missing children, by the contents of the cache.
 async fn keep(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let key = ObjectKey::namespaced("default", parent.name_any());
     let held = match &context.right {
@@ -100,7 +101,7 @@ async fn keep(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, k
     Ok(Action::await_change())
 }
 
-/// A replica in a process.
+/// Replica in its process.
 struct Replica {
     name: String,
     process: Process,
@@ -139,7 +140,7 @@ impl Replica {
         };
         let works = work(connection, way, name.clone(), part.clone());
         process.run(async move {
-            works.await.expect("a controller that can be had");
+            works.await.expect("the running controller");
         });
         Ok(Self { name, process, part })
     }
@@ -147,7 +148,7 @@ impl Replica {
 
 /// Program of each process.
 async fn work(connection: Connection, way: Way, name: String, part: Part) -> Result<(), WorldError> {
-    // Caches fill while others act.
+    // The caches sync while other replicas act.
     let informers = InformerFactory::new(&connection);
     let parents = informers.informer::<ConfigMap>(Scope::all())?;
     let children = informers.informer::<Pod>(Scope::all())?;
@@ -228,7 +229,7 @@ impl Stage {
         Ok(())
     }
 
-    /// There is something to be made: children of a new parent, or one in place of one that is gone.
+    /// Creates a demand: a new parent without children, or the removal of a child.
     fn write(&mut self) -> Result<(), WorldError> {
         let live: Vec<_> = Children::of(&self.server, "", "pods").live.into_values().flatten().collect();
         let chosen = self.random.draw() as usize % (2 * live.len() + 1);
@@ -243,7 +244,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Open watches of children stand still.
+    /// Stalls the open watches of children.
     fn stall(&self) {
         let is_watch = |request: &&RequestRecord| {
             let pods = request.resource.as_ref().is_some_and(|resource| resource.resource() == "pods");
@@ -254,10 +255,10 @@ impl Stage {
         }
     }
 
-    /// Something is to be made, watches begin to lag, and somebody comes or goes.
+    /// Creates a demand, delays the watches, and starts or ends a replica.
     async fn befall(&mut self) -> Result<(), WorldError> {
-        // What is to be done is seen, and what is done of it is not: by the watches of children, or by all that the server has in
-        // memory, from which leases are listed too.
+        // Caches see the demand, but not its fulfilment. Either the watches of children lag, or the whole watch
+        // cache, which also serves lists of leases.
         let of_children = !self.random.draw().is_multiple_of(3);
         if of_children {
             self.stall();
@@ -268,7 +269,7 @@ impl Stage {
         if !of_children {
             self.server.faults().lag_at(self.server.revision());
         }
-        // Mostly five seconds; some are behind for as long as it takes until a lease has lapsed.
+        // Most lags last five seconds. Some last until a lease has expired.
         let longest = if self.random.draw().is_multiple_of(5) { 25 } else { 5 };
         let lag = self.random.between(Duration::ZERO, Duration::from_secs(longest));
         self.log.note(&format!("watches lag for {lag:?}"));
@@ -335,8 +336,8 @@ fn none_too_many(way: Way) -> Result<(), WorldError> {
         }
     }
     println!("{way:?}: {seeds} histories, {moves} times children were made by another than before");
-    assert_eq!(broken, [0; 0], "in these histories there were children too many, or too few");
-    assert!(moves as u64 > seeds, "only {moves} times somebody took over");
+    assert_eq!(broken, [0; 0], "a parent had too many or too few children in these histories");
+    assert!(moves as u64 > seeds, "too few takeovers to prove anything: {moves}");
     Ok(())
 }
 

@@ -14,12 +14,12 @@ use crate::coordinator::Coordinator;
 pub(crate) enum Way {
     /// The first candidate leads.
     First,
-    /// A coordinator says who leads; candidates may break a rule.
+    /// A coordinator chooses the leader. Candidates may violate a rule of the protocol.
     Named(Option<ElectionBreach>),
 }
 
 impl Way {
-    /// The coordinator of `server`, where one says who leads.
+    /// Starts the coordinator of `server`, in the coordinated scheme.
     pub(crate) fn coordinator(
         self,
         server: &Arc<ApiServer>,
@@ -31,14 +31,14 @@ impl Way {
         }
     }
 
-    /// A candidate, which stands from now on.
+    /// Starts a candidate.
     pub(crate) async fn stand(
         self,
         builder: LeaderElectionBuilder,
         seeds: &mut Random,
     ) -> Result<LeaderElection, WorldError> {
         let Self::Named(breach) = self else { return Ok(builder.start()?) };
-        // Some are of one version, and some emulate an older one.
+        // Versions differ, and some candidates emulate the previous version.
         let binary = 5 + seeds.draw() % 4;
         let emulated = binary - seeds.draw() % 2;
         let candidate = Candidate::new(format!("1.{binary}.0")).emulation_version(format!("1.{emulated}.0"));
