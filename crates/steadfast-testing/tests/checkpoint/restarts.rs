@@ -68,7 +68,7 @@ async fn restart_resumes_without_list() -> Result<(), WorldError> {
 }
 
 /// The first audit was due one period after the first list. A restored cache has no list, so lost events were never
-/// detected (seed 9 of the scenario of `steadfast notify` with a restored backup and a restart).
+/// detected. Found by seed 9 of the `steadfast notify` scenario with a restored backup and a restart.
 #[tokio::test(start_paused = true)]
 async fn restored_cache_is_audited() -> Result<(), WorldError> {
     let folder = Folder::new("audited")?;

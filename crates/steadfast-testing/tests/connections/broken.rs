@@ -1,4 +1,4 @@
-//! Each scenario fails when the library is broken on purpose: a check that cannot fail is none.
+//! Each scenario must fail with an injected fault in the library, which proves that its check can fail.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use steadfast_testing::WorldError;
 use crate::world::{World, demand, until};
 use crate::{crowd, moving};
 
-/// R1: a peer that vanished while nobody asked it anything.
+/// R1: a peer disappears while no request is in flight.
 async fn a_silent_peer_is_noticed_within_15_seconds(breach: Option<Breach>) -> Result<(), WorldError> {
     let world = World::new(breach).await?;
     let seen = world.fleet(1).await?;
@@ -19,7 +19,7 @@ async fn a_silent_peer_is_noticed_within_15_seconds(breach: Option<Breach>) -> R
     Ok(())
 }
 
-/// F2: what failed is not handed out again.
+/// F2: a failed connection is not used again.
 async fn what_failed_is_never_used_again(breach: Option<Breach>) -> Result<(), WorldError> {
     let world = World::new(breach).await?;
     let ask = || async {
@@ -39,7 +39,7 @@ async fn what_failed_is_never_used_again(breach: Option<Breach>) -> Result<(), W
     Ok(())
 }
 
-/// Tells `scenario` honestly and broken, and holds it to telling the two apart in these words.
+/// Runs `scenario` without and with the fault. Only the second run may fail, with an error that contains `words`.
 macro_rules! caught {
     ($name:ident, $breach:ident, $scenario:path, $words:literal) => {
         #[tokio::test(start_paused = true)]

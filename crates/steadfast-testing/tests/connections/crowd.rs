@@ -1,4 +1,4 @@
-//! A thousand watches on a server that allows a hundred streams a connection, and ordinary requests beside them.
+//! A thousand watches on a server with a limit of a hundred streams per connection, alongside ordinary requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(crate) async fn requests_beside_a_thousand_watches(breach: Option<Breach>) -
             asked.push(async { Ok::<_, WorldError>(answer.await?.into_body().collect().await?.to_bytes()) });
         }
         let answers = join_all(asked).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-        // Time passes in virtual time only where someone waits for something: here, for a place.
+        // Virtual time advances only while all tasks wait. A request that waits for a free stream would take longer.
         let waited = begun.elapsed();
         demand(waited < Duration::from_millis(100), || format!("answered after {waited:?} in round {round}"))?;
         demand(answers.len() == 50, || "not all are answered".to_owned())?;

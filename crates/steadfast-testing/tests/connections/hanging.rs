@@ -1,4 +1,4 @@
-//! Lists that hang (a dead conversion webhook, R7): they hold up nobody but themselves.
+//! Lists that hang because of a dead conversion webhook (R7) delay no other list.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::world::{World, demand, until};
 /// Timeout of an API server for a conversion webhook.
 const WEBHOOK: Duration = Duration::from_secs(29);
 
-/// Lists of the namespaces that hang are for these.
+/// Returns the rule of the namespaces with hanging lists.
 fn hanging() -> RequestRule {
     RequestRule::any().namespace("hanging-")
 }
 
 impl World {
-    /// Number of additional informers, each with its own unanswered collection.
+    /// Starts informers with hanging lists, each in its own namespace.
     fn hanging(&self, informers: usize) -> Result<Vec<Informer<ConfigMapInForm>>, WorldError> {
         let scope = |index| Scope::namespace(format!("hanging-{index}"));
         (0..informers).map(|index| Ok(build_in_form(&self.factory, scope(index)).start()?)).collect()
     }
 
-    /// Time in which an unaffected informer syncs.
+    /// Starts an unaffected informer, and returns the time until its sync.
     async fn sync(&self, index: usize) -> Result<Duration, WorldError> {
         let begun = Instant::now();
         let informer = self.informer(index)?;
@@ -54,7 +54,7 @@ async fn repeatedly_hanging_lists_leave_slots_free() -> Result<(), WorldError> {
     let _hanging = world.hanging(60)?;
     sleep(Duration::from_secs(10)).await;
     for index in 0..60 {
-        // No multiple of how long they hang, so that each finds them in another mood.
+        // The interval is not a divisor of the timeout, so each sync starts in another phase of the hanging lists.
         sleep(Duration::from_millis(3_700)).await;
         let took = world.sync(index).await?;
         demand(took < Duration::from_millis(1_100), || format!("number {index} was synced after {took:?}"))?;
@@ -126,7 +126,8 @@ async fn what_is_answered_late_is_taken_in() -> Result<(), WorldError> {
 
 #[tokio::test(start_paused = true)]
 async fn probe_succeeds_while_other_lists_hang() -> Result<(), WorldError> {
-    // There a short watch without a bookmark is no proof, where none was ever seen.
+    // Without a bookmark, a short watch over HTTP/1.1 proves nothing if the stream never sent one. So a probe needs a
+    // list.
     let world = World::over_http1().await?;
     world.server.faults().no_bookmarks(true);
     let healthy = world.informer(0)?;
@@ -135,7 +136,8 @@ async fn probe_succeeds_while_other_lists_hang() -> Result<(), WorldError> {
     let _hanging = world.hanging(20)?;
     let proven = world.server.requests().len();
     for number in 0..18 {
-        // Elsewhere, so that a probe tells of a version that no event of ours has.
+        // The write is outside of the informer's namespace, so the probe returns a version without an event for the
+        // informer.
         world.server.create(&config_map_in("default", &format!("other-{number}"), "0"))?;
         sleep(Duration::from_secs(10)).await;
     }

@@ -1,4 +1,4 @@
-//! A client that moves to a replica whose watch cache lags: what that costs, and how long.
+//! Cost and duration of a move to a replica with a lagging watch cache.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use super::world::{World, demand};
 
-/// A client of two replicas, whose informer has seen more than the second replica is going to serve from its cache.
+/// Returns a client of two replicas. Its informer is ahead of the watch cache of the second replica, which lags from
+/// now on.
 async fn ahead_of_the_second_replica() -> Result<(World, Informer<ConfigMapInForm>), WorldError> {
     let world = World::of(ApiServer::builder().replicas(2), None).await?;
     let informer = world.informer(0)?;
@@ -28,12 +29,12 @@ fn value(informer: &Informer<ConfigMapInForm>) -> String {
     entry.and_then(|entry| entry.object()).and_then(|object| object.value("value")).unwrap_or_default()
 }
 
-/// Waiting for a replica that never catches up once cost 71 s and 17 lists.
+/// Regression test: a replica that never caught up cost 71 s and 17 lists.
 #[tokio::test(start_paused = true)]
 async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), WorldError> {
     let (world, informer) = ahead_of_the_second_replica().await?;
     let before = world.lists();
-    // The resumed watch has expired, so that a list is needed.
+    // The 410 for the resumed watch makes a list necessary.
     world.server.faults().replica(1).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
     world.server.faults().replica(0).stop();
     world.update(0, "2")?;
@@ -47,7 +48,8 @@ async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), W
     demand(lists == 3, || format!("{lists} lists: the relist, its retry and a consistent list were expected"))
 }
 
-/// A resumed watch on a lagging replica once cost a probe and a short list with every retry: ten requests in 30 s.
+/// Regression test: a resumed watch on a lagging replica cost a probe and a short list per retry, ten requests in 30
+/// s.
 #[tokio::test(start_paused = true)]
 async fn resumed_watch_waits_for_lagging_replica() -> Result<(), WorldError> {
     for (lag, most_probes, most_requests) in [(5, 1, 4), (30, 1, 8), (100, 3, 16)] {

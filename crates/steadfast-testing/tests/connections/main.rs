@@ -1,5 +1,6 @@
-//! Connections that heal, in virtual time: watches that move, goodbyes by the hundred, crowds, and a restart under five
-//! hundred informers. Each scenario can be told with a library that is broken on purpose, which must fail it (`broken`).
+//! Connections that recover, in virtual time: moving watches, repeated GOAWAYs, crowds, and a restart under five
+//! hundred informers. The module `broken` runs scenarios with injected faults in the library, and each fault must
+//! fail its scenario.
 
 mod broken;
 mod crowd;

@@ -1,4 +1,4 @@
-//! A connection that is to end, or may be dead, is left before it ends; its watches are made first and broken then.
+//! Watches leave a draining or suspect connection before it ends. Each new watch opens before the old one is closed.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::world::{Log, World, demand, until};
 
 const SOON: Duration = Duration::from_secs(2);
 
-/// R4, F8: a server says goodbye, and every watch is open elsewhere before it is dropped.
+/// R4, F8: after a GOAWAY, every watch is open on another connection before the old stream is dropped.
 pub(crate) async fn a_drained_connection_is_left_without_a_gap(breach: Option<Breach>) -> Result<(), WorldError> {
     let log = Log::above_debug();
     let world = World::new(breach).await?;
     let seen = world.fleet(50).await?;
     let (lists, watches) = (world.lists(), world.watches());
-    // Long enough for a gap to be seen.
+    // The delay makes a gap visible.
     world.server.faults().delay(Duration::from_millis(20));
     world.server.faults().goaway();
     let begun = Instant::now();
@@ -59,7 +59,8 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError>
         assert!(world.connection.connections().iter().map(|report| report.streams).sum::<usize>() >= 20);
         assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
         assert!(world.server.open_watches(0) >= 20);
-        // Before the judge has each cache proven: where no bookmark has come yet, that takes a list of versions (R2).
+        // The check precedes `judge`, which requests a proof for each cache. Before the first bookmark, a proof needs
+        // a list of versions (R2).
         assert_eq!(world.lists(), lists);
         world.update(3, "1")?;
         world.judge().await?;
@@ -71,7 +72,7 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError>
     Ok(())
 }
 
-/// One of two ways to the servers is a black hole; R1 would allow 15 s until anybody notices.
+/// One of two network paths becomes a black hole. R1 alone would allow 15 s until detection.
 #[tokio::test(start_paused = true)]
 async fn suspect_connection_is_replaced_promptly() -> Result<(), WorldError> {
     let log = Log::above_debug();
@@ -88,7 +89,7 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), WorldError> {
             "still on the dead one: {:?}",
             world.connection.connections()
         );
-        assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), "nobody has reason to doubt");
+        assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), "no informer may be in doubt");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     for index in 0..30 {
@@ -96,11 +97,11 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), WorldError> {
     }
     world.judge().await?;
     assert_eq!(world.lists(), lists, "all resumed");
-    // The bound of R1.
+    // R1 bounds the time until the dead connection is closed.
     tokio::time::sleep_until(begun + Duration::from_secs(15)).await;
     let ended = world.connection.recently_closed();
     assert!(ended.iter().any(|ended| ended.why.contains("no answer to a ping")), "{ended:?}");
-    assert_eq!(log.said(), "", "what has moved in time has nothing to report");
+    assert_eq!(log.said(), "", "a timely move must not be logged");
     Ok(())
 }
 
@@ -114,7 +115,7 @@ async fn late_pong_moves_no_watch() -> Result<(), WorldError> {
     let suspect = || world.connection.connections().iter().any(|report| report.state == ConnectionState::Suspect);
     until(Duration::from_secs(10), "it is suspect", suspect).await?;
     let another = || world.connection.connections().iter().any(|report| report.state == ConnectionState::Connecting);
-    assert!(another(), "its replacement is dialled without a request that asks for it");
+    assert!(another(), "the replacement is dialled without a waiting request");
     tokio::time::sleep(Duration::from_secs(1)).await;
     world.server.faults().black_hole(false);
     until(SOON, "all are well", || !suspect() && !another()).await?;
@@ -128,7 +129,7 @@ async fn late_pong_moves_no_watch() -> Result<(), WorldError> {
     world.judge().await
 }
 
-/// Only the time since the last proof is counted: no watch is opened and no connection dialled for silence.
+/// Silence alone causes probes only. No watch is reopened, and no connection is dialled.
 #[tokio::test(start_paused = true)]
 async fn probes_reuse_connection_during_silent_hour() -> Result<(), WorldError> {
     let world = World::new(None).await?;
@@ -142,7 +143,7 @@ async fn probes_reuse_connection_during_silent_hour() -> Result<(), WorldError> 
             assert!(matches!(freshness, Freshness::Fresh { .. } | Freshness::Suspect(_)), "{freshness}");
         }
     }
-    // One a minute serves all three.
+    // One probe per minute serves all three informers.
     assert!((50..=70).contains(&world.server.request_counts().probes), "{:?}", world.server.request_counts());
     assert_eq!(steadfast::unstable::dialled(&world.connection), dialled, "{:?}", world.connection.recently_closed());
     Ok(())

@@ -1,5 +1,4 @@
-//! Silent connections: the server is asked on them whether it is there, where something on the way may answer pings in its
-//! place (R2a).
+//! Silent connections: a liveness probe asks the server itself, because a proxy may respond to pings instead (R2a).
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ impl World {
         self.server.requests().into_iter().filter(|request| request.path == "/livez/ping").collect()
     }
 
-    /// An informer that lists in pages, so that its watch is a request of its own.
+    /// Starts an informer with paged lists, so that its watch is a separate request.
     fn paging(&self) -> Result<Informer<ConfigMapInForm>, WorldError> {
         Ok(build_in_form(&self.factory, Scope::all()).streamed_lists(false).start()?)
     }
@@ -32,14 +31,14 @@ impl World {
         });
     }
 
-    /// Ends what [`freeze_at_a_watch`](Self::freeze_at_a_watch) has done.
+    /// Reverts [`freeze_at_a_watch`](Self::freeze_at_a_watch).
     fn thaw(&self) {
         self.server.faults().intercept_no_more();
         self.server.faults().freeze(false);
     }
 }
 
-/// How long after the server froze, `after` the last sign of life, each of some informers doubts, at the latest.
+/// Freezes the server `after` the last sign of life. Returns the time until all informers are in doubt.
 async fn doubt(
     world: &World,
     informers: &[Informer<ConfigMapInForm>],
@@ -73,7 +72,7 @@ async fn frozen_server_behind_proxy_is_detected() -> Result<(), WorldError> {
 
 #[tokio::test(start_paused = true)]
 async fn thawed_server_is_fresh_without_list() -> Result<(), WorldError> {
-    // Over HTTP/1.1, before the first bookmark, the proof may be a list of versions (R2).
+    // Over HTTP/1.1, the proof before the first bookmark may be a list of versions (R2).
     for (world, of_versions) in [(World::new(None).await?, 0), (World::over_http1().await?, 2)] {
         let informers = [world.informer(0)?, world.informer(1)?];
         doubt(&world, &informers, Duration::ZERO).await?;
@@ -83,7 +82,7 @@ async fn thawed_server_is_fresh_without_list() -> Result<(), WorldError> {
         world.update(0, "1")?;
         let fresh = || informers.iter().all(|informer| informer.freshness().is_fresh());
         let took = until(Duration::from_secs(60), "both are fresh", fresh).await?;
-        // A search begins within two seconds, and where no event comes its short watch takes four (R2).
+        // A probe starts within two seconds. Its short watch takes four more seconds if no event arrives (R2).
         demand(took < Duration::from_secs(7), || format!("fresh again after {took:?}"))?;
         demand(world.lists() - lists <= of_versions, || format!("{} lists", world.lists() - lists))?;
     }
@@ -136,7 +135,7 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), WorldEr
     demand(world.questions().len() > 10, || "nothing was asked".to_owned())
 }
 
-/// Waits until an informer doubts whose watch waits for its head: soon enough, and for the reason that it does.
+/// Waits until an informer with a pending watch head is in doubt. Checks the time and the reason.
 async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), WorldError> {
     let suspect = || matches!(informer.freshness(), Freshness::Suspect(_));
     let took = until(Duration::from_secs(100), "it is suspect", suspect).await?;
@@ -167,7 +166,8 @@ async fn freeze_before_watch_head_is_detected() -> Result<(), WorldError> {
 
 #[tokio::test(start_paused = true)]
 async fn freeze_before_resumed_watch_head_is_detected() -> Result<(), WorldError> {
-    // After five seconds the connection of the list is still there, on HTTP/1.1 for the watch too.
+    // After 5 s, the connection of the list is still open. Over HTTP/1.1, the watch reuses it. After 70 s, it is
+    // closed.
     for after in [5, 70] {
         for world in [World::new(None).await?, World::over_http1().await?] {
             let informer = world.paging()?;

@@ -1,4 +1,4 @@
-//! A server that says goodbye ten times a second, for a minute.
+//! A server that sends ten GOAWAYs per second for a minute.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use crate::world::{Log, World, demand};
 
 const WATCHES: usize = 20;
 
-/// The newest connection, and the one for requests: they alone may be open without a watch. A draining connection lives as
-/// long as its last watch waits to move, and one that has moved in vain is ever more patient (R6): at worst each watch has
-/// one of its own, and a second where it is about to move.
+/// Maximum number of connections without a watch: the newest one, and the one for requests. A draining connection
+/// lives until its last watch has moved, and each failed move increases the backoff (R6). At worst, each watch has
+/// its own connection, and a second one during a move.
 const WITHOUT_WATCHES: usize = 2;
 
 #[tokio::test(start_paused = true)]

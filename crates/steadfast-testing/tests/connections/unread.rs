@@ -1,4 +1,4 @@
-//! Answers that nobody reads: they cost whoever asked for them, and nobody else (C8).
+//! Unread responses delay only their own caller (C8).
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::world::{World, demand, until};
 
-/// Together more than the server may send of one answer before it is read.
+/// Number of large objects. Their total size exceeds the bytes that the server may send before the client reads.
 const OBJECTS: usize = 6;
 const OBJECT: usize = 900 * 1024;
 
-/// More answers than would use up 64 MiB, and fewer than the streams of a connection.
+/// Number of unread responses: enough to exceed 64 MiB, and fewer than the streams per connection.
 const UNREAD: usize = 20;
 
 /// Maximum duration of an unobstructed response.
@@ -25,7 +25,7 @@ const PROMPT: Duration = Duration::from_secs(1);
 const LARGE: &str = "/api/v1/namespaces/kube-system/configmaps";
 const SMALL: &str = "/api/v1/namespaces/default/pods";
 
-/// A server that never gives up a client that does not read.
+/// Returns a server that never disconnects a client that does not read.
 fn patient() -> ApiServerBuilder {
     ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(100_000))
 }
@@ -34,7 +34,7 @@ fn get(path: &str) -> Result<Request<Body>, WorldError> {
     Ok(Request::get(path).body(Body::empty())?)
 }
 
-/// Makes the collection at [`LARGE`] what its path says.
+/// Creates the large objects of the collection [`LARGE`].
 fn fill(world: &World) -> Result<(), WorldError> {
     let big = "x".repeat(OBJECT);
     for number in 0..OBJECTS {
@@ -43,7 +43,7 @@ fn fill(world: &World) -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Changes every informer's object, and waits for that to arrive.
+/// Changes every informer's object, and waits for the events.
 async fn change_all(world: &World, fleet: &[Recording<ConfigMapInForm>], value: &str) -> Result<(), WorldError> {
     for index in 0..fleet.len() {
         world.update(index, value)?;
@@ -67,7 +67,7 @@ async fn watches_that_nobody_reads_delay_no_informer() -> Result<(), WorldError>
         unread.push(client.send(get(&format!("{LARGE}?watch=true&timeoutSeconds=100000"))?).await?);
     }
     fill(&world)?;
-    // Longer than a stream that says nothing is believed, and again.
+    // The loop lasts several times longer than the timeout of a silent stream.
     for round in 0..40 {
         change_all(&world, &fleet, &round.to_string()).await?;
         sleep(Duration::from_secs(5)).await;
@@ -97,7 +97,7 @@ async fn unread_responses_delay_no_other_request() -> Result<(), WorldError> {
     world.judge().await
 }
 
-/// HTTP/1.1 has a connection for each answer; that all are taken by those who do not read is as bad.
+/// HTTP/1.1 needs a connection per response. Unread responses must not exhaust the connections.
 #[tokio::test(start_paused = true)]
 async fn answers_that_nobody_reads_leave_informers_connections() -> Result<(), WorldError> {
     let settings = Settings { connections: 16, waiting: 30, ..Settings::default() };
@@ -109,7 +109,7 @@ async fn answers_that_nobody_reads_leave_informers_connections() -> Result<(), W
             let client = client.clone();
             tokio::spawn(async move {
                 let answer = client.send(get(LARGE)?).await;
-                // Whoever has one never reads it; whoever has none is told so.
+                // A request with a connection is never read. A request without one fails.
                 if answer.is_ok() {
                     std::future::pending::<()>().await;
                 }

@@ -1,4 +1,4 @@
-//! A server in memory and one client of it, honest or not, and what they say.
+//! A server in memory with one client, with or without an injected fault, and their recordings.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use steadfast_testing::{
 };
 use tracing_subscriber::filter::LevelFilter;
 
-/// A server in memory, one client of it over HTTP/2, and a recorder of what its informers tell.
+/// Server in memory, an HTTP/2 client, and a recorder of informers.
 pub(crate) struct World {
     pub(crate) server: ApiServer,
     pub(crate) memory: InMemory,
@@ -28,18 +28,18 @@ impl World {
         Self::of(ApiServer::builder(), breach).await
     }
 
-    /// A client of a server of this kind that commits `breach`.
+    /// Creates a client with the injected fault `breach`, of a server with these settings.
     pub(crate) async fn of(builder: ApiServerBuilder, breach: Option<Breach>) -> Result<Self, WorldError> {
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         Self::with(builder, breach.into_iter().fold(settings, Settings::breach), breach).await
     }
 
-    /// An honest client that speaks HTTP/1.1.
+    /// Creates an HTTP/1.1 client without injected fault.
     pub(crate) async fn over_http1() -> Result<Self, WorldError> {
         Self::with(ApiServer::builder(), Settings::default(), None).await
     }
 
-    /// A client with these `settings`.
+    /// Creates a client with these `settings`.
     pub(crate) async fn with(
         builder: ApiServerBuilder,
         settings: Settings,
@@ -52,7 +52,7 @@ impl World {
         Ok(Self { recorder: Recorder::of(&server), server, memory, connection, factory, breach })
     }
 
-    /// An informer of `team-<index>`, which has one object when this returns.
+    /// Starts an informer of the new namespace `team-<index>`, with one object.
     pub(crate) fn informer(&self, index: usize) -> Result<Informer<ConfigMapInForm>, WorldError> {
         let namespace = format!("team-{index}");
         self.server.create(&serde_json::json!({
@@ -76,7 +76,7 @@ impl World {
         Ok(recordings)
     }
 
-    /// Gives the object of an informer another value.
+    /// Changes the object of an informer.
     pub(crate) fn update(&self, index: usize, value: &str) -> Result<(), WorldError> {
         let patch = serde_json::json!({ "data": { "value": value } });
         self.server.merge_patch("configmaps", &format!("team-{index}"), "a", patch)?;
@@ -97,7 +97,7 @@ impl World {
         self.server.connections().iter().filter(|connection| connection.ended.is_none()).count()
     }
 
-    /// Lets the checker judge what was recorded, once all is quiet.
+    /// Checks the recordings, after all events have arrived.
     pub(crate) async fn judge(&self) -> Result<(), WorldError> {
         self.recorder.settle(&self.server).await;
         let report = Terms::default().judge(&history(&self.server, "", "configmaps")?, &self.recorder.trace());
@@ -107,23 +107,23 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // The recorder's tasks hold the informers, which would go on without a server.
+        // The recorder's tasks hold the informers, which would retry forever without a server.
         self.factory.shutdown();
     }
 }
 
-/// An error that says what is wrong, unless it holds.
+/// Returns an error with this text unless the condition holds.
 pub(crate) fn demand(holds: bool, wrong: impl FnOnce() -> String) -> Result<(), WorldError> {
     if holds { Ok(()) } else { Err(wrong().into()) }
 }
 
-/// Waits until `reached`, and tells how long that took; an error that names it after `limit`.
+/// Waits until `reached`, and returns the duration. Fails after `limit`, with the name of the condition.
 pub(crate) async fn until(limit: Duration, what: &str, reached: impl Fn() -> bool) -> Result<Duration, WorldError> {
     let waited = steadfast_testing::until(limit, reached).await;
     waited.map_err(|_| format!("in vain waited {limit:?} until {what}").into())
 }
 
-/// Everything that is logged above debug on this thread while this lives.
+/// Captured log of this thread at info level and above.
 pub(crate) struct Log {
     lines: Lines,
     _current: tracing::subscriber::DefaultGuard,

@@ -100,8 +100,8 @@ async fn unreconciled_change_is_detected() -> Result<(), WorldError> {
     assert!(world.breach().starts_with("default/a was not reconciled after"));
     world.call(world.a().await?).await;
     assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 3, writes: 0, changes: 1 });
-    // Another client changes the object during a reconcile that also writes. The checker must not count this change
-    // as an own write.
+    // After a reconcile with a write, another client changes the object during the next reconcile. This change must
+    // not count as an own write.
     world.writing_call(world.a().await?).await?;
     let (seen, server) = (world.a().await?, world.server.clone());
     let others = move |_: Arc<ConfigMap>, (): ()| {

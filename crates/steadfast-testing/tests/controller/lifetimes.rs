@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::{Failure, SECOND, Told, World, key, lagging, pass};
 
-/// Starts a controller whose reconciles take ten seconds. Logs their start and end, and counts those in flight.
+/// Starts a controller with reconciles of ten seconds. Logs their start and end, and counts those in flight.
 fn slow(
     world: &World,
     told: &Told,

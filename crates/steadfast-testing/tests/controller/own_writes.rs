@@ -323,8 +323,8 @@ async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
     Ok((most, controller.stats().waits_for_writes))
 }
 
-/// The metadata cache lagged while a child was created and deleted, so its watch never delivered the child. A
-/// reconcile had counted the child in the other cache.
+/// The cache that enqueues parents lagged while a child was created and deleted, so its watch never delivered the
+/// child. A reconcile had counted the child in the other cache.
 #[test]
 fn transient_object_unseen_by_cache_seed_301() -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;

@@ -146,6 +146,7 @@ async fn thawed_process_no_longer_leads() -> Result<(), WorldError> {
     let leader = leader(&election).await?;
     let client = leader.client();
     process.freeze(true);
+    // Longer than the renew deadline of 10 s.
     sleep(11 * SECOND).await;
     // The process has not run yet, not even a timer. Only the comparison with the clock can reject the write.
     let refused = write(client, "after").await.expect_err("the term has expired").to_string();
@@ -173,6 +174,7 @@ async fn who_stops_hands_over_at_once() -> Result<(), WorldError> {
     let released = lease(&one).await?.spec.ok_or("no spec")?;
     assert_eq!((released.holder_identity, released.lease_duration_seconds), (Some(String::new()), Some(1)));
     self::leader(&second).await?;
+    // The jitter of 120 %, as in client-go, stretches the retry period of 2 s to at most 4.4 s.
     assert!(stopped.elapsed() <= Duration::from_millis(4400), "at most one retry period: {:?}", stopped.elapsed());
     assert!(first.stop().await, "a second stop returns the result of the first");
     assert!(!first.is_leader());
@@ -191,6 +193,8 @@ async fn stop_with_pending_write_delays_release() -> Result<(), WorldError> {
     sleep(Duration::from_millis(100)).await;
     let stopped = Instant::now();
     assert!(election.stop().await);
+    // The server may still process the aborted write in the margin of 5 s, by which the lease outlasts the renew
+    // deadline.
     assert_eq!(stopped.elapsed(), 5 * SECOND, "the release waits until the lease has expired");
     Ok(())
 }

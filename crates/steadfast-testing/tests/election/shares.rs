@@ -366,7 +366,7 @@ fn early_key_release_is_detected() -> Result<(), WorldError> {
     found_breach(ShardingBreach::EarlyRelease)
 }
 
-/// Waits on a stopped member return.
+/// All waits on a member return after its runtime has shut down.
 #[test]
 fn replica_stops_with_its_runtime() -> Result<(), WorldError> {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
@@ -462,7 +462,7 @@ async fn sharded_controllers_reconcile_gained_keys() -> Result<(), WorldError> {
         let connection = InMemory { seed, ..InMemory::default() }.connection(&server).await?;
         let informers = InformerFactory::new(&connection);
         let maps = informers.informer::<ConfigMap>(Scope::all())?;
-        // They are called for all that there is before anything is anybody's.
+        // The controllers receive all objects before any member owns a key.
         maps.wait_for_sync(Duration::from_secs(1)).await?;
         let shares = Sharding::builder(&connection, "default", "it").start()?;
         let controller = Controller::<ConfigMap>::new(&informers, maps.clone()).sharded_by(&shares).run(
@@ -477,17 +477,17 @@ async fn sharded_controllers_reconcile_gained_keys() -> Result<(), WorldError> {
     assert_eq!((parts.len(), parts.values().sum::<usize>()), (3, OBJECTS), "{parts:?}");
     assert!(parts.values().all(|part| *part > OBJECTS / 10), "{parts:?}");
 
-    // Whoever stops in order hands over at once, and not when its lease would have lapsed.
+    // A regular stop releases the keys immediately, and not only when the lease has expired.
     let (leaving, controller, _informers) = members.remove(0);
     controller.stop(Duration::from_secs(1)).await;
-    assert!(leaving.stop().await, "its lease is released");
+    assert!(leaving.stop().await, "the stop must release the lease");
     assert!(leaving.hold(&ObjectKey::namespaced("default", "key-0")).is_none());
     sleep(Duration::from_secs(8)).await;
     let parts = signed(&server);
     assert_eq!((parts.len(), parts.values().sum::<usize>()), (2, OBJECTS), "{parts:?}");
     assert!(!parts.contains_key(leaving.identity()));
 
-    // What changes is signed by who has it.
+    // The owner of each key signs its changed object.
     for key in 0..OBJECTS {
         server.merge_patch("configmaps", "default", &format!("key-{key}"), json!({ "data": { "value": "2" } }))?;
     }

@@ -40,7 +40,7 @@ struct Stage {
     mutant: Option<Mutant>,
     random: Random,
     slots: Vec<Program>,
-    /// Processes of the history.
+    /// Identities of ended programs.
     gone: Vec<String>,
     log: Log,
 }

@@ -34,14 +34,15 @@ const REPAIR: Duration = Duration::from_secs(90);
 /// Annotation of each child with the name of its creator.
 const MAKER: &str = "maker";
 
-/// Reason for which a replica acts.
+/// Protection under which a replica acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Sharding,
-    /// Sharding without declared read caches.
+    /// Sharding, but the controller only uses the stream of gained keys. Nothing waits for the writes of previous
+    /// owners.
     SharesUnaware,
     Leader,
-    /// Sharding with a running controller that checks in each reconcile.
+    /// Election, but the controller runs before its process leads, and checks the leadership in each reconcile.
     LeaderUnaware,
 }
 
@@ -140,7 +141,7 @@ impl Replica {
         };
         let works = work(connection, way, name.clone(), part.clone());
         process.run(async move {
-            works.await.expect("the running controller");
+            works.await.expect("the controller must start");
         });
         Ok(Self { name, process, part })
     }

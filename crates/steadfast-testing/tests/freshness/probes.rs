@@ -61,7 +61,7 @@ async fn forbidden_probe_does_not_affect_other_namespaces() -> Result<(), WorldE
     Ok(())
 }
 
-/// Runs a reflector with a probe whose response arrives after 4 s. Returns the age of the proof.
+/// Runs a reflector with a probe that takes 4 s. Returns the age of the proof.
 fn late_answer(breach: Option<Breach>) -> Duration {
     let at = |seconds| steadfast::environment::Instant::from_zero(Duration::from_secs(seconds));
     let mut settings = ReflectorSettings { streamed_lists: Some(true), ..ReflectorSettings::default() };

@@ -30,9 +30,9 @@ async fn a_transform_is_part_of_the_ask() -> Result<(), WorldError> {
     assert!(slim.lister()?.all()[0].data.is_none());
 
     ask().transform(without_data).start()?.wait_for_sync(SOON).await?;
-    assert_eq!(world.server.request_counts().full_transfers(), 1, "the same function is the same ask");
+    assert_eq!(world.server.request_counts().full_transfers(), 1, "the same function requests the same cache");
     for other in [ask().start(), ask().transform(|kept| kept).start()] {
-        let Err(error @ InformerError::Conflict { .. }) = other else { panic!("it keeps its objects otherwise") };
+        let Err(error @ InformerError::Conflict { .. }) = other else { panic!("another transform must conflict") };
         assert!(error.to_string().contains("transform"), "{error}");
     }
     let kept = ask().transform(without_data).keep_managed_fields().start();
@@ -66,7 +66,7 @@ async fn joined_informer_reports_differing_settings() -> Result<(), WorldError> 
     }
     let Err(InformerError::Conflict { differences, .. }) = ask().page_size(None).start() else { panic!("two differ") };
     assert_eq!(differences.iter().map(|of| of.setting).collect::<Vec<_>>(), ["page_size", "period"]);
-    assert_eq!(world.server.request_counts().full_transfers(), 1, "whoever wants the same shares it");
+    assert_eq!(world.server.request_counts().full_transfers(), 1, "equal requests share one informer");
 
     let own = InformerFactory::new(world.factory.connection());
     own.build::<ConfigMap>(Scope::all()).audit_every(SOON).start()?.wait_for_sync(SOON).await?;
@@ -145,7 +145,7 @@ async fn panicking_index_function_omits_one_object() -> Result<(), WorldError> {
         assert_ne!(object.name_any(), "a");
         Some(())
     };
-    // One that panics only when its values are taken.
+    // This index function succeeds, and its iterator panics.
     let lazy = |object: &ConfigMap| {
         let name = object.name_any();
         std::iter::once_with(move || assert_ne!(name, "a"))
@@ -181,7 +181,7 @@ async fn lister_reads_by_name_and_selector() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Only what its owner needs of a config map.
+/// Part of a config map, with the fields that its owner needs.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = ConfigMap)]
 struct Slim {
@@ -242,7 +242,7 @@ async fn equal_requests_share_watch_per_cluster() -> Result<(), WorldError> {
     first.factory.shutdown();
     second.server.create(&config_map("c", "1"))?;
     settled().await;
-    assert_eq!(informers[2].lister()?.len(), 2, "one cluster's end is not another's");
+    assert_eq!(informers[2].lister()?.len(), 2, "the end of one cluster's server must not affect another cluster");
     Ok(())
 }
 
@@ -251,17 +251,17 @@ async fn sync_error_names_resource_and_cause() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().cut();
     let informer = world.factory.informer::<ConfigMap>(Scope::namespace("shop").labels("app=web"))?;
-    let Err(one) = informer.wait_for_sync(SOON).await else { panic!("it is cut off") };
-    let Err(all) = world.factory.wait_for_sync(SOON).await else { panic!("it is cut off") };
+    let Err(one) = informer.wait_for_sync(SOON).await else { panic!("the network is down") };
+    let Err(all) = world.factory.wait_for_sync(SOON).await else { panic!("the network is down") };
     for text in [one.to_string(), all.to_string()] {
         for part in ["configmaps in namespace shop, labels app=web", "starting for", "refused", "attempts"] {
-            assert!(text.contains(part), "{part:?} is to be in {text:?}");
+            assert!(text.contains(part), "{part:?} is missing in {text:?}");
         }
     }
     Ok(())
 }
 
-/// An object whose `Drop` panics, once that is asked for.
+/// Object with a `Drop` that panics once `BRITTLE` is set.
 #[derive(Deserialize, Resource)]
 #[resource(inherit = ConfigMap)]
 struct Brittle {
@@ -287,7 +287,7 @@ async fn panicking_object_drop_is_reported() -> Result<(), WorldError> {
     world.write("a", "2")?;
     settled().await;
     BRITTLE.store(false, Ordering::Relaxed);
-    assert!(changes.has_changed()?, "whoever waits is told");
+    assert!(changes.has_changed()?, "the end must wake waiting tasks");
     let Freshness::Stopped(doubt) = informer.freshness() else { panic!("{}", informer.freshness()) };
     assert!(doubt.why.contains("dropping an object panicked"), "{}", doubt.why);
     let all = world.factory.freshness();
@@ -295,7 +295,7 @@ async fn panicking_object_drop_is_reported() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// A type that none of the objects fits.
+/// Type that no object can be decoded into.
 #[derive(Clone, Debug, Deserialize)]
 struct Strict {
     #[allow(dead_code)]
@@ -327,7 +327,7 @@ async fn undecodable_version_is_reported_once() -> Result<(), WorldError> {
         world.server.faults().expire_events();
         world.server.faults().heal();
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(told(), 500 + round, "one has a new version");
+        assert_eq!(told(), 500 + round, "one object has a new version");
     }
     world.write("c-8", "2")?;
     settled().await;

@@ -1,4 +1,4 @@
-//! Relists by difference: what they transfer, and that they bring what a full list would.
+//! Relists by difference: the transferred objects, and equality with the result of a full list.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::{SOON, World};
 
 const OBJECTS: usize = 2000;
 
-/// The bytes of each object's only value.
+/// Size of each object's only value, in bytes.
 const VALUE: usize = 10_000;
 
-/// Requests and diagnostics from an expiry on.
+/// Requests and diagnostics since the watch expired.
 struct Relist {
     requests: Vec<RequestRecord>,
     notes: Vec<String>,
@@ -42,7 +42,7 @@ impl Relist {
     }
 }
 
-/// Which of them a selector has: nine in ten.
+/// Returns `true` for the nine in ten objects that match the selector.
 fn is_web(number: usize) -> bool {
     number % 10 != 5
 }
@@ -60,8 +60,8 @@ async fn filled(builder: steadfast_apiserver::ApiServerBuilder) -> Result<World,
     Ok(world)
 }
 
-/// An informer whose watch expires while it is cut off, and three objects change: one of them is deleted, one is created
-/// anew under its name, one is changed. `fault` is what else happens.
+/// Starts an informer, and lets its watch expire while the network is down. In the meantime, one object is changed,
+/// one deleted, one recreated and one created. `fault` injects a further fault.
 async fn relisted<K: Kept>(
     world: &World,
     builder: InformerBuilder<'_, K>,
@@ -93,7 +93,7 @@ async fn relisted<K: Kept>(
     Ok((informer, Relist { requests, notes, names }))
 }
 
-/// The names that are there after that, of objects with these numbers.
+/// Returns the expected names after these changes, among the objects with matching numbers.
 fn names(of: impl Fn(usize) -> bool) -> Vec<String> {
     let listed = (0..OBJECTS).filter(|number| *number != 20 && of(*number)).map(named);
     std::iter::once("new".to_owned()).chain(listed).collect()
@@ -113,7 +113,7 @@ async fn relist_transfers_only_three_changed_objects() -> Result<(), WorldError>
     let states: Vec<_> = relist.of(Verb::State).map(|request| (request.path.as_str(), request.code)).collect();
     assert_eq!(states, [("/api/v1/namespaces/default/configmaps", Some(200)); 3]);
     let (bytes, full) = (relist.bytes(), (OBJECTS * VALUE) as u64);
-    assert!(bytes < full / 10, "{bytes} bytes came, and all objects have {full}");
+    assert!(bytes < full / 10, "received {bytes} bytes, and all objects have {full}");
     assert_eq!(relist.notes_of("by metadata, objects in full: 3"), 1, "{:?}", relist.notes);
     Ok(())
 }
@@ -124,7 +124,7 @@ async fn frequent_changes_cause_full_list() -> Result<(), WorldError> {
     let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
     let (informer, relist) = relisted(&world, builder, |server| {
         for number in (100..OBJECTS).step_by(100) {
-            server.replace(&labelled_config_map(&named(number), "changed", ("app", "web"))).expect("it is there");
+            server.replace(&labelled_config_map(&named(number), "changed", ("app", "web"))).expect("the object exists");
         }
     })
     .await?;
@@ -203,7 +203,7 @@ async fn failed_difference_falls_back_to_list() -> Result<(), WorldError> {
         }),
         ("more have ended than is believed of metadata", |server| {
             for number in 100..130 {
-                server.delete_named("configmaps", "default", &named(number)).expect("it is there");
+                server.delete_named("configmaps", "default", &named(number)).expect("the object exists");
             }
         }),
     ];
@@ -219,7 +219,7 @@ async fn failed_difference_falls_back_to_list() -> Result<(), WorldError> {
         assert_eq!(relist.names.len(), expected, "{name}");
         assert_eq!(relist.notes_of("by metadata"), 0, "{name}: {:?}", relist.notes);
         assert_eq!(relist.notes_of("listed again"), 1, "{name}: {:?}", relist.notes);
-        assert_eq!(relist.count(Verb::List), 2, "{name}: metadata, and all");
+        assert_eq!(relist.count(Verb::List), 2, "{name}: one list of metadata, and one full list");
         let of_objects = name.contains("what differs") || name.contains("single object");
         assert_eq!(relist.count(Verb::State) > 0, of_objects, "{name}: {:?}", relist.notes);
     }
@@ -251,7 +251,7 @@ async fn deferred_difference_is_retried_without_list() -> Result<(), WorldError>
 #[tokio::test(start_paused = true)]
 async fn unchanged_undecodable_objects_do_not_differ() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder()).await?;
-    // More than may differ, of 2,000.
+    // The number exceeds the limit of differing objects for a cache of 2,000.
     for number in 100..200 {
         world.server.faults().spoil("default", &named(number), Some(Spoiling::WrongTypes));
     }

@@ -1,4 +1,4 @@
-//! Handlers to which each event is delivered.
+//! Handlers that receive each event separately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use steadfast_testing::{WorldError, config_map};
 
 use super::{Logged, Told, World, follow, settled};
 
-/// Says what it is told, value by value, with what it missed; each call takes so long.
+/// Handler that logs each event with its value and the number of missed events. Each call takes `takes`.
 struct Scribe {
     told: Told,
     missed: Arc<AtomicU64>,
@@ -60,7 +60,7 @@ async fn slow_handler_receives_events_in_order() -> Result<(), WorldError> {
     world.server.delete_named("configmaps", "default", "a")?;
     expected.push("Deleted a 19".to_owned());
     settled().await;
-    assert_eq!(merged.all().last().map(String::as_str), Some("Deleted a"), "nobody else waits for it");
+    assert_eq!(merged.all().last().map(String::as_str), Some("Deleted a"), "a slow handler must not delay another one");
     assert!(slow.registration.counts().entries >= 20, "{:?}", slow.registration.counts());
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(slow.told.all(), expected);
@@ -80,7 +80,7 @@ async fn overflowing_events_are_merged_and_reported() -> Result<(), WorldError> 
     world.server.create(&config_map("b", "0"))?;
     settled().await;
     let counts = slow.registration.counts();
-    assert_eq!(counts.entries, 2 + 3, "three one by one, and one entry of each object: {counts:?}");
+    assert_eq!(counts.entries, 2 + 3, "three separate events, and one merged entry per object: {counts:?}");
     assert_eq!(counts.missed, 6);
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(
@@ -89,10 +89,10 @@ async fn overflowing_events_are_merged_and_reported() -> Result<(), WorldError> 
     );
     assert_eq!((slow.missed.load(Ordering::Relaxed), slow.registration.counts().missed), (6, 6));
     let lines = logged.lines("has fallen behind its bound");
-    assert_eq!(lines.len(), 1, "once, until it has caught up: {lines:#?}");
+    assert_eq!(lines.len(), 1, "one warning until the handler catches up: {lines:#?}");
     assert!(lines[0].contains("WARN") && lines[0].contains("configmaps in all namespaces"), "{lines:#?}");
 
-    // It has caught up: what comes now is delivered one by one again.
+    // The handler has caught up, so events are delivered separately again.
     for value in 11..=13 {
         world.write("a", &value.to_string())?;
     }
@@ -102,7 +102,7 @@ async fn overflowing_events_are_merged_and_reported() -> Result<(), WorldError> 
     Ok(())
 }
 
-/// A handler that never returns: what waits for it stays within its bound and the objects, whatever happens.
+/// A handler that never returns. Its queue must stay within its bound plus one entry per object.
 #[tokio::test(start_paused = true)]
 async fn bounded_queue_delays_no_other_handler() -> Result<(), WorldError> {
     const BOUND: usize = 10;
@@ -120,7 +120,7 @@ async fn bounded_queue_delays_no_other_handler() -> Result<(), WorldError> {
         }
     }
     settled().await;
-    assert!(told.all().len() >= 10, "the others are delivered theirs");
+    assert!(told.all().len() >= 10, "other handlers must receive their events");
     assert!(stuck.registration.counts().missed >= 900);
     assert_eq!(world.factory.shutdown().running, 1);
     Ok(())

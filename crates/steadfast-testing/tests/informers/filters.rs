@@ -1,4 +1,4 @@
-//! Handlers that see a part of what their informer sees.
+//! Handlers with a filter receive a part of their informer's events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ fn value(object: &ConfigMap) -> &str {
     object.data.as_ref().and_then(|data| data.get("value")).map_or("none", String::as_str)
 }
 
-/// A handler of web objects that says what it is told, with values.
+/// Adds a handler of web objects that logs each event with its values.
 fn follow_web(informer: &Informer<ConfigMap>) -> Result<(Told, Registration<ConfigMap>), WorldError> {
     let told = Told::default();
     let own = told.clone();
@@ -45,7 +45,7 @@ fn follow_web(informer: &Informer<ConfigMap>) -> Result<(Told, Registration<Conf
 }
 
 impl World {
-    /// Writes an object with this name, app label and value.
+    /// Creates or replaces an object with this name, app label and value.
     fn put(&self, name: &str, app: &str, value: &str) -> Result<(), WorldError> {
         if self.server.get("configmaps", "default", name).is_err() {
             self.server.create(&labelled_config_map(name, value, ("app", app)))?;
@@ -133,7 +133,7 @@ async fn slow_filtered_handler_receives_separate_stays() -> Result<(), WorldErro
         tokio::time::sleep(Duration::from_secs(10))
     })?;
     settled().await;
-    // It is in its first call all that time.
+    // All changes happen during the first call of the handler.
     for (app, value) in [("web", "2"), ("web", "3"), ("db", "4"), ("web", "5"), ("web", "6")] {
         world.put("a", app, value)?;
     }
@@ -180,7 +180,7 @@ async fn objects_must_pass_all_filters() -> Result<(), WorldError> {
     assert_eq!(told.all(), ["Added a initially"]);
     let (others, _registration) = super::follow(&informer);
     settled().await;
-    assert_eq!(others.all().len(), 4, "nobody else is concerned");
+    assert_eq!(others.all().len(), 4, "handlers without the filter are unaffected");
     Ok(())
 }
 
@@ -231,11 +231,12 @@ async fn filter_may_call_informer() -> Result<(), WorldError> {
     assert!(asked.load(Ordering::Relaxed) >= 2);
     registration.remove();
     settled().await;
-    assert_eq!(Arc::strong_count(&asked), 1, "what the filter held is gone, though the registration is there");
+    assert_eq!(Arc::strong_count(&asked), 1, "the removal must drop the filter, although the registration exists");
     Ok(())
 }
 
-/// To the checker a filter is a selector: it is held to what the server's history has of that.
+/// For the checker, a filter equals a selector. The checker compares the handler's events with the server's history
+/// of matching objects.
 #[tokio::test(start_paused = true)]
 async fn the_contract_holds_within_a_filter() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().protobuf(Form::current().protobuf)).await?;

@@ -1,4 +1,4 @@
-//! Handlers and streams: what they are told, when they end, what they can ask for.
+//! Handlers and streams: deliveries, ends, and calls of the informer's API.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ async fn empty_handler_syncs_with_informer() -> Result<(), WorldError> {
     assert!(!early.has_synced() && informer.lister().is_err());
     informer.wait_for_sync(SOON).await?;
     assert!(early.until_synced().await && informer.lister()?.is_empty());
-    assert!(follow(&informer).1.has_synced(), "a late one at once");
+    assert!(follow(&informer).1.has_synced(), "a late handler syncs immediately");
     Ok(())
 }
 
@@ -86,7 +86,7 @@ async fn resync_period_is_per_handler() -> Result<(), WorldError> {
     let resyncs = |told: &Told| told.all().iter().filter(|line| *line == "Resynced a").count();
     assert_eq!(handlers.iter().map(|(told, _)| resyncs(told)).collect::<Vec<_>>(), [0, 5, 2]);
     assert_eq!(resyncs(&without), 0);
-    assert_eq!(world.server.request_counts().full_transfers(), 1, "a resync asks the server for nothing");
+    assert_eq!(world.server.request_counts().full_transfers(), 1, "a resync must not send a request");
 
     handlers[1].1.remove();
     tokio::time::sleep(Duration::from_secs(25)).await;
@@ -106,14 +106,14 @@ async fn remove_and_wait_returns_after_last_call() -> Result<(), WorldError> {
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(registration.counts().running, 3);
     let begun = tokio::time::Instant::now();
-    assert_eq!(registration.remove_and_wait().await, 3, "what it was not told");
-    assert_eq!(begun.elapsed().as_millis(), 500, "as long as the calls that ran took");
+    assert_eq!(registration.remove_and_wait().await, 3, "the number of undelivered events");
+    assert_eq!(begun.elapsed().as_millis(), 500, "the wait lasts as long as the running calls");
     let counts = registration.counts();
     assert_eq!((counts.running, counts.returned), (0, 6));
     world.server.create(&config_map("late", "1"))?;
     settled().await;
-    assert_eq!(registration.counts(), counts, "no call comes any more");
-    assert_eq!(registration.remove_and_wait().await, 0, "it may be asked again");
+    assert_eq!(registration.counts(), counts, "no call starts after the removal");
+    assert_eq!(registration.remove_and_wait().await, 0, "a second removal succeeds");
     Ok(())
 }
 
@@ -128,14 +128,15 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), WorldError> {
         let leave = move || {
             let (registration, count) = (held.lock().ok().and_then(|held| held.clone()), count.clone());
             async move {
-                registration.expect("it is there before the first event").remove_and_wait().await;
+                registration.expect("the registration exists before the first event").remove_and_wait().await;
                 count.fetch_add(1, Ordering::Relaxed);
             }
         };
         let registration = Arc::new(if asynchronous {
             informer.add_async_handler(Leaves(leave))?
         } else {
-            informer.on_event(move |_| leave().now_or_never().expect("it waits for nobody"))?
+            informer
+                .on_event(move |_| leave().now_or_never().expect("the removal must not wait inside its own call"))?
         });
         *own.lock().map_err(|_| "poisoned")? = Some(registration.clone());
         let calls = if asynchronous { 3 } else { 1 };
@@ -144,14 +145,14 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), WorldError> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
         tokio::time::timeout(SOON, registration.remove_and_wait()).await?;
-        assert_eq!(left.load(Ordering::Relaxed), calls, "each call that left came back");
+        assert_eq!(left.load(Ordering::Relaxed), calls, "each call must return from the removal");
         assert_eq!(registration.counts().running, 0);
         *own.lock().map_err(|_| "poisoned")? = None;
     }
     Ok(())
 }
 
-/// Removes itself in each of its calls, of which three run at a time.
+/// Handler that removes itself in each call. Three calls may run concurrently.
 struct Leaves<F>(F);
 
 impl<F, Fut> AsyncHandler<ConfigMap> for Leaves<F>
@@ -177,7 +178,7 @@ fn async_handler_requires_runtime() -> Result<(), WorldError> {
         let _current = runtime.enter();
         world.factory.informer::<ConfigMap>(Scope::all())?
     };
-    let Err(error) = informer.on_event_async(|_| async {}) else { panic!("there is no runtime here") };
+    let Err(error) = informer.on_event_async(|_| async {}) else { panic!("no runtime is running") };
     assert!(error.to_string().contains("tokio runtime"), "{error}");
     Ok(())
 }
@@ -196,12 +197,12 @@ async fn ended_runtime_closes_handler() -> Result<(), WorldError> {
         let _current = handle.enter();
         informer.on_event_async(|_| async {})?
     };
-    assert!(!registration.until_synced().await, "it never will be");
+    assert!(!registration.until_synced().await, "the handler can never sync");
     assert_eq!(registration.remove(), 3);
     Ok(())
 }
 
-/// Panics on the first `panics` calls of each event, and says which call it is.
+/// Handler that panics in the first `panics` calls for each event, and logs the retry count.
 struct Clumsy {
     told: Told,
     panics: u32,
@@ -231,7 +232,7 @@ async fn panicking_call_is_skipped_after_retries() -> Result<(), WorldError> {
             let handler = Clumsy { told: told.clone(), panics };
             let registration =
                 if asynchronous { informer.add_async_handler(handler)? } else { informer.add_handler(handler)? };
-            assert!(registration.until_synced().await, "panicking out is returning, for the first view");
+            assert!(registration.until_synced().await, "a skipped event counts as delivered for the initial sync");
             assert_eq!(told.all(), calls);
             let counts = registration.counts();
             assert_eq!((counts.skipped, counts.returned, counts.entries), (skipped, 1 - skipped, 0));
@@ -241,7 +242,7 @@ async fn panicking_call_is_skipped_after_retries() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Waits in each call until it is let go, and says how many calls run beside it.
+/// Handler with calls of one second, which counts concurrent calls.
 struct Slow {
     now: AtomicUsize,
     most: Arc<AtomicUsize>,
@@ -296,12 +297,12 @@ async fn removed_handler_is_dropped() -> Result<(), WorldError> {
     let registration = informer.on_event(move |_| {
         own.store(Arc::strong_count(&held) > 0, Ordering::Relaxed);
     })?;
-    assert_eq!(registration.remove(), 2, "what it was not told");
+    assert_eq!(registration.remove(), 2, "the number of undelivered events");
     settled().await;
-    assert!(!called.load(Ordering::Relaxed), "no call begins after the removal");
-    assert!(watched.upgrade().is_none(), "what the handler held is gone");
+    assert!(!called.load(Ordering::Relaxed), "no call starts after the removal");
+    assert!(watched.upgrade().is_none(), "the handler is dropped");
     assert!(!registration.has_synced() && !registration.until_synced().await);
-    assert_eq!(world.factory.shutdown().events, 0, "what a removed handler was not told was counted then");
+    assert_eq!(world.factory.shutdown().events, 0, "the removal has already counted the undelivered events");
     Ok(())
 }
 
@@ -329,14 +330,14 @@ async fn handler_added_after_stop_is_error() -> Result<(), WorldError> {
                  request the informer anew, and add the handler to that one"
             );
         }
-        assert_eq!(Arc::strong_count(&held), 1, "what they hold is let go");
+        assert_eq!(Arc::strong_count(&held), 1, "the rejected handlers are dropped");
         settled().await;
     }
     assert!(matches!(informer.freshness(), Freshness::Stopped(_)));
     assert_eq!(informer.lister()?.len(), 1, "the cache stays readable");
     let again = world.factory.informer::<ConfigMap>(Scope::all())?;
     again.wait_for_sync(SOON).await?;
-    assert!(again.freshness().is_fresh(), "a stopped informer is not handed out again: {}", again.freshness());
+    assert!(again.freshness().is_fresh(), "a stopped informer must not be returned again: {}", again.freshness());
     Ok(())
 }
 
@@ -415,15 +416,18 @@ async fn drained_shutdown_delivers_pending_events() -> Result<(), WorldError> {
 async fn drained_shutdown_delivers_partially_read_events() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    // The shutdown comes from the user's code that the informer is in the middle of, as from another thread.
+    // The shutdown happens inside a transform, while the informer decodes an event, as if from another thread.
     let (factory, ending) = (world.factory.clone(), Arc::new(Mutex::new(None)));
     let own = ending.clone();
     let transform = move |object: ConfigMap| {
         if object.name_any() == "b" {
             let factory = factory.clone();
             let mut drained = async move { factory.shutdown_drained(10 * SOON).await }.boxed();
-            assert!(drained.as_mut().now_or_never().is_none(), "what is being read is waited for");
-            *own.lock().expect("nobody panics") = Some(drained);
+            assert!(
+                drained.as_mut().now_or_never().is_none(),
+                "the shutdown waits for the event that is being decoded"
+            );
+            *own.lock().expect("no holder of the lock panics") = Some(drained);
         }
         object
     };
@@ -432,7 +436,7 @@ async fn drained_shutdown_delivers_partially_read_events() -> Result<(), WorldEr
     informer.wait_for_sync(SOON).await?;
     world.server.create(&config_map("b", "1"))?;
     settled().await;
-    let drained = ending.lock().expect("nobody panics").take().expect("b was read");
+    let drained = ending.lock().expect("no holder of the lock panics").take().expect("the transform received b");
     assert_eq!(drained.await.events, 0);
     assert_eq!(told.all(), ["Added a initially", "Added b"]);
     Ok(())

@@ -1,4 +1,4 @@
-//! Caches that others help to decode: they are told, hold and note what those are that nobody helps.
+//! Caches with decode helpers have the same deliveries, objects and diagnostics as caches without helpers.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
@@ -16,8 +16,8 @@ fn words(event: &Event<ConfigMap>) -> String {
     format!("{} {} {:?} from {from:?}", event.name(), event.object().name_any(), value(event.object()))
 }
 
-/// Plays what `seed` says: a list in which some do not fit, bursts of changes in which some do not fit, deletions, a relist
-/// of what was missed; returns every change, every object that was noted, and what is held in the end.
+/// Runs the history of `seed`: a list and bursts of changes with some undecodable objects, deletions, and relists
+/// after missed changes. Returns each event, each undecodable object, and the final cache.
 async fn play(seed: usize, helpers: Helpers) -> Result<[Vec<String>; 3], WorldError> {
     let server = ApiServer::builder().in_memory().start().await?;
     let name = |number: usize| format!("c-{:02}", number % 40);

@@ -44,7 +44,7 @@ async fn lazy_object_is_indexed_and_selected() -> Result<(), WorldError> {
     assert_eq!(names(&by_node.get("n-1")), ["c"]);
     assert!(pods.freshness().is_fresh(), "{}", pods.freshness());
     assert_eq!(own.all().len(), 4, "three were added, and one deleted");
-    assert_eq!(own.all(), told.all(), "a handler sees the same");
+    assert_eq!(own.all(), told.all(), "a handler receives the same objects");
     Ok(())
 }
 
@@ -63,15 +63,15 @@ async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), WorldError
     let a = lister.get("default", "a")?.ok_or("nobody has read it")?;
     assert_eq!(lister.snapshot().tainted().len(), 0);
 
-    let error = a.get().expect_err("it does not fit");
+    let error = a.get().expect_err("the object cannot be decoded");
     settled().await;
     assert!(lister.get("default", "a").is_err(), "{error}");
     assert_eq!(lister.snapshot().tainted().len(), 1);
     assert!(informer.freshness().to_string().contains("default/a"), "{}", informer.freshness());
-    assert!(notes.all().iter().any(|note| note.contains("default/a")), "it is noted");
+    assert!(notes.all().iter().any(|note| note.contains("default/a")), "a diagnostic names the object");
     assert!(a.get().is_err() && lister.get("default", "b")?.is_some());
 
-    // A list brings it again, as it was.
+    // The relist returns the undecodable version of `a` again.
     world.server.faults().cut();
     world.write("b", "2")?;
     world.server.faults().expire_events();
@@ -79,10 +79,10 @@ async fn undecodable_lazy_object_is_unknown_once_read() -> Result<(), WorldError
     world.server.faults().heal();
     let written = world.write("b", "3")?;
     informer.wait_for(&written).await?;
-    assert!(notes.all().iter().any(|note| note.contains("410")), "it had to list: {:?}", notes.all());
+    assert!(notes.all().iter().any(|note| note.contains("410")), "a relist must happen: {:?}", notes.all());
     assert!(lister.get("default", "a").is_err());
     let named = notes.all().iter().filter(|note| note.contains("default/a")).count();
-    assert_eq!(named, 1, "it is noted once: {:?}", notes.all());
+    assert_eq!(named, 1, "one diagnostic per version: {:?}", notes.all());
 
     world.server.faults().undecodable("default", "a", false);
     let written = world.write("a", "2")?;

@@ -1,4 +1,4 @@
-//! When what an informer holds is let go.
+//! Times at which an informer releases its resources.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use steadfast_testing::{WorldError, config_map};
 
 use super::{SOON, World, follow, settled};
 
-/// Something that lives as long as the informer's store does.
+/// Returns a weak reference to a value that lives as long as the informer's store.
 fn in_store(informer: &Informer<ConfigMap>) -> std::sync::Weak<()> {
     let token = Arc::new(());
     let weak = Arc::downgrade(&token);
@@ -18,7 +18,7 @@ fn in_store(informer: &Informer<ConfigMap>) -> std::sync::Weak<()> {
     weak
 }
 
-/// A program whose namespaces come and go: an informer for each, stopped and dropped with it.
+/// A program with an informer per namespace, which is stopped and dropped with its namespace.
 #[tokio::test(start_paused = true)]
 async fn stopped_informer_is_removed_when_dropped() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -32,11 +32,11 @@ async fn stopped_informer_is_removed_when_dropped() -> Result<(), WorldError> {
         informer.stop();
     }
     settled().await;
-    assert_eq!(stores.iter().filter(|store| store.strong_count() > 0).count(), 0, "stores that nobody holds");
+    assert_eq!(stores.iter().filter(|store| store.strong_count() > 0).count(), 0, "all stores must be dropped");
     Ok(())
 }
 
-/// Two hundred dropped informers once kept two hundred watches for as long as their factory existed.
+/// Regression test: two hundred dropped informers kept two hundred watches until the end of their factory.
 #[tokio::test(start_paused = true)]
 async fn dropped_informers_end_their_watches() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -112,7 +112,7 @@ async fn snapshot_outlives_a_stopped_informer() -> Result<(), WorldError> {
     let snapshot = stopped.snapshot();
     drop(stopped);
     settled().await;
-    assert_eq!(snapshot.len(), 1, "what a reader has in hand lives on");
+    assert_eq!(snapshot.len(), 1, "a snapshot outlives its informer");
     drop(snapshot);
     next.stop();
     next.stop();
@@ -123,7 +123,7 @@ async fn snapshot_outlives_a_stopped_informer() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// A handler for each client that is connected, say: they come and go while changes are told.
+/// A handler per client, for example: handlers are added and removed while events are delivered.
 #[tokio::test(start_paused = true)]
 async fn removed_handler_receives_nothing() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -155,7 +155,7 @@ async fn freshness_after_stop_is_stopped() -> Result<(), WorldError> {
         }
         assert!(!matches!(informer.freshness(), Freshness::Stopped(_)));
         informer.stop();
-        // Nothing else has run since: neither the driver nor anybody else.
+        // No other task has run since the stop, in particular not the driver.
         let Freshness::Stopped(doubt) = informer.freshness() else { panic!("{}", informer.freshness()) };
         assert_eq!((doubt.lasting, &*doubt.why, doubt.next_attempt), (Duration::ZERO, "stopped", None));
         settled().await;
@@ -175,12 +175,12 @@ async fn factory_waits_for_existing_informers() -> Result<(), WorldError> {
     let waiting = world.factory.wait_for_sync(SOON);
     tokio::pin!(waiting);
     assert!(futures::poll!(&mut waiting).is_pending());
-    // It is asked for meanwhile, and never syncs.
+    // This informer starts after the wait, and never syncs.
     let nowhere = ApiResource::from_gvk(&GroupVersionKind::gvk("shop.example", "v1", "Order"));
     let _orders = world.factory.informer_with::<DynamicObject>(&nowhere, Scope::all())?;
     waiting.await?;
     assert!(first.has_synced());
-    assert!(world.factory.wait_for_sync(SOON).await.is_err(), "whoever asks now waits for both");
+    assert!(world.factory.wait_for_sync(SOON).await.is_err(), "a new wait covers both informers");
 
     let world = World::new().await?;
     let _maps = world.factory.informer::<ConfigMap>(Scope::all())?;
@@ -188,7 +188,7 @@ async fn factory_waits_for_existing_informers() -> Result<(), WorldError> {
     tokio::pin!(waiting);
     assert!(futures::poll!(&mut waiting).is_pending());
     world.factory.shutdown();
-    let error = waiting.await.expect_err("it was stopped before it was synced").to_string();
+    let error = waiting.await.expect_err("the informer was stopped before its sync").to_string();
     assert!(error.contains("configmaps in all namespaces: stopped for 0.0 s: stopped"), "{error}");
     Ok(())
 }

@@ -50,7 +50,7 @@ impl World {
         Ok(informer)
     }
 
-    /// Writes `value` to a config map of `default`.
+    /// Writes `value` to the config map `name` in `default`.
     fn write(&self, name: &str, value: &str) -> Result<ConfigMap, WorldError> {
         let patch = json!({ "data": { "value": value } });
         Ok(serde_json::from_value(self.server.merge_patch("configmaps", "default", name, patch)?)?)
@@ -90,7 +90,7 @@ impl Logged {
         Self { written, _here: tracing::subscriber::set_default(subscriber) }
     }
 
-    /// The lines that say `what`.
+    /// Returns the lines that contain `what`.
     fn lines(&self, what: &str) -> Vec<String> {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&written).lines().filter(|line| line.contains(what)).map(str::to_owned).collect()
@@ -109,7 +109,7 @@ impl std::io::Write for Written {
     }
 }
 
-/// Waits until everything has happened that can happen without time passing by.
+/// Lets all ready tasks run, and timers of up to 500 ms elapse.
 async fn settled() {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
@@ -117,7 +117,7 @@ async fn settled() {
 fn follow<K: Kept + Resource>(informer: &Informer<K>) -> (Told, Registration<K>) {
     let told = Told::default();
     let own = told.clone();
-    let registration = informer.on_event(move |event| own.event(&event)).expect("it was not stopped");
+    let registration = informer.on_event(move |event| own.event(&event)).expect("the informer must be running");
     (told, registration)
 }
 

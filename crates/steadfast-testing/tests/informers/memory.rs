@@ -11,7 +11,7 @@ use super::{SOON, Told, World, settled};
 const MEGABYTE: usize = 1_000_000;
 
 impl World {
-    /// Writes config maps with these numbers, each of `bytes`.
+    /// Creates config maps with these numbers, each with a value of `bytes` bytes.
     fn fill_large(&self, numbers: std::ops::Range<usize>, bytes: usize) -> Result<(), WorldError> {
         for number in numbers {
             self.server.create(&config_map(&format!("large-{number}"), &"x".repeat(bytes)))?;
@@ -71,7 +71,7 @@ async fn pending_handler_events_are_counted() -> Result<(), WorldError> {
         world.write(&format!("large-{number}"), "short")?;
     }
     settled().await;
-    // One is being told of, and what it has seen is the call's.
+    // One of the five events is being delivered, and its old state belongs to the call instead of the queue.
     let queues = informer.memory().queues;
     assert!((400_000..410_000).contains(&queues), "{queues}");
     release.send_replace(true);
@@ -122,12 +122,12 @@ async fn oversized_watch_ends_and_cache_remains() -> Result<(), WorldError> {
     }
     assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{}", informer.freshness());
     let held = informer.snapshot().len();
-    assert!((9..=11).contains(&held), "{held} of 100 KB each");
+    assert!((9..=11).contains(&held), "{held} objects of 100 KB each");
     assert!(informer.memory().objects < MEGABYTE + 200_000, "{:?}", informer.memory());
-    assert_eq!(told.all().len(), held, "what is held was told, and nothing else");
+    assert_eq!(told.all().len(), held, "only cached objects are delivered");
 
     tokio::time::sleep(Duration::from_secs(200)).await;
-    assert_eq!(informer.snapshot().len(), held, "it stays as it was");
+    assert_eq!(informer.snapshot().len(), held, "the cache must not change");
     for number in 0..15 {
         world.server.delete_named("configmaps", "default", &format!("large-{number}"))?;
     }
@@ -137,7 +137,7 @@ async fn oversized_watch_ends_and_cache_remains() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// That a cache whose limit is a tenth below what it would take up takes nothing, however often it lists.
+/// Checks that a cache with a limit 10 % below its required size stays empty, although it lists repeatedly.
 async fn never_takes_in<K: Kept<Resource = ConfigMap>>(packed: bool) -> Result<(), WorldError> {
     let world = World::new().await?;
     for number in 0..100 {

@@ -34,7 +34,7 @@ async fn printed_event_omits_object_content() -> Result<(), WorldError> {
     assert_eq!(told.len(), starts.len(), "{told:#?}");
     for (line, start) in told.iter().zip(starts) {
         assert!(line.starts_with(start), "{line}");
-        // In base64 too.
+        // Values of secrets are base64 in JSON, so both forms must be absent.
         assert!(!line.contains("planted") && !line.contains("cGxhbnRlZ"), "{line}");
     }
     Ok(())
@@ -103,7 +103,7 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), WorldError> {
     let (_told, registration) = follow(&informer);
     drop(informer);
     settled().await;
-    assert!(warned().is_empty(), "the factory is there");
+    assert!(warned().is_empty(), "the factory still exists");
     drop(world.factory);
     settled().await;
     assert_eq!(warned().len(), 1, "{:#?}", warned());
@@ -111,7 +111,7 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), WorldError> {
     assert!(warned()[0].contains("configmaps in all namespaces"), "{:#?}", warned());
     drop(registration);
 
-    // Whoever has stopped it, removed its handlers or had none meant it so.
+    // No warning after a stop, after the removal of all handlers, or without handlers: the drop is intended.
     for end in 0..4 {
         let world = World::new().await?;
         let informer = world.synced().await?;

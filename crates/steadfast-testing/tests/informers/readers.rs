@@ -1,4 +1,4 @@
-//! Conditions, selectors, indexes and the freshness of all: how caches are read.
+//! Conditions, selectors, indexes and aggregated freshness: ways of reading caches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ async fn until_checks_only_after_changes() -> Result<(), WorldError> {
     let found = wait.await??;
     assert_eq!(found.resource_version(), written.resource_version());
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
-    assert!(asked.load(Ordering::Relaxed) < 30, "bookmarks aside it has changed twice: {asked:?}");
+    assert!(asked.load(Ordering::Relaxed) < 30, "two changes, and only bookmarks in addition: {asked:?}");
     Ok(())
 }
 
@@ -78,21 +78,24 @@ async fn until_timeout_reports_last_state() -> Result<(), WorldError> {
     let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "s3cr3t"))?)?;
     let informer = world.synced().await?;
     let version = written.resource_version().unwrap_or_default();
-    let error = informer.until_object(&key("a"), holds("2"), SOON).await.expect_err("nobody writes that").to_string();
+    let error =
+        informer.until_object(&key("a"), holds("2"), SOON).await.expect_err("no client writes this value").to_string();
     let begins = format!(
         "configmaps in all namespaces: the condition on default/a did not hold within 2.0 s; \
          last seen: default/a at version {version}; fresh, proven "
     );
     assert!(error.starts_with(&begins) && !error.contains("s3cr3t"), "{error}");
 
-    let none = informer.until_object(&key("b"), holds("2"), SOON).await.expect_err("nobody writes that").to_string();
+    let none =
+        informer.until_object(&key("b"), holds("2"), SOON).await.expect_err("no client writes this value").to_string();
     assert!(none.contains("last seen: no default/b among 1 objects at version "), "{none}");
     let all = informer.until(|cache: &Snapshot<ConfigMap>| cache.is_empty().then_some(()), SOON).await;
-    let all = all.expect_err("it is not empty").to_string();
+    let all = all.expect_err("the cache is not empty").to_string();
     assert!(all.contains("the condition did not hold") && all.contains("last seen: 1 objects at version "), "{all}");
 
     world.server.faults().cut();
-    let cut = informer.until_object(&key("a"), holds("2"), 15 * SOON).await.expect_err("it is cut off").to_string();
+    let cut =
+        informer.until_object(&key("a"), holds("2"), 15 * SOON).await.expect_err("the network is down").to_string();
     assert!(cut.contains("; stale for "), "{cut}");
     Ok(())
 }
@@ -104,7 +107,7 @@ async fn until_waits_for_sync_and_ends() -> Result<(), WorldError> {
     world.server.faults().cut();
     let informer = world.factory.informer::<ConfigMap>(Scope::all())?;
     let gone = |object: Option<&ConfigMap>| object.is_none();
-    let unsynced = informer.until_object(&key("a"), gone, SOON).await.expect_err("it is there").to_string();
+    let unsynced = informer.until_object(&key("a"), gone, SOON).await.expect_err("the object exists").to_string();
     assert!(unsynced.contains("last seen: nothing, for it is not synced; starting for "), "{unsynced}");
     world.server.faults().heal();
     informer.wait_for_sync(HOUR).await?;
@@ -125,7 +128,11 @@ async fn until_ignores_undecodable_objects() -> Result<(), WorldError> {
     world.server.faults().undecodable("default", "a", true);
     world.write("a", "2")?;
     settled().await;
-    let any = informer.until_object(&key("a"), |_| true, SOON).await.expect_err("nobody knows it").to_string();
+    let any = informer
+        .until_object(&key("a"), |_| true, SOON)
+        .await
+        .expect_err("the state of the object is unknown")
+        .to_string();
     assert!(any.contains("last seen: default/a at version ") && any.contains(", which cannot be decoded;"), "{any}");
     Ok(())
 }
@@ -148,7 +155,7 @@ async fn index_lists_values_with_counts() -> Result<(), WorldError> {
     let counts = |of: &steadfast::IndexSnapshot<Pod, String>| {
         of.counts().map(|(node, pods)| format!("{node}: {pods}")).collect::<Vec<_>>()
     };
-    assert_eq!(counts(&before), ["n-1: 2", "n-2: 1"], "as it was");
+    assert_eq!(counts(&before), ["n-1: 2", "n-2: 1"], "the old snapshot is unchanged");
     assert_eq!(counts(&after), ["n-1: 2", "n-3: 1"]);
     assert_eq!((after.count("n-1"), after.count("n-2")), (2, 0));
     let on: Vec<String> = after.get("n-1").map(|pod| pod.name_any()).collect();
@@ -212,13 +219,13 @@ async fn parsed_selector_matches_server_results() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn factory_freshness_is_worst_informer() -> Result<(), WorldError> {
     let world = World::new().await?;
-    assert!(!world.factory.freshness().is_ready(), "there is nothing that could be ready");
+    assert!(!world.factory.freshness().is_ready(), "a factory without informers is not ready");
     let config_maps = world.synced().await?;
     let ready = world.factory.freshness();
     assert!(ready.is_ready(), "{ready}");
     assert_eq!((ready.status().as_u16(), ready.to_string().as_str()), (200, "ok\n"));
 
-    // One resource that the server does not let it see.
+    // The server rejects requests for secrets.
     world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
     settled().await;
@@ -231,11 +238,11 @@ async fn factory_freshness_is_worst_informer() -> Result<(), WorldError> {
         told.starts_with("secrets in all namespaces: failed for ") && told.contains("needs list and watch on secrets"),
         "{told}"
     );
-    assert_eq!(told.lines().count(), 1, "what is fresh needs no line: {told}");
+    assert_eq!(told.lines().count(), 1, "fresh caches need no line: {told}");
 
     secrets.stop();
     settled().await;
-    assert!(world.factory.freshness().is_ready(), "what was stopped is the factory's no more");
+    assert!(world.factory.freshness().is_ready(), "stopped informers do not count");
     drop(config_maps);
     world.factory.shutdown();
     let stopped = world.factory.freshness();

@@ -1,4 +1,4 @@
-//! The user's code may ask the informer that runs it for anything.
+//! User code may call the informer that runs it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,7 +13,7 @@ use steadfast_testing::{WorldError, config_map};
 
 use super::{Told, World, names, settled};
 
-/// Asks everything that there is to ask, and keeps what it gets.
+/// Calls every method of an informer, and keeps the results.
 #[derive(Clone, Default)]
 struct Curious(Arc<Mutex<Vec<Got>>>, Told);
 
@@ -23,13 +23,13 @@ impl Curious {
     fn ask(&self, informer: &Informer<ConfigMap>) {
         let told = self.1.clone();
         let index = informer.index(|object: &ConfigMap| Some(object.name_any()));
-        let registration = informer.on_event(move |event| told.event(&event)).expect("it runs");
+        let registration = informer.on_event(move |event| told.event(&event)).expect("the informer is running");
         informer.on_diagnostic(|_| {});
         let _ = (informer.snapshot(), informer.freshness(), informer.handlers(), informer.lister());
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((index, registration));
     }
 
-    /// That all it was given works.
+    /// Checks that all results are functional.
     fn check(&self, times: usize) {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         assert_eq!(kept.len(), times);
@@ -55,7 +55,7 @@ async fn index_function_may_call_informer() -> Result<(), WorldError> {
     curious.check(1);
     world.write("a", "2")?;
     settled().await;
-    // Of the new state: what the old one's values were is remembered.
+    // One call for the new state. The index remembers the values of the old state.
     curious.check(2);
     assert_eq!(names(&index.get("a")), ["a"]);
     assert!(informer.freshness().is_fresh());
@@ -108,7 +108,7 @@ async fn diagnostic_callback_may_add_handlers() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// An object whose `Drop` asks the informer that held it.
+/// Object with a `Drop` that calls its informer.
 #[derive(Deserialize, Resource)]
 #[resource(inherit = ConfigMap)]
 struct Nosy {
@@ -134,7 +134,7 @@ async fn object_drop_may_call_informer() -> Result<(), WorldError> {
     let mut watch = steadfast::watch::<Nosy>(world.factory.connection(), Scope::all())?;
     assert!(matches!(watch.next().await, Some(Event::Added { .. })));
     assert!(ASKED.set(watch.informer().clone()).is_ok());
-    // The queue is the last to hold what was seen, until that is told no more.
+    // The queue still holds the old state, until its event is merged or delivered.
     world.write("a", "2")?;
     settled().await;
     assert_eq!(DROPPED.load(Ordering::Relaxed), 0);

@@ -1,4 +1,4 @@
-//! Lists and changes straight from the server, for those who keep what they need themselves.
+//! Uncached lists and change streams, for programs with their own storage.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,7 +51,7 @@ async fn told(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
     }
 }
 
-/// The names that a list gives, in its order.
+/// Returns the names in a list, in order.
 async fn given(list: &mut List<ConfigMap>) -> Result<Vec<String>, StreamError> {
     let mut given = Vec::new();
     while let Some(object) = list.next().await {
@@ -67,7 +67,7 @@ async fn watch_from_version_delivers_later_changes() -> Result<(), WorldError> {
     world.write("a", "2")?;
     world.server.delete_named("configmaps", "default", "a")?;
     let mut changes = world.changes_from(&version(&before));
-    assert_eq!(told(&mut changes).await?, "Modified a", "not what that version is of");
+    assert_eq!(told(&mut changes).await?, "Modified a", "the stream starts after this version");
     assert_eq!(told(&mut changes).await?, "Deleted a");
     let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
     assert_eq!(told(&mut changes).await?, "Added b");
@@ -106,7 +106,7 @@ async fn watch_from_version_resumes_after_cuts() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// The server's repeated events were once given again: 13 changes for 6.
+/// Regression test: repeated events of the server were delivered twice, as 13 changes instead of 6.
 #[tokio::test(start_paused = true)]
 async fn repeated_events_are_given_once() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -120,11 +120,12 @@ async fn repeated_events_are_given_once() -> Result<(), WorldError> {
         world.server.faults().end_watches();
         settled().await;
     }
-    assert!(timeout(MINUTE, told(&mut changes)).await?.is_err(), "there are no other changes");
+    assert!(timeout(MINUTE, told(&mut changes)).await?.is_err(), "no other changes exist");
     Ok(())
 }
 
-/// An `ERROR` whose object had a version was once taken for a change at that version, and what came next was lost.
+/// Regression test: an `ERROR` event with a versioned object counted as a change at that version, and later changes
+/// were lost.
 #[tokio::test(start_paused = true)]
 async fn error_without_status_keeps_stream() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -159,7 +160,7 @@ async fn expired_version_ends_stream() -> Result<(), WorldError> {
     world.server.faults().heal();
     let mut late = world.changes_from(&version(&old));
     for changes in [&mut late, &mut running] {
-        let error = timeout(MINUTE, changes.next()).await?.ok_or("it has ended")?.expect_err("it is no longer there");
+        let error = timeout(MINUTE, changes.next()).await?.ok_or("it has ended")?.expect_err("the version has expired");
         let StreamError::Expired { version, .. } = &error else { panic!("{error}") };
         let told = error.to_string();
         assert!(
@@ -176,10 +177,11 @@ async fn expired_version_ends_stream() -> Result<(), WorldError> {
 async fn version_of_other_history_is_expired() -> Result<(), WorldError> {
     let world = World::new().await?;
     let mut changes = world.changes_from("1000000");
-    let error = timeout(SOON, changes.next()).await?.ok_or("it has ended")?.expect_err("nobody wrote that");
+    let error = timeout(SOON, changes.next()).await?.ok_or("it has ended")?.expect_err("the version does not exist");
     assert!(matches!(error, StreamError::Expired { .. }) && error.to_string().contains("another one"), "{error}");
     for none in ["", "0"] {
-        let error = world.changes_from(none).next().await.ok_or("it has ended")?.expect_err("it is no version");
+        let error =
+            world.changes_from(none).next().await.ok_or("it has ended")?.expect_err("the text is not a valid version");
         assert!(error.to_string().contains("is no version to go on from"), "{error}");
     }
     Ok(())
@@ -200,7 +202,7 @@ async fn silent_watch_is_stale_and_replaced() -> Result<(), WorldError> {
     assert!(begun.elapsed() < Duration::from_secs(130), "{:?}", begun.elapsed());
 
     world.server.faults().cut();
-    assert!(timeout(MINUTE, changes.next()).await.is_err(), "an outage is no end");
+    assert!(timeout(MINUTE, changes.next()).await.is_err(), "an outage must not end the stream");
     let state = changes.freshness();
     assert!(state.name() == "stale" && state.doubt().is_some_and(|doubt| doubt.attempts > 3), "{state}");
     Ok(())
@@ -211,10 +213,11 @@ async fn forbidden_watch_names_missing_permission() -> Result<(), WorldError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
     world.server.faults().answer_with(RequestRule::any().verb(Verb::Watch), Answer::Forbidden);
-    let error = world.changes_from(&version(&first)).next().await.ok_or("it has ended")?.expect_err("it is forbidden");
+    let error =
+        world.changes_from(&version(&first)).next().await.ok_or("it has ended")?.expect_err("the request is forbidden");
     assert!(error.to_string().contains("needs watch on configmaps"), "{error}");
     world.server.faults().answer_with(RequestRule::any(), Answer::Forbidden);
-    let error = given(&mut world.list()).await.expect_err("it is forbidden");
+    let error = given(&mut world.list()).await.expect_err("the request is forbidden");
     assert!(matches!(error, StreamError::Refused { .. }), "{error}");
     Ok(())
 }
@@ -226,16 +229,16 @@ async fn undecodable_object_does_not_end_stream() -> Result<(), WorldError> {
     world.server.faults().undecodable("default", "a", true);
     world.server.create(&config_map("b", "1"))?;
     let (mut list, mut changes) = (world.list(), world.changes_from(&version(&first)));
-    let unread = list.next().await.ok_or("it has ended")?.expect_err("it cannot be read");
+    let unread = list.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
     assert!(matches!(unread, StreamError::Unreadable { .. }), "{unread}");
     assert!(unread.to_string().contains("default/a") && !unread.to_string().contains("s3cr3t"), "{unread}");
     assert_eq!(given(&mut list).await?, ["b"]);
 
     assert_eq!(told(&mut changes).await?, "Added b");
     let written = world.write("a", "2")?;
-    let unread = changes.next().await.ok_or("it has ended")?.expect_err("it cannot be read");
+    let unread = changes.next().await.ok_or("it has ended")?.expect_err("the object cannot be decoded");
     assert!(unread.to_string().contains("default/a"), "{unread}");
-    assert_eq!(changes.version().as_str(), version(&written), "it is not asked for again");
+    assert_eq!(changes.version().as_str(), version(&written), "the stream must not request the object again");
     world.write("b", "2")?;
     assert_eq!(told(&mut changes).await?, "Modified b");
     Ok(())
@@ -262,7 +265,7 @@ async fn paged_list_returns_objects_and_version() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn expired_continue_token_loses_no_object() -> Result<(), WorldError> {
     let world = World::new().await?;
-    // Names of one namespace that sort between those of another, and a slash that sorts after a dash.
+    // Names in one namespace sort between those of another one, and `/` sorts after `-`.
     world
         .server
         .create(&serde_json::json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default-2" } }))?;
@@ -278,7 +281,7 @@ async fn expired_continue_token_loses_no_object() -> Result<(), WorldError> {
         let doubled = given.insert((object.namespace(), object.name_any()), version);
         assert_eq!(doubled, None, "{}", object.name_any());
         if given.len() == 100 {
-            // Between two pages: the rest is of a later version, which has these.
+            // Between two pages, the token expires. The remaining pages are of a later version, with these objects.
             world.server.faults().expire_continue_tokens(1);
             world.write("c-0001", "2")?;
             world.write("c-0999", "2")?;
@@ -290,7 +293,7 @@ async fn expired_continue_token_loses_no_object() -> Result<(), WorldError> {
     assert_eq!(
         told,
         ["Modified c-0001", "Modified c-0999"],
-        "a watch from the first page's version tells what it missed"
+        "a watch from the first page's version delivers the missed changes"
     );
     Ok(())
 }
@@ -310,7 +313,7 @@ async fn broken_page_is_retried_without_duplicates() -> Result<(), WorldError> {
     let all: Vec<_> = (0..900).map(|number| format!("c-{number:04}")).collect();
     assert_eq!(names, all);
     let pages = world.server.requests().iter().filter(|request| request.query.contains("limit=500")).count();
-    assert!(pages > 2, "it did break off");
+    assert!(pages > 2, "several pages are necessary");
     Ok(())
 }
 
@@ -319,7 +322,7 @@ async fn unavailable_list_times_out_with_cause() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().cut();
     let begun = tokio::time::Instant::now();
-    let error = given(&mut world.list()).await.expect_err("it is cut off");
+    let error = given(&mut world.list()).await.expect_err("the network is down");
     assert!(matches!(error, StreamError::Interrupted { .. }), "{error}");
     assert!(begun.elapsed() > Duration::from_secs(30) && begun.elapsed() < MINUTE, "{:?}", begun.elapsed());
     world.server.faults().heal();

@@ -1,4 +1,4 @@
-//! Waits for writes and for ends.
+//! Waits for writes and deletions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,11 +41,14 @@ async fn waits_that_cannot_succeed_say_why() -> Result<(), WorldError> {
     odd.metadata.resource_version = Some("v7-of-something".to_owned());
     odd.metadata.uid = Some("u".to_owned());
     assert!(matches!(informer.wait_for(&odd).await, Err(WaitError::Opaque { .. })));
-    assert!(matches!(informer.wait_gone(&odd, SOON).await, Err(WaitError::Opaque { .. })), "gone, or not there yet");
+    assert!(
+        matches!(informer.wait_gone(&odd, SOON).await, Err(WaitError::Opaque { .. })),
+        "an unordered version cannot distinguish a deletion from a later creation"
+    );
 
     world.server.faults().cut();
     let Err(late) = informer.wait_for_version(&ResourceVersion::from("9999"), SOON).await else {
-        panic!("nobody has written that");
+        panic!("no client wrote this version");
     };
     assert!(late.to_string().starts_with("configmaps in all namespaces did not reach version 9999 within 2.0 s"));
     let waiting = informer.clone();
@@ -64,7 +67,7 @@ async fn deletion_wait_survives_new_epoch() -> Result<(), WorldError> {
     let informer = world.factory.informer::<ConfigMap>(Scope::all().labels("none=such"))?;
     informer.wait_for_sync(SOON).await?;
     world.server.faults().cut();
-    // The cache will never reach this version: the history in which it was given is no more.
+    // The cache never reaches this version, because the restore removed its history.
     let newer: ConfigMap = serde_json::from_value(world.server.create(&config_map("newer", "1"))?)?;
     let waiting = informer.clone();
     let wait = tokio::spawn(async move { waiting.wait_gone(&newer, Duration::from_secs(120)).await });
@@ -76,7 +79,7 @@ async fn deletion_wait_survives_new_epoch() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Counts how often a task would have been woken.
+/// Counter of wake-ups of a task.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -100,7 +103,7 @@ async fn version_wait_ignores_earlier_changes() -> Result<(), WorldError> {
     for number in 0..99 {
         world.server.create(&config_map(&format!("map-{number}"), "1"))?;
         let version = ResourceVersion::from(world.server.revision().to_string().as_str());
-        // Each is published by itself.
+        // The wait ensures that each change is published separately.
         informer.wait_for_version(&version, SOON).await?;
     }
     assert_eq!(woken.0.load(Ordering::Relaxed), 0);

@@ -87,7 +87,7 @@ async fn rejected_and_dry_run_writes_are_ignored() -> Result<(), WorldError> {
     let elsewhere = InMemory::default().connection(&world.server).await?;
     let other = Api::<ConfigMap>::namespaced(elsewhere.client(), "default");
     recording.of(other.create(&PostParams::default(), &config_map("c", "1"))).await?;
-    assert_eq!(recording.writes().len(), 2, "the refused one and the secret: {recording:?}");
+    assert_eq!(recording.writes().len(), 2, "the rejected write and the secret: {recording:?}");
     assert!(informer.has_writes(&recording.writes()));
     informer.wait_for_writes(&recording.writes(), SOON).await?;
     Ok(())
@@ -107,7 +107,7 @@ async fn recording_contains_only_own_writes() -> Result<(), WorldError> {
     assert_eq!((one.writes().len(), other.writes().len()), (1, 1));
     assert!(format!("{:?}", one.writes()).contains("default/one"), "{one:?}");
     one.of(async { tokio::spawn(create("spawned")).await }).await??;
-    assert_eq!((one.writes().len(), other.writes().len()), (2, 2), "nobody knows whose it is");
+    assert_eq!((one.writes().len(), other.writes().len()), (2, 2), "both recordings contain a write of unknown origin");
     drop(other);
     let third = connection.record_writes();
     one.of(third.of(create("inner"))).await?;
@@ -115,7 +115,8 @@ async fn recording_contains_only_own_writes() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// In `bench duplicates`, seed 8: a parent was called on a cache without its children, and made them again.
+/// Regression test for seed 8 of `bench duplicates`: a reconcile on a cache without the parent's children created
+/// them again.
 #[tokio::test(start_paused = true)]
 async fn simultaneous_probe_does_not_hide_write() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -128,7 +129,7 @@ async fn simultaneous_probe_does_not_hide_write() -> Result<(), WorldError> {
     let recording = connection.record_writes();
     recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
     assert_eq!(begun.elapsed(), Duration::ZERO);
-    // What the server had come to before the write is the last that it says.
+    // The server's position from before the write is the last one that the informer learns.
     faults.answer_with(RequestRule::any().resource("configmaps").verb(Verb::Probe), Answer::code(503));
     let late = informer.wait_for_writes(&recording.writes(), LATER).await;
     assert!(matches!(late, Err(WaitError::Deadline { .. })), "{late:?}");
@@ -146,7 +147,7 @@ async fn lost_response_triggers_version_probe() -> Result<(), WorldError> {
     world.server.faults().answer_with(RequestRule::any().resource("configmaps").times(1), Answer::code(500));
     let refused = recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await;
     assert!(refused.is_err());
-    // Somebody has written by now, and it may have been us.
+    // Another client's write moves the server's version. The version could also be due to the unconfirmed write.
     world.server.create(&config_map("b", "1"))?;
     let writes = recording.writes();
     assert_eq!(format!("{writes:?}"), "[\"a write whose answer was lost, configmaps in default\"]");
@@ -228,7 +229,7 @@ async fn foreign_writes_can_be_registered() -> Result<(), WorldError> {
     let mut writes = Writes::default();
     writes.add(&made);
     writes.add(&config_map("b", "1"));
-    assert_eq!(writes.len(), 1, "one without a version says nothing");
+    assert_eq!(writes.len(), 1, "an object without a version is ignored");
     assert!(!informer.has_writes(&writes));
     world.server.faults().lag(false);
     informer.wait_for_writes(&writes, LATER).await?;
@@ -240,7 +241,7 @@ async fn foreign_writes_can_be_registered() -> Result<(), WorldError> {
     let connection = world.factory.connection();
     let (own, other) = (connection.record_writes(), connection.record_writes());
     own.of(async { connection.tell_writes(&deleted) }).await;
-    assert_eq!((own.writes().len(), other.writes().len()), (1, 0), "told by the work that is under way here");
+    assert_eq!((own.writes().len(), other.writes().len()), (1, 0), "the current task determines the recording");
     world.server.faults().lag(false);
     informer.wait_for_writes(&deleted, LATER).await?;
     Ok(())
@@ -276,7 +277,7 @@ async fn caches_catch_up_with_each_other() -> Result<(), WorldError> {
     settled().await;
     own.wait_for_writes(&informer.seen(), SOON).await?;
     assert!(other.lister()?.get("default", "a")?.is_some());
-    // Of another connection nothing is known: it may lead to another server.
+    // The position of an informer is meaningless on another connection, which may lead to another server.
     let third = steadfast::InformerFactory::new(&elsewhere).informer::<ConfigMap>(Scope::all())?;
     assert!(third.has_writes(&informer.seen()));
     Ok(())
@@ -318,7 +319,10 @@ async fn unordered_versions_end_write_wait() -> Result<(), WorldError> {
         }
         tokio::time::sleep(SOON).await;
     }
-    assert!(informer.snapshot().version().is_some_and(|version| !version.is_ordered()), "it has been found out");
+    assert!(
+        informer.snapshot().version().is_some_and(|version| !version.is_ordered()),
+        "the disorder must be detected"
+    );
     world.server.faults().lag(true);
     let recording = connection.record_writes();
     recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
