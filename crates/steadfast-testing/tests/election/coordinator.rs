@@ -102,7 +102,7 @@ impl Coordinator {
         });
     }
 
-    /// Gives the lease to `who`, regardless of the current holder.
+    /// Gives the lease to this candidate, regardless of the current holder.
     pub(crate) fn give(&self, who: &str) -> Result<(), WorldError> {
         let now = MicroTime(self.wall());
         if self.lease()?.is_some() {
@@ -122,7 +122,7 @@ impl Coordinator {
         }
     }
 
-    /// Requests that the current holder yields to `who`.
+    /// Requests that the current holder yields to this candidate.
     pub(crate) fn prefer(&self, who: &str) -> Result<(), WorldError> {
         self.change_lease(&json!({ "preferredHolder": who, "strategy": STRATEGY }))
     }

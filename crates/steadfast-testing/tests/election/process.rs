@@ -67,7 +67,7 @@ impl Process {
             let dialled = dial(host, port);
             Box::pin(async move {
                 let socket = dialled.await?;
-                // The wrapper hides the socket's support for deadlines.
+                // `Pipe` does not forward `limit_lateness`, so late data is never discarded.
                 Ok(if patient { Box::new(Pipe::new(socket, "the server")) } else { socket })
             })
         });

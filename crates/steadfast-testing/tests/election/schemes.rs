@@ -158,8 +158,8 @@ impl Schemes<'_> {
         Ok(Some(other))
     }
 
-    /// Cuts `who` off until its knowledge of the holder is outdated. On its return, gives `who` the current or a new
-    /// lease, and hides this from the holder.
+    /// Cuts a candidate off until its knowledge of the holder is outdated. On its return, gives the candidate the
+    /// current or a new lease, and hides this from the holder.
     fn give_to_who_returns(&mut self, who: usize, lasts: Duration) {
         let returns = self.programs[who].clone();
         let deletes = self.random.draw().is_multiple_of(2) && returns.election.holder().is_some();

@@ -251,8 +251,10 @@ async fn sync_error_names_resource_and_cause() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.faults().cut();
     let informer = world.factory.informer::<ConfigMap>(Scope::namespace("shop").labels("app=web"))?;
-    let Err(one) = informer.wait_for_sync(SOON).await else { panic!("the network is down") };
-    let Err(all) = world.factory.wait_for_sync(SOON).await else { panic!("the network is down") };
+    let Err(one) = informer.wait_for_sync(SOON).await else { panic!("the sync must fail while the network is down") };
+    let Err(all) = world.factory.wait_for_sync(SOON).await else {
+        panic!("the sync must fail while the network is down")
+    };
     for text in [one.to_string(), all.to_string()] {
         for part in ["configmaps in namespace shop, labels app=web", "starting for", "refused", "attempts"] {
             assert!(text.contains(part), "{part:?} is missing in {text:?}");

@@ -178,7 +178,7 @@ fn async_handler_requires_runtime() -> Result<(), WorldError> {
         let _current = runtime.enter();
         world.factory.informer::<ConfigMap>(Scope::all())?
     };
-    let Err(error) = informer.on_event_async(|_| async {}) else { panic!("no runtime is running") };
+    let Err(error) = informer.on_event_async(|_| async {}) else { panic!("the call must fail without a runtime") };
     assert!(error.to_string().contains("tokio runtime"), "{error}");
     Ok(())
 }
