@@ -17,7 +17,7 @@ fn forms() -> Forms {
 }
 
 fn entry(raw: &RawObject) -> Entry<Lazy<Pod>> {
-    let lazy = Lazy::decode(raw, &mut Decoder::default()).expect("it is kept as it is");
+    let lazy = Lazy::decode(raw, &mut Decoder::default()).expect("`Lazy` keeps the raw object");
     Entry::known(Object::new(raw.identity.clone(), Arc::new(lazy)))
 }
 

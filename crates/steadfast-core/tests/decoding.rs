@@ -132,7 +132,7 @@ proptest! {
             let written = object([("metadata", Json::Object(all)), ("spec", object([]))]).write(&mut style.clone());
             let mut wanted = read(written.as_bytes());
             wanted["metadata"].as_object_mut().expect("it is one").remove("managedFields");
-            prop_assert_eq!(without_managed_fields(&item(&written).expect("it has an identity")), wanted);
+            prop_assert_eq!(without_managed_fields(&item(&written).expect("the item has an identity")), wanted);
         }
     }
 
@@ -215,7 +215,7 @@ struct BackupSpec {
 
 #[test]
 fn every_form_decodes_from_one_object() {
-    let raw = item(POD).expect("it has an identity");
+    let raw = item(POD).expect("the item has an identity");
     assert_eq!(raw.identity.key, ObjectKey::namespaced("shop", "web-0"));
     assert_eq!((&*raw.identity.uid, raw.identity.version.as_str()), ("u-1", "12"));
 
@@ -233,12 +233,12 @@ fn every_form_decodes_from_one_object() {
     let backup = item(
         r#"{"apiVersion":"example.com/v1","kind":"Backup","metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{"size":3}}"#,
     );
-    assert_eq!(decode::<Backup>(&backup.expect("it has an identity")).expect("a backup").spec.size, 3);
+    assert_eq!(decode::<Backup>(&backup.expect("the item has an identity")).expect("a backup").spec.size, 3);
 }
 
 #[test]
 fn managed_fields_are_kept_on_request() {
-    let raw = item(POD).expect("it has an identity");
+    let raw = item(POD).expect("the item has an identity");
     let mut decoder = Decoder::new(DecodeOptions { keep_managed_fields: true });
     let pod = Pod::decode(&raw, &mut decoder).expect("a pod");
     assert_eq!(pod.metadata.managed_fields.map(|fields| fields.len()), Some(1));
@@ -256,7 +256,7 @@ fn decode_error_contains_position_without_content() {
         (r#""data":{"s3cr3t":tru}"#, "malformed"),
         (r#""data":{"a":"s3cr3t\q"}"#, "malformed"),
     ] {
-        let raw = item(&format!(r#"{{"metadata":{metadata},{rest}}}"#)).expect("it has an identity");
+        let raw = item(&format!(r#"{{"metadata":{metadata},{rest}}}"#)).expect("the item has an identity");
         let error = decode::<Secret>(&raw).expect_err(rest);
         let told = format!("{error} {error:?} {raw:?} {:?}", error.source());
         assert!(!told.contains("s3cr3t"), "{told}");
@@ -280,7 +280,7 @@ fn invalid_utf8_in_skipped_field_is_malformed() {
     let mut written = format!(r#"{{"metadata":{metadata},"spec":{{"other":"s3cr3t?"}}}}"#).into_bytes();
     let at = written.len() - 4;
     written[at] = 0xff;
-    let raw = list_item(Encoding::Json, &Bytes::from(written.clone()).into(), None).expect("it has an identity");
+    let raw = list_item(Encoding::Json, &Bytes::from(written.clone()).into(), None).expect("the item has an identity");
     for error in [
         decode::<PartialObjectMeta<Pod>>(&raw).map(drop).expect_err("not UTF-8"),
         decode::<DynamicObject>(&raw).map(drop).expect_err("not UTF-8"),
@@ -291,14 +291,14 @@ fn invalid_utf8_in_skipped_field_is_malformed() {
     // The removed part is not validated.
     written[at] = b'?';
     written[metadata.find('1').expect("it has one") + 12] = 0xff;
-    let raw = list_item(Encoding::Json, &Bytes::from(written).into(), None).expect("it has an identity");
+    let raw = list_item(Encoding::Json, &Bytes::from(written).into(), None).expect("the item has an identity");
     assert_eq!(decode::<DynamicObject>(&raw).expect("an object").data["spec"]["other"], "s3cr3t?");
 }
 
 #[test]
 fn missing_field_is_named() {
-    let raw =
-        item(r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{}}"#).expect("it has an identity");
+    let raw = item(r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{}}"#)
+        .expect("the item has an identity");
     let error = decode::<Slim>(&raw).expect_err("no node");
     assert_eq!(error.to_string(), "a at version 1 cannot be decoded, at byte 66 of it: no field \"nodeName\"");
 }
@@ -308,14 +308,14 @@ fn broken_record_error_contains_recognized_parts() {
     let error = record(
         r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"5"},"spec":}}"#,
     );
-    let error = error.expect_err("it is broken");
+    let error = error.expect_err("the record is malformed");
     assert_eq!(error.kind, Some(RecordKind::Modified));
     assert_eq!(error.identity.key, Some(ObjectKey::namespaced("n", "a")));
     assert_eq!(error.identity.version, Some("5".into()));
     assert!(matches!(error.problem, RecordProblem::Malformed { .. }));
 
     // A namespace could have followed, so no key is known.
-    let error = record(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","#).expect_err("it is broken");
+    let error = record(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","#).expect_err("the record is malformed");
     assert_eq!(error.identity.key, None);
 
     let error = item(r#"{"metadata":{"uid":"u","resourceVersion":"5"}}"#).expect_err("it has no name");
@@ -343,11 +343,11 @@ fn object_without_uid_is_identified_by_name() {
     assert_eq!((one.uid.is_given(), one.version.is_given(), one.version.as_str()), (false, false, ""));
     let Ok(WatchRecord::Object { object, .. }) = record(&format!(r#"{{"type":"ADDED","object":{}}}"#, written(1)))
     else {
-        panic!("it is an object")
+        panic!("the record contains an object")
     };
-    assert_eq!(object.identity, one, "wherever it is read");
+    assert_eq!(object.identity, one, "the identity must not depend on the position of the object");
     // Unreadable JSON yields no identity.
-    let error = item(&written(3).replace(r#""3""#, "")).expect_err("it is broken");
+    let error = item(&written(3).replace(r#""3""#, "")).expect_err("the record is malformed");
     assert_eq!((error.identity.key, error.identity.uid), (Some(one.key), Some(one.uid)));
     assert!(error.identity.version.is_some_and(|version| version != one.version));
 }
@@ -360,14 +360,14 @@ fn too_deep_object_keeps_its_identity() {
         r#"{{"metadata":{{"managedFields":[{deep}],"labels":{{"a":"b"}},"name":"a","uid":"u","resourceVersion":"7"}},"spec":{deep}}}"#
     );
     let Ok(WatchRecord::Object { object, .. }) = record(&format!(r#"{{"type":"ADDED","object":{written}}}"#)) else {
-        panic!("it is an object")
+        panic!("the record contains an object")
     };
     assert_eq!((object.identity.key.name(), object.identity.version.as_str()), ("a", "7"));
-    assert_eq!(item(&written).expect("it is an object").identity, object.identity);
+    assert_eq!(item(&written).expect("the record contains an object").identity, object.identity);
     let error = decode::<DynamicObject>(&object).expect_err("it is deep");
     assert!(error.to_string().ends_with("nested deeper than 128 levels"), "{error}");
     // The deep part of metadata are the `managedFields`, which are removed.
-    let alone = item(&written.replace(&format!(r#","spec":{deep}"#), "")).expect("it is an object");
+    let alone = item(&written.replace(&format!(r#","spec":{deep}"#), "")).expect("the record contains an object");
     assert!(decode::<PartialObjectMeta<Pod>>(&alone).is_ok_and(|object| object.metadata.labels.is_some()));
     assert_eq!(
         decode::<Lazy<Pod>>(&object).expect("bytes").bytes().len(),

@@ -44,7 +44,7 @@ fn list(limit: usize, chunks: &[Bytes]) -> (Vec<ListPart>, Result<(), FrameError
             match part {
                 Ok(part) => parts.push(part),
                 Err(error) => {
-                    assert!(framer.next().is_none(), "after an error there is nothing");
+                    assert!(framer.next().is_none(), "a framer yields nothing after an error");
                     assert_eq!(framer.finish(), Err(error));
                     return (parts, Err(error));
                 }
@@ -321,7 +321,7 @@ fn null_items_are_an_empty_list() {
         assert_eq!(whole_list(body), (vec![end("PodList")], Ok(())), "{body}");
     }
     let object = ListPart::End { kind: Some("Pod".to_owned()), items: false };
-    assert_eq!(whole_list(r#"{"kind":"Pod"}"#), (vec![object], Ok(())), "an object is told from an empty list");
+    assert_eq!(whole_list(r#"{"kind":"Pod"}"#), (vec![object], Ok(())), "an object must differ from an empty list");
     let (parts, _) = whole_list(r#"{"\u0069tems":[1]}"#);
     assert_eq!(parts.first(), Some(&ListPart::Item(Bytes::from_static(b"1").into())));
 }

@@ -275,16 +275,19 @@ impl World {
 
     fn take(&mut self) {
         let Some(Delivery { key, event, missed, .. }) = self.queue.pop() else { return };
-        assert!(!self.running.contains(&key), "two calls for one name");
+        assert!(!self.running.contains(&key), "two concurrent calls for one key");
         self.missed += missed;
-        assert!(self.wants(event.object()), "what does not pass is never shown: not even as the last state");
+        assert!(
+            self.wants(event.object()),
+            "an object outside the filter must not be delivered, not even as the last state"
+        );
         match &event {
             Event::Added { object, .. } => {
-                assert!(self.shown.insert(key.clone(), object.clone()).is_none(), "the stay before has not ended");
+                assert!(self.shown.insert(key.clone(), object.clone()).is_none(), "the previous stay has not ended");
             }
             Event::Updated { old, new } => {
                 let saw = self.shown.insert(key.clone(), new.clone()).expect("it was added");
-                assert!(saw.is(old) && old.uid == new.uid, "`old` is what the handler saw last");
+                assert!(saw.is(old) && old.uid == new.uid, "`old` must be the last delivered state");
                 assert!(new.version > old.version);
             }
             Event::Deleted { last, .. } => {
@@ -329,7 +332,7 @@ proptest! {
             world.happen(happening);
         }
         world.conclude();
-        prop_assert_eq!(world.missed, 0, "who wants the latest state alone misses nothing");
+        prop_assert_eq!(world.missed, 0, "a handler of latest states must not report missed events");
     }
 
     #[test]

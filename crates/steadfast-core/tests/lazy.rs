@@ -61,7 +61,7 @@ fn decoded_object_is_shared_while_held() {
     assert!(Arc::ptr_eq(&first, &lazy.get().unwrap()));
     let weak = Arc::downgrade(&first);
     drop(first);
-    assert!(weak.upgrade().is_none(), "nothing else holds it");
+    assert!(weak.upgrade().is_none(), "no other owner keeps the decoded object");
 
     let (one, other): (Object<Lazy<Pod>>, Object<Lazy<Pod>>) =
         (held(&mut decoder, &raw(&pod())), held(&mut decoder, &raw(&pod())));
@@ -135,14 +135,14 @@ fn misfit_is_reported_on_read_without_content() {
     let raw = raw(&object);
     let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default().tell_unread(Arc::new(unread)), &raw);
     assert_eq!(lazy.read::<String>(&"spec.nodeName".into()).unwrap(), Some("node-1".to_owned()));
-    assert!(told.try_recv().is_err(), "it was not read");
+    assert!(told.try_recv().is_err(), "reading one field must not decode the object");
 
     let error = lazy.get().unwrap_err();
     let eager = Pod::decode(&raw, &mut Decoder::new(DecodeOptions { keep_managed_fields: true })).unwrap_err();
     assert_eq!((error.key(), error.version()), (eager.key(), eager.version()));
     assert!(error.to_string().contains("string") && !error.to_string().contains("s3cr3t"), "{error}");
     assert!(lazy.get().is_err() && lazy.annotations().is_ok() && lazy.get().is_err());
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), [error], "once, however often it is read");
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [error], "the error must be reported once for all reads");
 
     let error = lazy.read::<u32>(&"spec.nodeName".into()).unwrap_err();
     assert!(error.to_string().contains("shop/web-0") && !error.to_string().contains("node-1"), "{error}");
@@ -161,8 +161,11 @@ fn misfit_error_contains_original_identity() {
     let (own, told) = mpsc::channel();
     let unread = move |error: &DecodeError| own.send(error.clone()).unwrap();
     let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default().tell_unread(Arc::new(unread)), &raw(&object));
-    assert!(lazy.read::<u32>(&"spec.nodeName".into()).is_err() && told.try_recv().is_err(), "the reader's own mistake");
-    assert!(lazy.labels().is_err() && told.try_recv().is_ok(), "labels are labels");
+    assert!(
+        lazy.read::<u32>(&"spec.nodeName".into()).is_err() && told.try_recv().is_err(),
+        "a wrong type in a query is not a decode error"
+    );
+    assert!(lazy.labels().is_err() && told.try_recv().is_ok(), "labels of an invalid type are a decode error");
 }
 
 #[test]
@@ -184,6 +187,6 @@ fn decoded_event_contains_all_states() {
     let (old, new) = (held::<Lazy<Pod>>(&mut decoder, &raw(&pod())), held::<Lazy<Pod>>(&mut decoder, &raw(&later)));
     let event = Event::Updated { old, new };
     assert_eq!(format!("{event:?}"), "Updated { object: Lazy<Pod> shop/web-0 v13, from: v12 }");
-    let Event::Updated { old, new } = event.decoded().unwrap() else { panic!("it is the same event") };
+    let Event::Updated { old, new } = event.decoded().unwrap() else { panic!("the event must be an update") };
     assert_eq!((old.metadata.resource_version.as_deref(), new.version().as_str()), (Some("12"), "13"));
 }

@@ -36,7 +36,7 @@ fn asked(region: &Region<'_, System>) -> usize {
 
 fn assert_close(said: usize, asked: usize, what: &str) {
     let share = said as f64 / asked as f64;
-    assert!((share - 1.0).abs() <= TOLERANCE, "{what}: {said} bytes are said to be held, {asked} are");
+    assert!((share - 1.0).abs() <= TOLERANCE, "{what}: {said} bytes are reported, but {asked} are allocated");
 }
 
 fn sum(Footprint { objects: _, entries, layout, indexes }: Footprint) -> usize {

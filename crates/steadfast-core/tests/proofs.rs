@@ -96,7 +96,7 @@ fn initial_events_prove_time_of_request() {
     assert_eq!(age(&reflector, at(20)), SECOND * 20);
     let later = Bookmark { version: "10".into(), initial_events_end: false };
     reflector.record(at(21), id, Record::Bookmark(&later));
-    assert_eq!(age(&reflector, at(21)), Duration::ZERO, "what the stream brings is of now");
+    assert_eq!(age(&reflector, at(21)), Duration::ZERO, "a later record of the stream proves its arrival time");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn newer_list_proves_time_of_request() {
     assert!(matches!(request, Request::StreamedList { .. }), "{request:?}");
     reflector.step(at(40), Input::Opened(list));
     reflector.record(at(50), list, Record::Bookmark(&end_of_initial_events("12")));
-    assert_eq!(age(&reflector, at(50)), at(50).since(due), "it is news, of the moment of the request");
+    assert_eq!(age(&reflector, at(50)), at(50).since(due), "the initial events prove the time of the request");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn repeatedly_rejected_watches_are_one_doubt() {
     reflector.record(now, watch, Record::Error(&broken));
     let mut opened = 0;
     while now < at(30) {
-        now = reflector.wake_at().expect("it goes on").max(now);
+        now = reflector.wake_at().expect("the reflector has a next timer").max(now);
         let mut outputs = reflector.step(now, Input::Tick);
         if outputs.iter().any(|output| matches!(output, Output::AwaitTransfer)) {
             // The list that replaces the watches fails like them.
@@ -152,7 +152,7 @@ fn regular_end_keeps_last_proof() {
     let (watch, _) = sent(&reflector.step(at(20), Input::Ended(watch)));
     assert_eq!(age(&reflector, at(21)), SECOND * 21);
     reflector.step(at(22), Input::Opened(watch));
-    assert_eq!(age(&reflector, at(23)), SECOND * 23, "that it is open is no proof");
+    assert_eq!(age(&reflector, at(23)), SECOND * 23, "an open stream without a record is not a proof");
 }
 
 /// Regression: `audit_every(Duration::MAX)` and similar settings stopped the driver by an overflow.

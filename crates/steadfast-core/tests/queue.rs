@@ -125,28 +125,28 @@ impl World {
     fn take(&mut self, delivery: &Delivery<State>) {
         let key = number_of(&delivery.key);
         let told = self.told.entry(key).or_default();
-        assert!(told.calling.is_none(), "two calls for one name");
+        assert!(told.calling.is_none(), "two concurrent calls for one key");
         let mut initial = false;
         match &delivery.event {
             Event::Added { object, initial: first } => {
-                assert!(told.state.is_none(), "added, but the stay before has not ended");
+                assert!(told.state.is_none(), "added before the previous stay ended");
                 told.state = Some(**object);
                 initial = *first;
-                assert_eq!(self.initial.remove(&key), Some(*first), "an object that is no more");
+                assert_eq!(self.initial.remove(&key), Some(*first), "an initial object that has been removed");
             }
             Event::Updated { old, new } => {
-                assert_eq!(told.state, Some(**old), "`old` is not what was delivered last");
-                assert_eq!(old.stay, new.stay, "two stays in one update");
-                assert!(new.version > old.version, "an update that goes back");
+                assert_eq!(told.state, Some(**old), "`old` is not the last delivered state");
+                assert_eq!(old.stay, new.stay, "one update spans two stays");
+                assert!(new.version > old.version, "the version of an update must increase");
                 told.state = Some(**new);
             }
             Event::Deleted { last, .. } => {
                 let state = told.state.take().expect("deleted, but never added");
-                assert_eq!(state.stay, last.stay, "another stay's end");
-                assert!(last.version >= state.version, "its last state is older than what was told");
+                assert_eq!(state.stay, last.stay, "the end of another stay");
+                assert!(last.version >= state.version, "the last state is older than the last delivered one");
             }
             Event::Resynced { object } => {
-                assert_eq!(told.state, Some(**object), "a resync of what was never delivered");
+                assert_eq!(told.state, Some(**object), "a resync of an object that was never delivered");
             }
         }
         told.calling = Some(initial);
@@ -166,13 +166,13 @@ impl World {
     fn check(&self, queue: &DeliveryQueue<State>) {
         let waiting = self.initial.values().filter(|initial| **initial).count();
         let calling = self.told.values().filter(|told| told.calling == Some(true)).count();
-        assert_eq!(queue.initial_left(), waiting + calling, "initial objects not returned from");
+        assert_eq!(queue.initial_left(), waiting + calling, "initial objects whose calls have not returned");
 
         let keys = (0..KEYS).filter(|key| {
             let told = self.told.get(key).copied().unwrap_or_default();
             told.calling.is_some() || told.state.is_some() || self.objects.contains_key(key)
         });
-        assert!(queue.len() <= keys.count(), "more entries than objects live, and ends owed");
+        assert!(queue.len() <= keys.count(), "more entries than existing objects and pending deletions");
         assert!(queue.undelivered() <= queue.len());
     }
 }
@@ -282,7 +282,10 @@ fn push_returns_seen_state_to_be_dropped() {
     let mut queue = queue([added("a", "1")]);
     assert_eq!(told(&mut queue), ["a added 1"]);
     assert!(queue.push(updated("a", "1", "2"), Instant::ZERO).is_none());
-    assert!(queue.push(updated("a", "2", "3"), Instant::ZERO).is_none(), "it is told as the old state");
+    assert!(
+        queue.push(updated("a", "2", "3"), Instant::ZERO).is_none(),
+        "the replaced state is still needed as the old state"
+    );
     assert_eq!(queue.push(deleted("a", "3"), Instant::ZERO).as_deref(), Some(&"1"));
     assert_eq!(told(&mut queue), ["a deleted 3"]);
 }
@@ -330,20 +333,20 @@ fn delivery_counts_covered_changes() {
         queue.push(change, Instant::ZERO);
     }
     queue.push(updated("b", "1", "2"), Instant::ZERO);
-    assert_eq!(covered(&mut queue), [("Updated", 1), ("Deleted", 2), ("Added", 2)], "b was to be looked at first");
+    assert_eq!(covered(&mut queue), [("Updated", 1), ("Deleted", 2), ("Added", 2)], "the resync of b is visited first");
     for change in [deleted("a", "8"), added("a", "9"), updated("a", "9", "10"), deleted("a", "10")] {
         queue.push(change, Instant::ZERO);
     }
-    assert_eq!(covered(&mut queue), [("Deleted", 4)], "a stay that nobody saw is in the end that is owed");
+    assert_eq!(covered(&mut queue), [("Deleted", 4)], "an undelivered stay is merged into the pending deletion");
 }
 
 #[test]
 fn running_delivery_counts_as_seen() {
     let mut queue = queue([added("a", "1")]);
-    let Some(call) = queue.pop() else { panic!("nothing to tell") };
+    let Some(call) = queue.pop() else { panic!("no pending delivery") };
     queue.push(updated("a", "1", "2"), Instant::ZERO);
     queue.push(deleted("a", "2"), Instant::ZERO);
-    assert!(queue.pop().is_none(), "a second call while the first runs");
+    assert!(queue.pop().is_none(), "a second call for the key while the first runs");
     queue.done(&call.key);
     assert_eq!(told(&mut queue), ["a deleted 2"]);
 }
@@ -381,7 +384,7 @@ fn keys_are_delivered_oldest_first() {
     queue.push(added("b", "1"), at(2));
     queue.push(updated("a", "1", "2"), at(3));
     assert_eq!(queue.waiting_since(), Some(at(1)));
-    let Some(call) = queue.pop() else { panic!("nothing to tell") };
+    let Some(call) = queue.pop() else { panic!("no pending delivery") };
     assert_eq!((call.since, queue.waiting_since()), (at(1), Some(at(2))));
     queue.push(updated("a", "2", "3"), at(4));
     queue.push(updated("a", "3", "4"), at(5));

@@ -191,7 +191,7 @@ impl Stage {
                 "on the same cluster" => ClusterMatch::Same,
                 "on who knows which cluster" => ClusterMatch::Unsure("no word of the cluster".into()),
                 "on another cluster" => ClusterMatch::Other("another cluster".into()),
-                _ => panic!("`{rest}` is not understood"),
+                _ => panic!("unknown outcome `{rest}`"),
             }),
             "granted" => {
                 self.monitor.granted();
@@ -247,7 +247,7 @@ impl Stage {
                 self.monitor.closed(id);
                 Input::Failed(id, failure(rest))
             }
-            _ => panic!("`{command}` is not understood"),
+            _ => panic!("unknown command `{command}`"),
         };
         let outputs = self.reflector.step(self.now, input);
         self.told(&outputs)
@@ -351,12 +351,12 @@ fn request(rest: &str) -> (RequestId, &str) {
 
 fn duration(text: &str) -> Duration {
     let digits = text.trim_end_matches(char::is_alphabetic);
-    let number: u64 = digits.parse().unwrap_or_else(|_| panic!("`{text}` is no time"));
+    let number: u64 = digits.parse().unwrap_or_else(|_| panic!("`{text}` is not a valid time"));
     match &text[digits.len()..] {
         "ms" => Duration::from_millis(number),
         "s" => Duration::from_secs(number),
         "m" => Duration::from_secs(number * 60),
-        _ => panic!("`{text}` is no time"),
+        _ => panic!("`{text}` is not a valid time"),
     }
 }
 

@@ -171,7 +171,7 @@ impl Tried {
 }
 
 fn seen(object: &Object<Thing>) -> (u8, u64) {
-    assert_eq!(object.uid, format!("u-{}", object.key()), "the object of another name");
+    assert_eq!(object.uid, format!("u-{}", object.key()), "the slot contains an object of another name");
     (object.group, object.version)
 }
 

@@ -116,7 +116,7 @@ fn deletion_of_predecessor_keeps_current_object() {
     a.thing("a", "u", 1);
     a.thing("a", "v", 5);
     assert!(!a.remove("a", "u", 4));
-    assert!(!a.remove("a", "v", 3), "it has entered the scope again since");
+    assert!(!a.remove("a", "v", 3), "the object has re-entered the scope since that deletion");
     assert!(a.remove("a", "v", 6));
     assert_eq!(
         a.told(),
@@ -160,10 +160,10 @@ fn unfit_object_stays_unknown_until_it_changes() {
     assert_eq!(
         a.store.working().entry(Some("shop"), "a").unwrap().last().unwrap().version,
         5,
-        "its end is told with it"
+        "the deletion is reported with the last known state"
     );
 
-    assert!(!a.thing("a", "u", 5), "a watch repeats it");
+    assert!(!a.thing("a", "u", 5), "a repeated event changes nothing");
 
     let mut a = Told::new();
     a.list(&[("a", "u", 5)], 5);
@@ -171,7 +171,7 @@ fn unfit_object_stays_unknown_until_it_changes() {
     let mut early = a.store.begin_relist();
     assert_eq!(early.offer(&identity("a", "u", 5)), Offer::Unchanged);
     assert!(a.store.taint(&key("a"), &at(5)));
-    a.store.commit(early, Some(at(6)), &RELIST, false, |_| panic!("it has not changed")).unwrap();
+    a.store.commit(early, Some(at(6)), &RELIST, false, |_| panic!("an unchanged object must not be reported")).unwrap();
     assert!(unknown(&a));
     a.list(&[("a", "u", 5)], 7);
     assert!(unknown(&a));
@@ -207,7 +207,9 @@ fn unchanged_list_reports_nothing_and_keeps_objects() {
     for (name, uid, version) in things.iter().rev() {
         assert_eq!(staging.offer(&identity(name, uid, *version)), Offer::Unchanged);
     }
-    a.store.commit(staging, Some(at(9)), &RELIST, false, |_| panic!("nothing changed")).unwrap();
+    a.store
+        .commit(staging, Some(at(9)), &RELIST, false, |_| panic!("an unchanged object must not be reported"))
+        .unwrap();
     a.store.publish();
     let after = a.store.reader().snapshot();
     assert_eq!(after.version(), Some(&at(9)));
@@ -283,7 +285,7 @@ fn objects_without_uid_follow_content_and_name() {
     a.list_by_name(&[("a", 5), ("b", 7)]);
     assert_eq!(a.told(), ["shop/a: Updated none@7 to none@5"]);
     a.list_by_name(&[("a", 5), ("b", 7)]);
-    assert!(a.told().is_empty(), "the same content is no change");
+    assert!(a.told().is_empty(), "an unchanged list must not be reported");
     a.list_by_name(&[("b", 7)]);
     assert_eq!(a.told(), ["shop/a: Deleted none@5, inferred, deleted"]);
 }
@@ -311,9 +313,12 @@ fn state_without_uid_belongs_to_cached_object() {
     a.told();
     a.store.apply(by_name("a", 2), thing("none", 2, 0), &LIVE, |change| a.told.push(described(&change)));
     assert_eq!(a.told(), ["shop/a: Updated u@1 to none@2"]);
-    assert!(a.thing("a", "u", 3), "it has its UID still");
+    assert!(a.thing("a", "u", 3), "the stay must continue with the earlier UID");
     assert_eq!(a.told(), ["shop/a: Updated none@2 to u@3"]);
-    assert!(!a.store.apply(by_name("a", 2), thing("none", 2, 0), &LIVE, |_| panic!("it is older")));
+    assert!(
+        !a.store
+            .apply(by_name("a", 2), thing("none", 2, 0), &LIVE, |_| panic!("an older version must not be reported"))
+    );
     // The next object of that name is visible.
     assert!(a.thing("a", "v", 4));
     assert_eq!(a.told(), ["shop/a: Deleted u@3, inferred, replaced", "shop/a: Added v@4"]);
@@ -381,7 +386,8 @@ fn older_list_needs_a_new_epoch() {
         staging
     };
     let staging = listed(&a.store);
-    let refused = a.store.commit(staging, Some(at(9)), &RELIST, false, |_| panic!("nothing is told"));
+    let refused =
+        a.store.commit(staging, Some(at(9)), &RELIST, false, |_| panic!("a rejected list must not be reported"));
     assert_eq!(refused.unwrap_err().to_string(), "the list is of version 9, the store is at 10 already");
     assert_eq!(a.store.working().len(), 2);
 
@@ -425,7 +431,7 @@ fn index_follows_objects_with_any_value_count() {
     let found = |store: &Store<Thing>, value: u8| -> Vec<String> {
         store.reader().snapshot().by_index(&factors, &value).map(|thing| thing.uid.clone()).collect()
     };
-    assert_eq!(found(&a.store, 3), ["u"], "it is filled when it is handed out");
+    assert_eq!(found(&a.store, 3), ["u"], "a new index contains the existing objects");
     assert_eq!(before.by_index(&factors, &3).count(), 0, "an unpublished object is not in an older snapshot");
 
     a.apply("late", "v", 2, thing("v", 2, 4));
@@ -489,20 +495,20 @@ fn joining_index_evaluates_each_state_once() {
     let found = |store: &Store<Thing>, uid: &str| -> Vec<u64> {
         store.reader().snapshot().by_index(&by_uid, &uid.to_owned()).map(|thing| thing.version).collect()
     };
-    assert_eq!(found(&a.store, "v"), [4], "before it has joined, by looking at everything");
+    assert_eq!(found(&a.store, "v"), [4], "before the index is admitted, a lookup scans all objects");
     asked.store(0, Ordering::Relaxed);
     assert!(!joining.is_at(a.store.working()));
     joining.follow(&a.store.reader().snapshot());
-    assert_eq!(asked.swap(0, Ordering::Relaxed), 2, "the new of what changed, and nothing else");
+    assert_eq!(asked.swap(0, Ordering::Relaxed), 2, "the index function runs only for changed objects");
     assert!(joining.is_at(a.store.working()));
 
     a.store.admit(joining);
     a.store.publish();
-    assert_eq!(asked.load(Ordering::Relaxed), 0, "nothing is asked while the store waits");
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "admission must not call the index function");
     for (uid, versions) in [("u", vec![1]), ("v", vec![4]), ("w", vec![]), ("x", vec![6])] {
         assert_eq!(found(&a.store, uid), versions);
     }
-    assert_eq!(asked.load(Ordering::Relaxed), 0, "nor when it is read");
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "a lookup must not call the index function");
     a.thing("a", "u", 7);
     a.store.publish();
     assert_eq!(found(&a.store, "u"), [7]);
@@ -553,7 +559,7 @@ fn readers_see_only_consistent_states() {
                 let versions: Vec<u64> = snapshot.decodable().map(|thing| thing.version).collect();
                 assert!(versions.windows(2).all(|pair| pair[0] == pair[1]), "each publication writes all objects");
                 let version = versions.first().copied().unwrap_or(0);
-                assert!(version >= last, "no reader goes back");
+                assert!(version >= last, "a reader must not see an earlier version");
                 last = version;
                 assert_eq!(snapshot.by_index(&groups, &(version as u8)).count(), versions.len());
             }

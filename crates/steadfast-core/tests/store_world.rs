@@ -194,7 +194,7 @@ impl World {
         let from = self.told.len();
         self.store.remove(key, &Uid::from(&*living.uid), &path, |change| self.told.push(change));
         assert_eq!(self.told[from..].iter().map(described).collect::<Vec<_>>(), expected);
-        assert!(!self.store.remove(key, &Uid::from(&*living.uid), &path, |_| panic!("it is gone")));
+        assert!(!self.store.remove(key, &Uid::from(&*living.uid), &path, |_| panic!("the object was already removed")));
         self.store.advance(at(version));
     }
 
@@ -257,8 +257,9 @@ impl World {
                     let version: u64 = held.version().as_str().parse().unwrap();
                     let older =
                         Identity { key, uid: held.uid().clone(), version: at(version.saturating_sub(1).max(1)) };
-                    let changed =
-                        self.store.apply(older, Err::<Arc<Thing>, _>(Tainted), &LIVE, |_| panic!("an old record"));
+                    let changed = self.store.apply(older, Err::<Arc<Thing>, _>(Tainted), &LIVE, |_| {
+                        panic!("an old record must not be reported")
+                    });
                     assert!(!changed || version == 1);
                 }
             }
@@ -317,12 +318,12 @@ impl World {
                     assert!(told.insert(key, new).unwrap().is(&old));
                 }
                 Event::Deleted { last, .. } => assert!(told.remove(&key).unwrap().is(&last)),
-                Event::Resynced { .. } => panic!("nobody asked"),
+                Event::Resynced { .. } => panic!("a resync that was not requested"),
             }
         }
         let working = self.store.working();
         let held = working.iter().filter_map(|entry| Some((entry.key(), entry.last()?)));
-        assert!(told.iter().eq(held), "the events replayed are the content of the store");
+        assert!(told.iter().eq(held), "the replayed events must yield the content of the store");
     }
 }
 

@@ -60,7 +60,7 @@ fn objects_without_versions_are_polled() {
 fn initial_events_without_versions_fall_back_to_pages() {
     let (mut reflector, id) = listing(true);
     let Verdict::Do(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Added, &unversioned())) else {
-        panic!("a stream ends with a version, and what comes then has none");
+        panic!("the initial events of a stream need versions");
     };
     assert!(outputs.contains(&Output::Cancel(id)) && outputs.contains(&Output::DropStaging), "{outputs:?}");
     let (_, request) = sent(&reflector.step(at(1), Input::TransferGranted)).expect("a list");
@@ -73,7 +73,7 @@ fn record_without_version_triggers_list() {
     let end = Bookmark { version: "9".into(), initial_events_end: true };
     reflector.record(at(0), id, Record::Bookmark(&end));
     let Verdict::Do(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Deleted, &unversioned())) else {
-        panic!("it cannot be applied: nothing would tell that it came before");
+        panic!("a deletion without a version has no place in the order of events");
     };
     let told = |output: &Output| match output {
         Output::Diagnostic(Diagnostic::Unidentified { why }) => why.contains("a came without a version"),
@@ -82,5 +82,5 @@ fn record_without_version_triggers_list() {
     assert!(outputs.iter().any(told), "{outputs:?}");
     assert_eq!(reflector.version().map(ResourceVersion::as_str), Some("9"));
     let outputs = reflector.step(at(1), Input::Tick);
-    assert!(outputs.contains(&Output::Cancel(id)), "a list is due: {outputs:?}");
+    assert!(outputs.contains(&Output::Cancel(id)), "the watch must be cancelled for a list: {outputs:?}");
 }

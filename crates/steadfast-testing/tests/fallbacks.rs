@@ -64,7 +64,7 @@ async fn rejected_streamed_list_falls_back_to_pages() -> Result<(), WorldError> 
         let informer = world.informer(Scope::all())?;
         informer.wait_for_sync(SOON).await.map_err(|error| format!("{code}: {error}"))?;
         until(SOON, || informer.freshness().is_fresh()).await?;
-        assert_eq!(polled(&informer), None, "{code}: there is a watch");
+        assert_eq!(polled(&informer), None, "{code}: the informer must watch");
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ async fn rejected_selector_keeps_streamed_lists() -> Result<(), WorldError> {
     let before = world.asked(Verb::StreamedList);
     let good = world.informer(Scope::all())?;
     good.wait_for_sync(SOON).await?;
-    assert_eq!(world.asked(Verb::StreamedList), before + 1, "it was streamed at once");
+    assert_eq!(world.asked(Verb::StreamedList), before + 1, "the first list must be streamed");
     Ok(())
 }
 
@@ -119,11 +119,11 @@ async fn stream_failure_is_remembered_temporarily() -> Result<(), WorldError> {
     let first = world.informer(Scope::all())?;
     first.wait_for_sync(SOON).await?;
     world.informer(Scope::namespace("default"))?.wait_for_sync(SOON).await?;
-    assert_eq!(world.asked(Verb::StreamedList), 1, "the second asks for pages at once");
+    assert_eq!(world.asked(Verb::StreamedList), 1, "the second informer must request pages at once");
     world.server.faults().refuse_streamed_lists(false);
     tokio::time::sleep(HOUR).await;
     world.informer(Scope::namespace("default"))?.wait_for_sync(SOON).await?;
-    assert_eq!(world.asked(Verb::StreamedList), 2, "a server may have learnt it");
+    assert_eq!(world.asked(Verb::StreamedList), 2, "streaming must be retried after an hour");
     Ok(())
 }
 
@@ -150,7 +150,7 @@ async fn list_only_cache_polls_every_minute() -> Result<(), WorldError> {
     let (lists, watches) =
         (world.asked(Verb::List) - lists, world.asked(Verb::Watch) + world.asked(Verb::StreamedList) - watches);
     assert!((55..=70).contains(&lists), "{lists} lists in an hour");
-    assert!((8..=20).contains(&watches), "{watches} watches tried in an hour");
+    assert!((8..=20).contains(&watches), "{watches} watch attempts in an hour");
 
     world.server.faults().answer_truly();
     until(10 * MINUTE, || informer.freshness().is_fresh() && polled(&informer).is_none()).await?;
@@ -233,7 +233,7 @@ fn told(informer: &Informer<ConfigMapInForm>) -> Told {
             };
             own.lock().expect("no panic").push(format!("{} {name}{how}", event.name()));
         })
-        .expect("it was not stopped");
+        .expect("the informer is not stopped");
     told
 }
 
@@ -258,7 +258,7 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), WorldError> {
     assert_eq!(taken(&told), ["Added a", "Added b"]);
 
     tokio::time::sleep(5 * MINUTE).await;
-    assert!(taken(&told).is_empty(), "the same content is no change");
+    assert!(taken(&told).is_empty(), "unchanged content must not be reported");
     assert!(polled(&informer).is_some(), "{}", informer.freshness());
 
     world.server.replace(&config_map("a", "2"))?;
@@ -279,7 +279,11 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), WorldError> {
         tokio::time::sleep(SOON).await;
     }
     let notes = taken(&notes);
-    assert_eq!(notes.iter().filter(|note| note.contains("without a UID")).count(), 1, "told once: {notes:?}");
+    assert_eq!(
+        notes.iter().filter(|note| note.contains("without a UID")).count(),
+        1,
+        "must be reported once: {notes:?}"
+    );
     let asked: Vec<_> = world.server.requests().iter().map(|request| request.query.clone()).collect();
     assert!(!asked.iter().any(|query| query.contains("resourceVersion=")), "{asked:?}");
     Ok(())
@@ -306,7 +310,7 @@ async fn unversioned_write_is_awaited_by_list() -> Result<(), WorldError> {
     (written.metadata.uid, written.metadata.resource_version) = (None, None);
     world.server.delete_named("configmaps", "default", "b")?;
     informer.wait_gone(&written, MINUTE).await?;
-    assert!(begun.elapsed() < MINUTE, "nobody waits a whole poll: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < MINUTE, "the waits must cause polls before the next regular one: {:?}", begun.elapsed());
     let never = informer.wait_gone(&config_map("a", "1"), SOON).await;
     assert!(matches!(never, Err(WaitError::Deadline { .. })), "{never:?}");
     Ok(())
@@ -386,7 +390,7 @@ async fn temporarily_rejected_resource_is_watched_promptly() -> Result<(), World
             assert!(late <= Duration::from_secs(bound), "{code}, {name}: {late:?} late, {}", informer.freshness());
             tokio::time::sleep(SOON).await;
         }
-        assert_eq!(polled(&informer), None, "{code}: there is a watch");
+        assert_eq!(polled(&informer), None, "{code}: the informer must watch");
     }
     Ok(())
 }

@@ -47,7 +47,10 @@ fn a_peer_that_vanished_from_an_idle_stream_is_noticed_by_keepalive_within_15_s(
         let (connection, mut body) = watch(network.peer).await;
         network.cut();
         let begun = Instant::now();
-        let error = timeout(2 * BOUND, piece(&mut body)).await.expect("an end").expect_err("no data");
+        let error = timeout(2 * BOUND, piece(&mut body))
+            .await
+            .expect("the connection ends")
+            .expect_err("an error instead of data");
         let noticed = begun.elapsed();
         println!("an idle stream whose peer vanished: {error}, after {noticed:.1?}");
         assert!(matches!(error, TransportError::ConnectionLost { .. }), "{error:?}");
@@ -66,11 +69,11 @@ fn a_peer_that_acknowledges_nothing_is_noticed_by_tcp_user_timeout_within_15_s()
         let mut socket = threads.dial(peer).await.expect("a connection");
         network.cut();
         let begun = Instant::now();
-        socket.write_all(b"GET ").await.expect("the kernel takes it");
-        ordinary.write_all(b"GET ").await.expect("the kernel takes it");
-        let answer = timeout(2 * BOUND, socket.read_u8()).await.expect("an end");
+        socket.write_all(b"GET ").await.expect("the kernel accepts the bytes");
+        ordinary.write_all(b"GET ").await.expect("the kernel accepts the bytes");
+        let answer = timeout(2 * BOUND, socket.read_u8()).await.expect("the connection ends");
         let noticed = begun.elapsed();
-        let error = answer.expect_err("no data");
+        let error = answer.expect_err("an error instead of data");
         println!("bytes that nobody acknowledged: {error}, after {noticed:.1?}");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!((TOO_EARLY..=BOUND).contains(&noticed), "{noticed:?}");
@@ -89,13 +92,16 @@ fn a_peer_that_vanished_with_bytes_on_their_way_is_noticed_on_an_upgraded_connec
             .header("upgrade", "SPDY/3.1")
             .body(kube::client::Body::empty())
             .expect("a request");
-        let answer = connection.send(request).await.expect("an answer");
+        let answer = connection.send(request).await.expect("a response");
         assert_eq!(answer.status(), 101);
-        let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.expect("a stream"));
+        let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.expect("an upgraded stream"));
         network.cut();
         let begun = Instant::now();
-        stream.write_all(b"something").await.expect("the kernel takes it");
-        let error = timeout(4 * BOUND, stream.read_u8()).await.expect("an end").expect_err("no data");
+        stream.write_all(b"something").await.expect("the kernel accepts the bytes");
+        let error = timeout(4 * BOUND, stream.read_u8())
+            .await
+            .expect("the connection ends")
+            .expect_err("an error instead of data");
         let noticed = begun.elapsed();
         println!("an upgraded connection whose peer vanished: {error}, after {noticed:.1?}");
         assert!(error.to_string().contains("nobody is at"), "{error}");
@@ -107,7 +113,7 @@ fn a_peer_that_vanished_with_bytes_on_their_way_is_noticed_on_an_upgraded_connec
 fn a_silent_peer_that_is_there_is_kept_beyond_these_15_s() {
     in_a_network(2, "a_silent_peer_that_is_there_is_kept_beyond_these_15_s", async |network| {
         let (connection, mut body) = watch(network.peer).await;
-        timeout(BOUND + Duration::from_millis(500), piece(&mut body)).await.expect_err("no end, and no data");
+        timeout(BOUND + Duration::from_millis(500), piece(&mut body)).await.expect_err("neither an end nor data");
         assert_eq!(connection.connections().len(), 1);
     });
 }
@@ -124,15 +130,16 @@ fn what_is_not_to_be_late_never_arrives_once_a_cut_cable_is_mended_and_what_may_
         let mut limited = threads.dial(network.peer).await.expect("a connection");
         limited.limit_lateness(limit);
         network.cut();
-        ordinary.write_all(b"GET /late HTTP/1.1\r\n\r\n").await.expect("the kernel takes it");
-        limited.write_all(b"GET /late HTTP/1.1\r\n\r\n").await.expect("the kernel takes it");
+        ordinary.write_all(b"GET /late HTTP/1.1\r\n\r\n").await.expect("the kernel accepts the bytes");
+        limited.write_all(b"GET /late HTTP/1.1\r\n\r\n").await.expect("the kernel accepts the bytes");
         // Twice the lateness, and shorter than a default kernel retransmits.
         tokio::time::sleep(2 * limit).await;
         network.mend();
-        let late = timeout(2 * BOUND, ordinary.read_u8()).await.expect("it arrives").expect("an answer");
+        let late =
+            timeout(2 * BOUND, ordinary.read_u8()).await.expect("the retransmitted bytes arrive").expect("a response");
         assert_eq!(late, b'H');
-        let error = timeout(BOUND, limited.read_u8()).await.expect("an end").expect_err("no answer");
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "it was given up when the cable was cut still");
+        let error = timeout(BOUND, limited.read_u8()).await.expect("the connection ends").expect_err("a timeout");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "the limited socket must time out during the cut");
     });
 }
 
@@ -141,7 +148,7 @@ async fn watch(peer: SocketAddr) -> (Connection, ResponseBody) {
     let url = format!("http://{peer}").parse().expect("a URL");
     let connection = Connection::new(kube::Config::new(url)).expect("a connection");
     let request = Request::get("/api/v1/pods?watch=true").body(kube::client::Body::empty()).expect("a request");
-    let answer = connection.send(request).await.expect("an answer");
+    let answer = connection.send(request).await.expect("a response");
     assert_eq!(answer.status(), 200);
     let mut body = answer.into_body();
     assert_eq!(piece(&mut body).await.expect("an event"), EVENT);
@@ -150,14 +157,14 @@ async fn watch(peer: SocketAddr) -> (Connection, ResponseBody) {
 }
 
 async fn piece(body: &mut ResponseBody) -> Result<Bytes, TransportError> {
-    let frame = body.frame().await.expect("no clean end")?;
+    let frame = body.frame().await.expect("an error instead of a clean end")?;
     Ok(frame.into_data().expect("data"))
 }
 
 /// Asserts that a socket with default settings still believes in the peer, so the detection is due to this crate's
 /// settings.
 async fn nothing_is_noticed_on(ordinary: &mut TcpStream) {
-    timeout(Duration::from_millis(50), ordinary.read_u8()).await.expect_err("a socket without settings waits on");
+    timeout(Duration::from_millis(50), ordinary.read_u8()).await.expect_err("a socket without settings still waits");
 }
 
 /// Runs `test` with a peer in a separate network, or acts as that peer.
@@ -297,10 +304,10 @@ fn answer(mut stream: std::net::TcpStream) {
         upgrade |= line.to_lowercase().starts_with("upgrade:");
         if line == "\r\n" && upgrade {
             let head = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n";
-            stream.write_all(head.as_bytes()).expect("an answer");
+            stream.write_all(head.as_bytes()).expect("a response");
         } else if line == "\r\n" {
             let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
-            write!(stream, "{head}{:x}\r\n{EVENT}\r\n", EVENT.len()).expect("an answer");
+            write!(stream, "{head}{:x}\r\n{EVENT}\r\n", EVENT.len()).expect("a response");
         }
         line.clear();
     }

@@ -30,7 +30,7 @@ pub(crate) enum Transfer {
 
 impl Monitor {
     pub(crate) fn granted(&mut self) {
-        assert_eq!(self.transfer, Transfer::Awaited, "a grant that nobody waits for");
+        assert_eq!(self.transfer, Transfer::Awaited, "granted without a pending request for a transfer");
         self.transfer = Transfer::Held;
     }
 
@@ -44,7 +44,7 @@ impl Monitor {
     }
 
     pub(crate) fn judged(&mut self) {
-        assert_eq!(self.comparing.replace(false), Some(true), "nothing is to be judged");
+        assert_eq!(self.comparing.replace(false), Some(true), "a verdict without a pending judgement");
     }
 
     pub(crate) fn see(&mut self, outputs: &[Output]) {
@@ -52,10 +52,14 @@ impl Monitor {
             self.see_one(output);
         }
         let fetched = self.open.values().filter(|request| matches!(request, Request::State { .. })).count();
-        assert!(fetched == 0 || self.staging && fetched <= 4, "more than a few at once: {:?}", self.open);
+        assert!(
+            fetched == 0 || self.staging && fetched <= 4,
+            "more than 4 requests for single objects, or some without staging: {:?}",
+            self.open
+        );
         let beside =
             self.open.values().filter(|request| !matches!(request, Request::Versions { .. })).count() - fetched;
-        assert!(beside <= 3, "more beside the main one than a proof and a successor: {:?}", self.open);
+        assert!(beside <= 3, "more requests than a main one, a proof and a successor: {:?}", self.open);
         assert!(
             self.open.len() - beside - fetched <= usize::from(self.comparing.is_some()),
             "a comparison has one request at a time"
@@ -63,12 +67,12 @@ impl Monitor {
         assert_eq!(
             self.staging,
             self.transfer == Transfer::Held,
-            "a place is held while a list is staged, and only then"
+            "the transfer permit must be held exactly while a list is staged"
         );
         if self.stopped {
             assert!(
                 self.comparing.is_none() && self.open.is_empty() && self.transfer == Transfer::None,
-                "stopped, but not at rest"
+                "requests, a comparison or a permit remain after the stop"
             );
         }
     }
@@ -76,18 +80,21 @@ impl Monitor {
     fn see_one(&mut self, output: &Output) {
         match output {
             Output::Send(id, request) => {
-                assert!(!self.stopped && id.0 > self.last, "a number is used twice, or after the end");
+                assert!(!self.stopped && id.0 > self.last, "a request ID was reused, or used after the stop");
                 self.last = id.0;
-                assert!(!request.is_full_transfer() || self.transfer == Transfer::Held, "a list without a place");
+                assert!(
+                    !request.is_full_transfer() || self.transfer == Transfer::Held,
+                    "a list was requested without a transfer permit"
+                );
                 self.open.insert(*id, request.clone());
             }
-            Output::Cancel(id) => assert!(self.open.remove(id).is_some(), "{id:?} is not under way"),
+            Output::Cancel(id) => assert!(self.open.remove(id).is_some(), "{id:?} is not in flight"),
             Output::AwaitTransfer => {
                 assert_eq!(self.transfer, Transfer::None);
                 self.transfer = Transfer::Awaited;
             }
             Output::ReleaseTransfer => {
-                assert_ne!(self.transfer, Transfer::None, "a place is given back twice");
+                assert_ne!(self.transfer, Transfer::None, "the transfer permit was released twice");
                 self.transfer = Transfer::None;
             }
             Output::BeginStaging { .. } => assert!(!std::mem::replace(&mut self.staging, true)),
@@ -95,9 +102,9 @@ impl Monitor {
             Output::BeginComparison => assert_eq!(self.comparing.replace(false), None),
             Output::EndComparison => assert!(self.comparing.take().is_some()),
             Output::JudgeComparison => {
-                assert!(self.comparing.replace(true).is_some(), "nothing is compared");
+                assert!(self.comparing.replace(true).is_some(), "no comparison is in progress");
             }
-            Output::NameLost => assert!(self.comparing.is_some(), "nothing is compared"),
+            Output::NameLost => assert!(self.comparing.is_some(), "no comparison is in progress"),
             Output::Advance(_) | Output::RememberPages { .. } | Output::RememberFull { .. } | Output::Diagnostic(_) => {
             }
         }
@@ -110,6 +117,6 @@ impl Monitor {
         }
         // Without any further input or tick, the freshness must also expire.
         let later = now + period * 2 + Duration::from_millis(1);
-        assert!(!reflector.evidence().at(later).is_fresh(), "fresh without an end");
+        assert!(!reflector.evidence().at(later).is_fresh(), "the freshness never expires");
     }
 }

@@ -32,7 +32,7 @@ fn list(limit: usize, body: &Bytes, sizes: &[usize]) -> Cut<ListPart> {
             match part {
                 Ok(part) => parts.push(part),
                 Err(error) => {
-                    assert!(framer.next().is_none(), "after an error there is nothing");
+                    assert!(framer.next().is_none(), "a framer yields nothing after an error");
                     assert_eq!(framer.finish(), Err(error));
                     return (parts, Err(error));
                 }
@@ -101,9 +101,9 @@ fn protobuf_list_matches_json() {
     assert_eq!((ended, parts.first(), parts.last()), (Ok(()), Some(&meta()), Some(&end())));
     assert_eq!(parts.len(), pods.len() + 2);
     for (part, (message, json)) in parts[1..].iter().zip(&pods) {
-        let ListPart::Item(item) = part else { panic!("{part:?} is no item") };
+        let ListPart::Item(item) = part else { panic!("{part:?} is not an item") };
         assert_eq!(item.bytes(), message);
-        assert!(body.as_ptr_range().contains(&item.bytes().as_ptr()), "it is a slice of the chunk");
+        assert!(body.as_ptr_range().contains(&item.bytes().as_ptr()), "an item must be a slice of the chunk");
         let Ok(raw) = list_item(Encoding::Protobuf, item, None) else { continue };
         let mut wanted: Value = serde_json::from_str(json).expect("Go writes JSON");
         let object = wanted.as_object_mut().expect("it is one");
@@ -127,7 +127,9 @@ fn list_from_go_contains_its_items() {
             let found = parts.iter().filter(|part| matches!(part, ListPart::Item(_))).count();
             assert_eq!(found, wanted["items"].as_array().map_or(0, Vec::len));
             let version = wanted["metadata"]["resourceVersion"].as_str();
-            let Some(ListPart::Meta(meta)) = parts.first() else { panic!("its metadata come first") };
+            let Some(ListPart::Meta(meta)) = parts.first() else {
+                panic!("the first part must be the metadata of the list")
+            };
             assert_eq!(meta.version.as_ref().map(|version| version.as_str().to_owned()), version.map(str::to_owned));
             items += found;
         }
@@ -234,7 +236,7 @@ fn overlong_item_is_not_mistaken() {
     let metadata = [text(1, "a"), text(3, &"n".repeat(100_000)), text(5, "u"), text(6, "7")].concat();
     let body = pod_list(&[delimited(1, &metadata)]);
     let (parts, _) = list(1000, &body, &[4096]);
-    let ListPart::Overlong(item) = &parts[1] else { panic!("it is long") };
+    let ListPart::Overlong(item) = &parts[1] else { panic!("the item must exceed the limit") };
     assert_eq!(told(item).1.key, None);
     // Incomplete metadata yield no identity.
     let cut = body.slice(..body.len() / 2);

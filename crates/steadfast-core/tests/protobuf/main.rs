@@ -29,7 +29,7 @@ fn pod<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 }
 
 fn malformed<T: std::fmt::Debug>(result: Result<T, Error>) -> Error {
-    let error = result.expect_err("it is no message");
+    let error = result.expect_err("the bytes are not a valid message");
     assert!(*error.reason() == Reason::Malformed, "{error}");
     error
 }
@@ -105,10 +105,10 @@ fn custom_enum_deserializes_like_json() {
         metadata: Source,
     }
     let bytes = [delimited(1, &text(1, "a")), delimited(3, &text(1, "Running"))].concat();
-    let object: Object = pod(&bytes).expect("it is one");
+    let object: Object = pod(&bytes).expect("the message is valid");
     assert_eq!((object.status.phase, object.metadata), (Phase::Running, Source::Name("a".to_owned())));
     let two = [delimited(1, &[text(1, "a"), text(3, "n")].concat()), delimited(3, &text(1, "Failed"))].concat();
-    assert!(pod::<Object>(&two).is_err(), "two members are no variant");
+    assert!(pod::<Object>(&two).is_err(), "two members of a variant must be rejected");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn nesting_depth_limit_matches_json() {
     for deep in [130, 1000, 5_000] {
         let error = decoded(deep).expect_err("deeper than 128");
         assert!(*error.reason() == Reason::TooDeep, "{error}");
-        assert!(decode::<IgnoredAny>(definitions, &nested(deep), true).is_ok(), "nobody looks into it");
+        assert!(decode::<IgnoredAny>(definitions, &nested(deep), true).is_ok(), "an ignored field has no depth limit");
     }
     // The depth limit equals that of `serde_json`.
     let deepest = (60..130).rfind(|depth| decoded(*depth).is_ok()).expect("one is");

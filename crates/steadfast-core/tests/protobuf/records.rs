@@ -80,7 +80,7 @@ fn kept_object_matches_json() {
             }
             let options = DecodeOptions { keep_managed_fields: true };
             assert_eq!(Decoder::new(options).decode::<Value>(&raw), Ok(wanted.clone()));
-            wanted["metadata"].as_object_mut().expect("it has a name").remove("managedFields");
+            wanted["metadata"].as_object_mut().expect("the object has a name").remove("managedFields");
             assert_eq!(Decoder::default().decode::<Value>(&raw), Ok(wanted.clone()), "{kind}");
 
             let mut buffer = Vec::new();
@@ -183,7 +183,7 @@ fn duplicate_metadata_fields_are_malformed() {
         of_metadata(&[text(17, ""), text(1, "a"), text(17, "")]),
         [of_metadata(&[text(1, "a")]), of_metadata(&[text(1, "a")])].concat(),
     ] {
-        let error = pod(&fields).expect_err("nobody writes that");
+        let error = pod(&fields).expect_err("no encoder writes these bytes");
         assert!(matches!(error.problem, RecordProblem::Malformed { .. }), "{error}");
     }
 }
@@ -192,20 +192,21 @@ fn duplicate_metadata_fields_are_malformed() {
 fn misfit_error_contains_path_without_content() {
     let message =
         [of_metadata(&[text(1, "a"), text(5, "u"), text(6, "1")]), delimited(2, &text(10, "hidden"))].concat();
-    let raw = pod(&message).expect("it has a name");
+    let raw = pod(&message).expect("the object has a name");
     // The spec contains the node's name as a number.
     let damaged = [of_metadata(&[text(1, "a"), text(5, "u"), text(6, "1")]), delimited(2, &number(10, 7))].concat();
-    let error = Pod::decode(&pod(&damaged).expect("it has a name"), &mut Decoder::default()).expect_err("no number");
+    let error = Pod::decode(&pod(&damaged).expect("the object has a name"), &mut Decoder::default())
+        .expect_err("the spec is malformed");
     let told = error.to_string();
     assert!(told.ends_with("in spec: malformed protobuf"), "{told}");
     let unknown = RawObject { message: None, ..raw };
-    let told = Pod::decode(&unknown, &mut Decoder::default()).expect_err("nobody knows it").to_string();
+    let told = Pod::decode(&unknown, &mut Decoder::default()).expect_err("the kind is not built in").to_string();
     assert!(told.contains("not built in") && !told.contains("hidden"), "{told}");
 }
 
 #[test]
 fn list_item_has_no_kind_like_json() {
-    let raw = pod(&of_metadata(&[text(1, "a"), text(5, "u"), text(6, "1")])).expect("it has a name");
+    let raw = pod(&of_metadata(&[text(1, "a"), text(5, "u"), text(6, "1")])).expect("the object has a name");
     let value: Value = Decoder::default().decode(&raw).expect("it is one");
     assert_eq!(value["metadata"], json!({"name": "a", "uid": "u", "resourceVersion": "1"}));
     assert!(value.get("kind").is_none());

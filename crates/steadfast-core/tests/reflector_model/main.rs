@@ -75,7 +75,7 @@ fn reflector_is_never_wrong_and_recovers() {
         "lost",
     ];
     for what in often {
-        assert!(seen.get(what).is_some_and(|times| *times > 20), "too seldom: {what}, of {seen:?}");
+        assert!(seen.get(what).is_some_and(|times| *times > 20), "{what} occurred too seldom: {seen:?}");
     }
 }
 
@@ -196,7 +196,7 @@ impl Client {
             let next = [self.reflector.wake_at(), self.server.next(), self.grant_at].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= end) else { break };
             at_once = if next > self.now { 0 } else { at_once + 1 };
-            assert!(at_once < 200, "it goes on and on without time passing");
+            assert!(at_once < 200, "200 steps without an advance of the time");
             self.now = self.now.max(next);
             self.turn();
             self.judge();
@@ -292,7 +292,7 @@ impl Client {
     }
 
     fn apply(&mut self, kind: RecordKind, key: u8, version: u64) {
-        assert!(self.store.get(&key).is_none_or(|held| *held < version), "{key} goes back to {version}");
+        assert!(self.store.get(&key).is_none_or(|held| *held < version), "{key} reverts to version {version}");
         if kind == RecordKind::Deleted {
             self.store.remove(&key);
             self.compared.2.insert(key);
@@ -356,7 +356,10 @@ impl Client {
                     }
                     for (key, version) in &self.staged {
                         let held = self.store.get(key);
-                        assert!(*new_epoch || held.is_none_or(|held| held <= version), "{key} goes back in a list");
+                        assert!(
+                            *new_epoch || held.is_none_or(|held| held <= version),
+                            "{key} reverts to an earlier version in a list"
+                        );
                     }
                     assert!(version.is_some());
                     let came = self.staged.iter().filter(|(key, version)| self.store.get(key) != Some(version));
@@ -402,7 +405,7 @@ impl Client {
     }
 
     fn must_be_whole(&self) {
-        assert_eq!(self.store, self.server.content(), "it does not hold what the server holds");
+        assert_eq!(self.store, self.server.content(), "the cache must equal the content of the server");
         let freshness = self.reflector.evidence().at(self.now);
         assert!(freshness.is_fresh(), "{freshness}");
     }

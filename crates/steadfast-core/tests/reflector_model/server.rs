@@ -171,7 +171,7 @@ impl Server {
     /// Asserts that `store` contains all writes before `then`.
     pub(crate) fn must_be_known(&self, then: Instant, store: &BTreeMap<u8, u64>, epoch: u32) {
         if epoch != self.epoch {
-            assert!(self.restored.is_none_or(|at| at > then), "fresh, in a history that has ended");
+            assert!(self.restored.is_none_or(|at| at > then), "fresh in a history that was replaced");
             return;
         }
         let mut last = BTreeMap::new();
@@ -500,7 +500,7 @@ impl Server {
     }
 
     fn open(&mut self, now: Instant, id: RequestId, told: u64, stalled: bool) {
-        let asked = self.asked.get_mut(&id).expect("it is being answered");
+        let asked = self.asked.get_mut(&id).expect("the request is in flight");
         (asked.open, asked.told, asked.stalled) = (true, told, stalled);
         self.plan(now + BOOKMARKS, Doing::Bookmark(id));
         let seconds = match self.asked[&id].request {

@@ -56,7 +56,7 @@ async fn credentials_of_every_form() -> Outcome {
         assert!(!format!("{connection:?}").contains(SECRET));
     }
     let nobody = connection(&folder, &kubeconfig(&server, &json!({}), &json!({}))).await?;
-    assert_eq!(ask(&nobody).await?, 401, "the server knows nobody without");
+    assert_eq!(ask(&nobody).await?, 401, "a request without credentials must be unauthorized");
     Ok(())
 }
 
@@ -98,7 +98,7 @@ async fn urls_of_every_form() -> Outcome {
     let connection = connection(&folder, &kubeconfig(&server, &json!({"server": url}), &json!({}))).await?;
     ask(&connection).await?;
     let path = server.requests().pop().ok_or("no request")?.path;
-    assert_eq!(path, format!("/k8s/clusters/c-1{PODS}"), "the path of the URL comes before that of the request");
+    assert_eq!(path, format!("/k8s/clusters/c-1{PODS}"), "the path of the URL must precede that of the request");
     Ok(())
 }
 
@@ -175,7 +175,7 @@ async fn proxies_that_refuse_are_named_without_credentials() -> Outcome {
             let url = format!("{proxy}://user:{SECRET}@{}", tunnel.address);
             let cluster = json!({"server": "http://nowhere.example:80", "proxy-url": url});
             let connection = connection(&Folder::new(), &kubeconfig(&server, &cluster, &json!({}))).await?;
-            let error = ask(&connection).await.expect_err("no tunnel");
+            let error = ask(&connection).await.expect_err("the proxy rejects the tunnel");
             let told = format!("{error} {error:?} {connection:?}");
             assert!(told.contains(why) && told.contains(&format!("{proxy}://{}", tunnel.address)), "{told}");
             assert!(!told.contains(SECRET), "{told}");

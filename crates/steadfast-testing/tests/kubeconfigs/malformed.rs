@@ -54,7 +54,7 @@ async fn pieces_that_cannot_be_used_are_named() -> Outcome {
         ),
     ] {
         let Err(error) = connection(&folder, &kubeconfig(&server, &cluster, &user)).await else {
-            panic!("{cluster} {user} was taken");
+            panic!("{cluster} {user} was accepted");
         };
         let told = format!("{error} {error:?}");
         assert!(told.contains(why), "{cluster} {user}: {told}");
@@ -83,7 +83,7 @@ async fn whole_files_that_cannot_be_used_are_named() -> Outcome {
         let told = format!("{error} {error:?}");
         assert!(told.contains(why) && !told.contains(SECRET), "{told}");
     }
-    let error = config(&folder.path().join("absent.yaml"), None).await.expect_err("no file");
+    let error = config(&folder.path().join("absent.yaml"), None).await.expect_err("the file does not exist");
     assert!(error.to_string().contains("absent.yaml cannot be read"), "{error}");
     Ok(())
 }

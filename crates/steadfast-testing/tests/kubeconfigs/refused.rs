@@ -40,7 +40,7 @@ async fn certificate_rejected_after_handshake_is_reloaded() -> Outcome {
         let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
         let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
         let asked = async || if over_http1 { exec(&connection).await } else { ask(&connection).await };
-        let error = asked().await.expect_err("no such authority").to_string();
+        let error = asked().await.expect_err("the authority is unknown").to_string();
         assert!(error.contains("check the client certificate"), "{error}");
 
         sleep(A_LOOK).await;
@@ -79,7 +79,7 @@ async fn plugin_certificate_rejected_after_handshake_is_renewed() -> Outcome {
     let user = plugin(&folder, &status(&wrong));
     let file = folder.write("config.yaml", &kubeconfig(&server, &json!({}), &user).to_string());
     let connection = Connection::builder(config(&file, None).await?).environment(around(&server)).build()?;
-    let error = ask(&connection).await.expect_err("no such authority").to_string();
+    let error = ask(&connection).await.expect_err("the authority is unknown").to_string();
     assert!(error.contains("check the client certificate"), "{error}");
 
     sleep(A_LOOK).await;
@@ -124,8 +124,8 @@ async fn hanging_credential_source_queues_no_requests() -> Outcome {
     }
     for (number, asked) in asked.into_iter().enumerate() {
         let (answer, after) = asked.await?;
-        assert_eq!(answer?, 401, "what nothing better is found for");
-        assert!(after.as_secs() <= 31, "request {number} was answered after {after:?}");
+        assert_eq!(answer?, 401, "without a better credential, the caller must receive the 401");
+        assert!(after.as_secs() <= 31, "request {number} took {after:?}");
     }
     Ok(())
 }

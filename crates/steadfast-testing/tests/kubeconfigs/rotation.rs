@@ -87,7 +87,11 @@ async fn rotated_certificate_is_used_within_minute() -> Outcome {
     let second = server.issue_client_certificate("second")?.ok_or("no TLS")?;
     fs::write(&certificate, &second.certificate_pem)?;
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("first"), "half a rotation is none");
+    assert_eq!(
+        used(&connection, &server).await?.user.as_deref(),
+        Some("first"),
+        "an incomplete rotation must not apply"
+    );
     fs::write(&key, &second.key_pem)?;
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("second"));
@@ -113,7 +117,7 @@ async fn rejected_certificate_is_reloaded_immediately() -> Outcome {
     goes_on(&server, &mut watched, "still").await?;
 
     server.revoke_client_certificates("second");
-    assert_eq!(ask(&connection).await?, 401, "what no file helps is the answer");
+    assert_eq!(ask(&connection).await?, 401, "the caller must receive the 401 if no file helps");
     Ok(())
 }
 
@@ -131,11 +135,11 @@ async fn rotated_token_is_read_within_minute() -> Outcome {
     server.faults().replace_tokens(&["second"]);
     let before = server.requests().len();
     assert_eq!(ask(&connection).await?, 200);
-    assert_eq!(server.requests().len(), before + 1, "read before it was refused");
+    assert_eq!(server.requests().len(), before + 1, "the file must be read before the request is sent");
 
     fs::remove_file(&token)?;
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert_eq!(ask(&connection).await?, 200, "the last token serves where the file is gone");
+    assert_eq!(ask(&connection).await?, 200, "the last token must be used after the file is deleted");
     goes_on(&server, &mut watched, "through-it-all").await
 }
 
@@ -151,7 +155,7 @@ async fn rotated_authority_is_trusted_after_failure() -> Outcome {
     let connection = Connection::builder(config).environment(around(&server)).build()?;
     let mut watched = watch(&connection).await?;
     server.rotate_authority()?;
-    let refused = ask(&connection).await.expect_err("signed by nobody known");
+    let refused = ask(&connection).await.expect_err("the authority is unknown");
     assert!(refused.to_string().contains("certificate-authority"), "{refused}");
 
     fs::write(&authority, server.ca_pem().ok_or("no TLS")?)?;
@@ -195,7 +199,7 @@ async fn loader_runs_on_rejection_and_periodically() -> Outcome {
     server.faults().replace_tokens(&["third"]);
     let before = server.requests().len();
     assert_eq!(ask(&connection).await?, 200);
-    assert_eq!(server.requests().len(), before + 1, "loaded before it was refused");
+    assert_eq!(server.requests().len(), before + 1, "the kubeconfig must be loaded before the request is sent");
     goes_on(&server, &mut watched, "to-the-end").await
 }
 
@@ -210,14 +214,14 @@ async fn panicking_loader_fails_no_request() -> Outcome {
     let connection = Connection::builder(config(&file, None).await?)
         .environment(around(&server))
         .loader(move || {
-            assert!(!breaks.load(Ordering::Relaxed), "a loader that is broken");
+            assert!(!breaks.load(Ordering::Relaxed), "the loader must fail");
             let file = again.clone();
             async move { config(&file, None).await }
         })
         .build()?;
     write("second");
     server.faults().replace_tokens(&["second"]);
-    assert_eq!(ask(&connection).await?, 401, "what no loader helps is the answer");
+    assert_eq!(ask(&connection).await?, 401, "the caller must receive the 401 if no loader helps");
     tokio::time::sleep(Duration::from_secs(301)).await;
     broken.store(false, Ordering::Relaxed);
     server.faults().replace_tokens(&["first", "second"]);
@@ -225,7 +229,7 @@ async fn panicking_loader_fails_no_request() -> Outcome {
     server.faults().replace_tokens(&["second"]);
     let before = server.requests().len();
     assert_eq!(ask(&connection).await?, 200);
-    assert_eq!(server.requests().len(), before + 1, "loaded by the look after the one that broke");
+    assert_eq!(server.requests().len(), before + 1, "the check after the failed one must load the kubeconfig");
     Ok(())
 }
 
@@ -364,6 +368,6 @@ async fn expired_plugin_token_is_renewed() -> Outcome {
     let before = count()?;
     assert_eq!(ask(&connection).await?, 200);
     assert_eq!(ask(&connection).await?, 200);
-    assert!(count()? > before + 1, "a token that has expired is asked for at each request");
+    assert!(count()? > before + 1, "an expired token must be renewed at each request");
     Ok(())
 }

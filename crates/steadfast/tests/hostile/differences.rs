@@ -86,13 +86,16 @@ async fn is_given_up_with(
         notes.tell("listed again").await;
     };
     let named = tokio::time::timeout(SOON, relisted).await;
-    assert!(named.is_ok(), "{what}: {cause:?} is not told:\n{}\n{}", notes.text(), victim.freshness());
+    assert!(named.is_ok(), "{what}: {cause:?} is not reported:\n{}\n{}", notes.text(), victim.freshness());
     let cost = MEMORY.peak_usage().saturating_sub(before);
-    assert!(cost < COST, "{what}: it cost {cost} bytes");
+    assert!(cost < COST, "{what}: the attack cost {cost} bytes");
     let text = notes.text();
     assert!(!text.contains("by metadata"), "{what}: {text}");
-    assert!(!text.contains("no protobuf"), "{what}: metadata say nothing of whole objects: {text}");
-    assert!(text.len() < 16_384 && !text.contains('\u{1b}'), "{what}: notes are short and plain");
+    assert!(!text.contains("no protobuf"), "{what}: metadata must not affect the encoding of objects: {text}");
+    assert!(
+        text.len() < 16_384 && !text.contains('\u{1b}'),
+        "{what}: diagnostics must be short and without control characters"
+    );
     server.attack(None);
     recovers(what, &victim, &notes).await;
     assert_eq!(told.load(Ordering::Relaxed), 2, "{what}");
@@ -205,7 +208,7 @@ async fn missing_metadata_support_is_remembered() {
         held.push(informer);
     }
     let metadata = server.asked().iter().filter(|head| head.contains(METADATA)).count();
-    assert_eq!(metadata, 1, "the first has found out");
+    assert_eq!(metadata, 1, "only the first informer may request metadata");
 }
 
 #[tokio::test(start_paused = true)]

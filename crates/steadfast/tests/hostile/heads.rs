@@ -41,8 +41,8 @@ async fn endless_continuations_end_with_the_connection() {
     let before = MEMORY.current_usage();
     MEMORY.reset_peak_usage();
     let factory = InformerFactory::new(&connection);
-    let victim = factory.informer::<ConfigMap>(Scope::all()).expect("it starts");
-    let error = victim.wait_for_sync(Duration::from_secs(60)).await.expect_err("there is no list");
+    let victim = factory.informer::<ConfigMap>(Scope::all()).expect("the informer starts");
+    let error = victim.wait_for_sync(Duration::from_secs(60)).await.expect_err("the list fails");
     let cost = MEMORY.peak_usage().saturating_sub(before);
     assert!(cost < COST, "{cost} bytes");
     assert!(error.to_string().contains("the connection to hostile"), "{error}");
@@ -123,19 +123,19 @@ async fn compressed_list_is_decoded() {
     server.attack(Some(gzipped(&packed(&list, None))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
-    let informer = builder.start().expect("it starts");
-    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it is a list");
-    let lister = informer.lister().expect("it has synced");
-    let a = lister.get("default", "a").expect("it is known").expect("it is there");
+    let informer = builder.start().expect("the informer starts");
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");
+    let lister = informer.lister().expect("the informer has synced");
+    let a = lister.get("default", "a").expect("the object decodes").expect("the object exists");
     assert_eq!(a.data.as_ref().and_then(|data| data.get("k")).map(String::as_str), Some("v"));
     let watch = async {
         while !server.asked().iter().any(|asked| asked.contains("watch=")) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), watch).await.expect("it is watched then");
+    tokio::time::timeout(Duration::from_secs(60), watch).await.expect("a watch follows the list");
     for asked in server.asked() {
-        assert_eq!(asked.contains("gzip"), !asked.contains("watch="), "lists alone are compressed: {asked}");
+        assert_eq!(asked.contains("gzip"), !asked.contains("watch="), "only lists must request compression: {asked}");
     }
 }
 

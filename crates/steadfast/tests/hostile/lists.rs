@@ -43,9 +43,9 @@ async fn takes_list(body: &str) -> (Vec<String>, String, String) {
     server.attack(Some(list(body)));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
-    let informer = builder.start().expect("it starts");
+    let informer = builder.start().expect("the informer starts");
     let notes = Notes::of(&informer);
-    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it is a list");
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let names = informer.snapshot().iter().map(|entry| entry.key().name().to_owned()).collect();
     let watch = server.asked().into_iter().find(|asked| asked.contains("watch=true")).unwrap_or_default();

@@ -79,19 +79,26 @@ async fn survives_asking(what: &str, attack: Attack, cause: &str, protobuf: bool
     MEMORY.reset_peak_usage();
     let in_watch = attack.watch;
     server.attack(Some(attack));
-    let other = factory.build::<Secret>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
+    let other = factory
+        .build::<Secret>(Scope::namespace("default"))
+        .streamed_lists(false)
+        .start()
+        .expect("the informer starts");
     let builder = factory.build::<ConfigMap>(Scope::namespace("default")).protobuf(protobuf);
-    let victim = builder.streamed_lists(false).object_limit(LIMIT).start().expect("it starts");
+    let victim = builder.streamed_lists(false).object_limit(LIMIT).start().expect("the informer starts");
     let notes = Notes::of(&victim);
 
     let named = tokio::time::timeout(SOON, notes.tell(cause)).await;
-    assert!(named.is_ok(), "{what}: {cause:?} is not told:\n{}\n{}", notes.text(), victim.freshness());
+    assert!(named.is_ok(), "{what}: {cause:?} is not reported:\n{}\n{}", notes.text(), victim.freshness());
     let cost = MEMORY.peak_usage().saturating_sub(before);
-    assert!(cost < COST, "{what}: it cost {cost} bytes");
+    assert!(cost < COST, "{what}: the attack cost {cost} bytes");
     assert!(victim.has_synced() == in_watch, "{what}: {}", victim.freshness());
-    assert!(other.has_synced() && other.freshness().is_fresh(), "{what}: the other is {}", other.freshness());
+    assert!(other.has_synced() && other.freshness().is_fresh(), "{what}: the other informer is {}", other.freshness());
     let longest = notes.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(String::len).max();
-    assert!(longest < Some(4096) && !notes.text().contains('\u{1b}'), "{what}: notes are short and plain");
+    assert!(
+        longest < Some(4096) && !notes.text().contains('\u{1b}'),
+        "{what}: diagnostics must be short and without control characters"
+    );
 
     server.attack(None);
     recovers(what, &victim, &notes).await;
@@ -105,6 +112,6 @@ async fn recovers(what: &str, victim: &Informer<ConfigMap>, notes: &Notes) {
         }
     };
     let well = tokio::time::timeout(Duration::from_secs(400), well).await;
-    assert!(well.is_ok(), "{what}: not well again: {}\n{}", victim.freshness(), notes.text());
+    assert!(well.is_ok(), "{what}: the informer did not recover: {}\n{}", victim.freshness(), notes.text());
     assert_eq!(victim.snapshot().len(), 2, "{what}");
 }

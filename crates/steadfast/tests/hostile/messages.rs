@@ -115,10 +115,10 @@ async fn response_encoding_follows_content_type() {
     server.attack(Some(list(&list_of(&[field(2, &object("a", &data)), field(2, &object("b", &[]))].concat()))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
-    let informer = builder.protobuf(true).start().expect("it starts");
-    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it is a list");
-    let lister = informer.lister().expect("it has synced");
-    let a = lister.get("default", "a").expect("it is known").expect("it is there");
+    let informer = builder.protobuf(true).start().expect("the informer starts");
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");
+    let lister = informer.lister().expect("the informer has synced");
+    let a = lister.get("default", "a").expect("the object decodes").expect("the object exists");
     assert_eq!(a.data.as_ref().and_then(|data| data.get("k")).map(String::as_str), Some("zwölf"));
     assert_eq!((lister.len(), a.version().as_str()), (2, "9"));
     let asked = server.asked().join("\n");
@@ -130,8 +130,8 @@ async fn only_typed_objects_request_protobuf() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
     let factory = InformerFactory::new(&server.connection(Settings::default()));
-    let typed = factory.build::<ConfigMap>(Scope::all()).streamed_lists(false).start().expect("it starts");
-    typed.wait_for_sync(Duration::from_secs(60)).await.expect("it is a list");
+    let typed = factory.build::<ConfigMap>(Scope::all()).streamed_lists(false).start().expect("the informer starts");
+    typed.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");
     let asked = server.asked().join("\n");
     assert!(asked.contains(EITHER), "{asked}");
 
@@ -139,8 +139,8 @@ async fn only_typed_objects_request_protobuf() {
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let kind = ApiResource::erase::<ConfigMap>(&());
     let builder = factory.build_with::<DynamicObject>(&kind, Scope::all()).streamed_lists(false);
-    let dynamic = builder.start().expect("it starts");
-    dynamic.wait_for_sync(Duration::from_secs(60)).await.expect("it is a list");
+    let dynamic = builder.start().expect("the informer starts");
+    dynamic.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");
     let asked = server.asked().join("\n");
     assert!(asked.contains(JSON_ALONE) && !asked.contains("protobuf"), "{asked}");
 }
@@ -152,10 +152,10 @@ async fn unreadable_protobuf_falls_back_to_json() {
     server.attack(Some(list(b"a page of something between")));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
-    let informer = builder.start().expect("it starts");
+    let informer = builder.start().expect("the informer starts");
     let notes = Notes::of(&informer);
     let told = notes.tell("asking for JSON for a while");
-    tokio::time::timeout(Duration::from_secs(60), told).await.expect("it is told");
+    tokio::time::timeout(Duration::from_secs(60), told).await.expect("the problem is reported");
     let before = server.asked().len();
     server.attack(None);
     recovers("protobuf that is spoilt", &informer, &notes).await;

@@ -91,9 +91,9 @@ where
     }));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.build_with::<K>(kind, Scope::namespace("default"));
-    let informer = builder.streamed_lists(way == Way::Stream).object_limit(LIMIT).start().expect("it starts");
+    let informer = builder.streamed_lists(way == Way::Stream).object_limit(LIMIT).start().expect("the informer starts");
     let notes = Notes::of(&informer);
-    informer.wait_for_sync(Duration::from_secs(600)).await.expect("it syncs");
+    informer.wait_for_sync(Duration::from_secs(600)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(1)).await;
     World { server, informer, notes }
 }
@@ -160,7 +160,7 @@ async fn oversized_object_is_unknown_without_side_effects() {
         MEMORY.reset_peak_usage();
         let world = world::<ConfigMap>(&(), way, &objects).await;
         let cost = PeakAlloc::peak_usage(&MEMORY).saturating_sub(before);
-        assert!(cost < COST + 3 * sent, "the server's copies of it aside: {cost} bytes");
+        assert!(cost < COST + 3 * sent, "{cost} bytes, including the server's three copies");
         let known = vec!["a".to_owned(), "z".to_owned()];
         assert_eq!(world.names(), (known, vec!["big".to_owned(), "late".to_owned()]), "{way:?}");
         assert!(world.notes.text().contains("longer than the limit of 262144 bytes"), "{}", world.notes.text());
@@ -185,8 +185,8 @@ async fn oversized_object_diagnostics_name_only_it() {
     server.attack(Some(open_watch(&lines)));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
-    let informer = builder.object_limit(LIMIT).start().expect("it starts");
-    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
+    let informer = builder.object_limit(LIMIT).start().expect("the informer starts");
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let told: Vec<_> = informer
         .snapshot()
@@ -237,8 +237,11 @@ async fn object_without_uid_matches_by_name() {
     let server = Server::default();
     server.attack(Some(open_watch(&lines)));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
-    let informer =
-        factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
+    let informer = factory
+        .build::<ConfigMap>(Scope::namespace("default"))
+        .streamed_lists(false)
+        .start()
+        .expect("the informer starts");
     let told = Notes::default();
     let own = told.clone();
     informer
@@ -247,7 +250,7 @@ async fn object_without_uid_matches_by_name() {
             own.0.lock().expect("no panic").push(format!("{} {name}", event.name()));
         })
         .expect("it was not stopped");
-    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let snapshot = informer.snapshot();
     let held: Vec<_> = snapshot.iter().map(|it| (it.key().name(), &**it.uid(), it.version().as_str())).collect();
@@ -274,10 +277,13 @@ async fn object_of_other_kind_is_skipped_and_reported() {
     server
         .attack(Some(open_watch(&events(&[("ADDED", service), ("ADDED", object("c", 7, "", "").replace('7', "17"))]))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
-    let informer =
-        factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
+    let informer = factory
+        .build::<ConfigMap>(Scope::namespace("default"))
+        .streamed_lists(false)
+        .start()
+        .expect("the informer starts");
     let notes = Notes::of(&informer);
-    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(notes.text().contains(told), "{}", notes.text());
     let snapshot = informer.snapshot();
@@ -297,8 +303,11 @@ async fn unordered_changes_are_detected_by_a_list() {
     // Each object has its own version counter: `d` is new, at version 3.
     server.attack(Some(open_watch(&events(&[("ADDED", plain("c", 20)), ("ADDED", plain("d", 3))]))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
-    let informer =
-        factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
+    let informer = factory
+        .build::<ConfigMap>(Scope::namespace("default"))
+        .streamed_lists(false)
+        .start()
+        .expect("the informer starts");
     let (own, scripted) = (Notes::default(), server.clone());
     let told = own.clone();
     informer.on_diagnostic(move |note| {
@@ -313,7 +322,7 @@ async fn unordered_changes_are_detected_by_a_list() {
         }
         told.0.lock().expect("no panic").push(note);
     });
-    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let text = own.text();
     assert!(text.contains("default/d was added at version 3, below 20 that is held"), "{text}");
@@ -321,7 +330,10 @@ async fn unordered_changes_are_detected_by_a_list() {
     let snapshot = informer.snapshot();
     let held: Vec<_> = snapshot.iter().map(|entry| (entry.key().name(), entry.version().as_str())).collect();
     assert_eq!(held, [("c", "19"), ("e", "2")], "{text}");
-    assert!(informer.wait_for_version(&"40".into(), Duration::from_secs(1)).await.is_err(), "none can be waited for");
+    assert!(
+        informer.wait_for_version(&"40".into(), Duration::from_secs(1)).await.is_err(),
+        "versions without an order cannot be waited for"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -341,9 +353,12 @@ async fn repeated_old_events_keep_version_order() {
     ];
     server.attack(Some(open_watch(&events(&lines))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
-    let informer =
-        factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false).start().expect("it starts");
-    informer.wait_for_sync(Duration::from_secs(60)).await.expect("it syncs");
+    let informer = factory
+        .build::<ConfigMap>(Scope::namespace("default"))
+        .streamed_lists(false)
+        .start()
+        .expect("the informer starts");
+    informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let snapshot = informer.snapshot();
     let held: Vec<_> = snapshot.iter().map(|entry| (entry.key().name(), entry.version().as_str())).collect();

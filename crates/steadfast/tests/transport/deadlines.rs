@@ -13,7 +13,7 @@ async fn response_head_times_out() {
     for settings in [http2(), Settings::default()] {
         let server = in_memory().await;
         let connection = over_pipes(&server, settings, &Sockets::default()).await;
-        text(&connection, get(PODS)).await.expect("an answer");
+        text(&connection, get(PODS)).await.expect("a response");
         server.faults().freeze(true);
         let begun = Instant::now();
         let error = connection.send(get(PODS)).await.expect_err("frozen");
@@ -27,7 +27,7 @@ async fn response_head_times_out() {
         connection.send(request).await.expect_err("frozen");
         assert_eq!(begun.elapsed().as_secs(), 5);
         server.faults().freeze(false);
-        text(&connection, get(PODS)).await.expect("an answer, on whichever connection is well");
+        text(&connection, get(PODS)).await.expect("a response on any healthy connection");
     }
 }
 
@@ -41,12 +41,14 @@ async fn stalled_body_times_out_if_requested() {
     // The time between reads does not count.
     tokio::time::sleep(Duration::from_secs(50)).await;
     let begun = Instant::now();
-    let error = piece(&mut body).await.expect("no clean end").expect_err("no data");
+    let error = piece(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
     assert!(matches!(error, TransportError::BodyStalled { .. }), "{error:?}");
     assert_eq!(begun.elapsed().as_secs(), 20);
 
     let mut patient = watch(&connection).await.into_body();
-    tokio::time::timeout(Duration::from_secs(55), piece(&mut patient)).await.expect_err("no end of a silent watch");
+    tokio::time::timeout(Duration::from_secs(55), piece(&mut patient))
+        .await
+        .expect_err("a silent watch without a deadline stays open");
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,7 +57,7 @@ async fn opening_a_connection_has_a_deadline() {
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     server.faults().black_hole(true);
     let begun = Instant::now();
-    let error = text(&connection, get(PODS)).await.expect_err("nobody answers");
+    let error = text(&connection, get(PODS)).await.expect_err("no response of the server");
     assert_eq!(begun.elapsed().as_secs(), 5);
     assert!(!error.maybe_sent());
     let stuck = "cannot connect to localhost:6443: 127.0.0.1:6443: no answer within 5 s";
@@ -73,6 +75,6 @@ async fn silent_server_fails_connect() {
         });
         Ok(Sockets::default().watch(near))
     });
-    let error = text(&connection, get(PODS)).await.expect_err("nobody answers");
+    let error = text(&connection, get(PODS)).await.expect_err("no response of the server");
     assert!(error.to_string().contains("the first answer of HTTP/2 took longer than 10.0 s"), "{error}");
 }

@@ -56,8 +56,8 @@ async fn closing_server_causes_no_dial_loop() {
     let _watch = watch(&connection).await;
     sleep(Duration::from_secs(10)).await;
     let states: Vec<String> = connection.connections().iter().map(|report| report.state.to_string()).collect();
-    assert_eq!(states, ["draining"], "the watch goes on where it is");
-    assert_eq!(dials.load(Ordering::SeqCst), 2, "the first, and the one to which its watch could have moved");
+    assert_eq!(states, ["draining"], "the watch stays on the draining connection");
+    assert_eq!(dials.load(Ordering::SeqCst), 2, "one dial for the first connection, and one for its replacement");
 }
 
 /// A dial that started before a configuration change may fail. Waiting requests use the new configuration.
@@ -80,5 +80,5 @@ async fn abandoned_dial_failure_fails_no_request() {
         sleep(Duration::from_secs(1)).await;
         connection.drain();
     });
-    answer.expect("an answer on the connection that was dialled in its place");
+    answer.expect("a response on the replacement");
 }

@@ -37,7 +37,8 @@ async fn certificate_of_unknown_authority_is_rejected() {
     let other = ApiServer::builder().tls(true).start().await.expect("a server");
     let mut wrong = config(&server).await;
     wrong.root_cert = config(&other).await.root_cert;
-    let error = text(&Connection::new(wrong).expect("a connection"), get(PODS)).await.expect_err("not trusted");
+    let error =
+        text(&Connection::new(wrong).expect("a connection"), get(PODS)).await.expect_err("an untrusted certificate");
     assert!(error.to_string().contains("check certificate-authority in the kubeconfig"), "{error}");
     assert!(server.requests().is_empty());
 }
@@ -47,7 +48,8 @@ async fn certificate_for_other_name_is_rejected() {
     let server = ApiServer::builder().tls(true).start().await.expect("a server");
     let mut wrong = config(&server).await;
     wrong.tls_server_name = Some("elsewhere.example".to_owned());
-    let error = text(&Connection::new(wrong).expect("a connection"), get(PODS)).await.expect_err("not trusted");
+    let error =
+        text(&Connection::new(wrong).expect("a connection"), get(PODS)).await.expect_err("an untrusted certificate");
     assert!(error.to_string().contains("tls-server-name"), "{error}");
 }
 
@@ -118,7 +120,7 @@ async fn no_token_in_any_message() {
     let calm = format!("{connection:?} {answer:?} {:?}", connection.connections());
     server.faults().stop();
     let mut body = answer.into_body();
-    let cut = piece(&mut body).await.expect("no clean end").expect_err("no data");
+    let cut = piece(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
     let refused = text(&connection, get(PODS)).await.expect_err("stopped");
     let told = format!("{calm} {cut} {cut:?} {refused} {refused:?}");
     assert!(!told.contains(TOKEN), "{told}");
@@ -131,14 +133,14 @@ async fn interrupted_body_ends_with_error() {
         let connection = over_pipes(&server, settings, &Sockets::default()).await;
         let mut cut = watch(&connection).await.into_body();
         server.faults().reset();
-        let error = piece(&mut cut).await.expect("no clean end").expect_err("no data");
+        let error = piece(&mut cut).await.expect("an error instead of a clean end").expect_err("no data");
         assert!(matches!(error, TransportError::ConnectionLost { .. }), "{error:?}");
-        assert!(piece(&mut cut).await.is_none(), "nothing after an error");
+        assert!(piece(&mut cut).await.is_none(), "a body yields nothing after an error");
 
         let mut ended = watch(&connection).await.into_body();
         server.faults().end_watches();
         while let Some(last) = piece(&mut ended).await {
-            last.expect("a clean end, after a bookmark perhaps");
+            last.expect("bookmarks, and then a clean end");
         }
     }
 }
@@ -150,7 +152,7 @@ async fn write_across_cut_reports_possible_execution() {
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"}}"#;
     let path = "/api/v1/namespaces/default/configmaps";
-    text(&connection, get(PODS)).await.expect("an answer");
+    text(&connection, get(PODS)).await.expect("a response");
     server.faults().freeze(true);
     let (answer, ()) = tokio::join!(text(&connection, post(path, map)), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -163,5 +165,5 @@ async fn write_across_cut_reports_possible_execution() {
     assert!(!text(&connection, post(path, map)).await.expect_err("cut").maybe_sent());
     server.faults().heal();
     let posts = server.requests().iter().filter(|request| request.path == path).count();
-    assert!(posts <= 1, "never sent again: {posts}");
+    assert!(posts <= 1, "a write was sent {posts} times");
 }

@@ -18,20 +18,20 @@ async fn black_hole_is_detected_within_15_s() {
     let begun = Instant::now();
     let suspect = || connection.connections()[0].state == ConnectionState::Suspect;
     until("it is suspected", suspect).await;
-    let error = piece(&mut body).await.expect("no clean end").expect_err("no data");
+    let error = piece(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
     assert!(begun.elapsed() <= Duration::from_secs(15), "{:?}", begun.elapsed());
     assert!(matches!(error, TransportError::ConnectionLost { .. }), "{error:?}");
     assert!(error.to_string().contains("no answer to a ping"), "{error}");
     until("it is forgotten", || connection.connections().is_empty()).await;
     server.faults().black_hole(false);
-    text(&connection, get(PODS)).await.expect("an answer on a new connection");
+    text(&connection, get(PODS)).await.expect("a response on a new connection");
 }
 
 #[tokio::test(start_paused = true)]
 async fn idle_black_hole_is_detected_before_use() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
-    text(&connection, get(PODS)).await.expect("an answer");
+    text(&connection, get(PODS)).await.expect("a response");
     server.faults().black_hole(true);
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert!(connection.connections().is_empty(), "{:?}", connection.connections());
@@ -48,7 +48,7 @@ async fn suspect_connection_takes_no_request_and_recovers() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let reports = connection.connections();
         assert_eq!((reports[0].state, reports[0].requests), (ConnectionState::Suspect, 1));
-        assert_eq!(reports[1].state, ConnectionState::Connecting, "another one is on its way instead");
+        assert_eq!(reports[1].state, ConnectionState::Connecting, "a replacement must be in progress");
         server.faults().black_hole(false);
     });
     assert_eq!(answer.status(), 200);
@@ -68,7 +68,7 @@ async fn silent_stream_keeps_connection_ready() {
             piece(&mut body).await.expect("no end").expect("no error");
         }
     });
-    silence.await.expect_err("25 minutes of silence, and no end");
+    silence.await.expect_err("the watch stays open for 25 minutes of silence");
     let report = &connection.connections()[0];
     assert_eq!(report.state, ConnectionState::Ready);
     assert!(report.silence <= Duration::from_secs(6), "{report:?}");
@@ -81,16 +81,16 @@ async fn unused_connection_closes_after_a_minute() {
         let server = in_memory().await;
         let sockets = Sockets::default();
         let connection = over_pipes(&server, settings, &sockets).await;
-        text(&connection, get(PODS)).await.expect("an answer");
+        text(&connection, get(PODS)).await.expect("a response");
         tokio::time::sleep(Duration::from_secs(59)).await;
         assert_eq!(connection.connections().len(), 1);
-        text(&connection, get(PODS)).await.expect("an answer");
+        text(&connection, get(PODS)).await.expect("a response");
         tokio::time::sleep(Duration::from_secs(59)).await;
-        assert_eq!(sockets.open(), 1, "used since");
+        assert_eq!(sockets.open(), 1, "the second request must restart the idle time");
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert!(connection.connections().is_empty());
         assert_eq!(sockets.open(), 0);
-        text(&connection, get(PODS)).await.expect("an answer");
+        text(&connection, get(PODS)).await.expect("a response");
         assert_eq!(sockets.dialled(), 2);
     }
 }
@@ -111,7 +111,7 @@ async fn goaway_drains() {
         "spec": {"containers": [{"name": "main", "image": "none"}]},
     });
     server.create(&pod).expect("created");
-    let event = piece(&mut body).await.expect("not the end").expect("an event on the draining connection");
+    let event = piece(&mut body).await.expect("another chunk").expect("an event on the draining connection");
     assert!(event.starts_with(b"{\"type\":\"ADDED\""));
     drop(body);
     until("it is gone", || connection.connections().iter().all(|report| report.id != 1)).await;
@@ -130,7 +130,7 @@ async fn a_dead_connection_is_never_used_again() {
             for _ in 0..5 {
                 watches.push(watch(&connection).await.into_body());
             }
-            text(&connection, get(PODS)).await.expect("an answer");
+            text(&connection, get(PODS)).await.expect("a response");
             let before: Vec<u64> = connection.connections().iter().map(|report| report.id).collect();
             if round % 2 == 0 {
                 server.faults().restart();
@@ -139,12 +139,12 @@ async fn a_dead_connection_is_never_used_again() {
             }
             let mut failed = 0;
             for body in &mut watches {
-                let error = piece(body).await.expect("no clean end").expect_err("no data");
+                let error = piece(body).await.expect("an error instead of a clean end").expect_err("no data");
                 assert!(error.maybe_sent());
                 failed += 1;
             }
             assert_eq!(failed, 5);
-            let answer = connection.send(get(PODS)).await.expect("an answer, and no error before it");
+            let answer = connection.send(get(PODS)).await.expect("a response on a new connection, without an error");
             assert!(!before.contains(&answer.body().connection()));
         }
         assert_eq!(sockets.written_after_failure(), 0);
@@ -157,20 +157,20 @@ async fn recovery_of_server_notifies_waiters() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let mut reachable = steadfast::unstable::reachability(&connection);
-    text(&connection, get(PODS)).await.expect("an answer");
-    assert!(!reachable.has_changed().expect("open"), "nothing had failed");
+    text(&connection, get(PODS)).await.expect("a response");
+    assert!(!reachable.has_changed().expect("open"), "nothing has failed yet");
     server.faults().cut();
     text(&connection, get(PODS)).await.expect_err("cut");
     server.faults().heal();
     assert!(!reachable.has_changed().expect("open"));
-    text(&connection, get(PODS)).await.expect("an answer");
+    text(&connection, get(PODS)).await.expect("a response");
     reachable.changed().await.expect("open");
 
     // A server that accepts and closes connections must not cause a hot loop.
     server.faults().reset();
     server.faults().accept_and_close(true);
     for _ in 0..50 {
-        text(&connection, get(PODS)).await.expect_err("hung up");
+        text(&connection, get(PODS)).await.expect_err("the server closes the connection");
     }
     assert!(!reachable.has_changed().expect("open"));
 }

@@ -107,7 +107,7 @@ fn flood(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 async fn told(manner: Manner) -> (TransportError, Duration, usize) {
     let peer = hostile(manner).await;
     let begun = Instant::now();
-    let error = text(&peer.connection, get(PODS)).await.expect_err("no answer");
+    let error = text(&peer.connection, get(PODS)).await.expect_err("an error instead of a response");
     let steadfast::connection::SendError::Transport(error) = error else { panic!("{error}") };
     (error, begun.elapsed(), peer.taken.load(Ordering::Relaxed))
 }
@@ -118,7 +118,7 @@ async fn flood_of_unread_responses_is_bounded() {
         let (error, after, taken) = told(Manner { once: Vec::new(), again, reads: false }).await;
         assert!(error.to_string().contains("a ping"), "{error}");
         assert!(after <= Duration::from_secs(30), "{after:?}");
-        assert!(taken < 16 * PIPE, "{taken} bytes were taken in, and as many answers kept");
+        assert!(taken < 16 * PIPE, "{taken} bytes were read, with a buffered response for each frame");
     }
 }
 
@@ -126,7 +126,7 @@ async fn flood_of_unread_responses_is_bounded() {
 async fn peer_without_ping_responses_is_dead() {
     let manner = Manner { once: Vec::new(), again: flood(PING, 0, b"12345678"), reads: true };
     let peer = hostile(manner).await;
-    let error = text(&peer.connection, get(PODS)).await.expect_err("no answer");
+    let error = text(&peer.connection, get(PODS)).await.expect_err("an error instead of a response");
     assert!(error.to_string().contains("sent no answer within 30.0 s"), "{error}");
     // Pings are sent twice a minute, and time out after four times the usual duration while data arrives.
     sleep(Duration::from_secs(25)).await;
@@ -163,7 +163,7 @@ async fn stream_resets_end_only_their_requests() {
     let error = text(&peer.connection, get(PODS)).await.expect_err("reset");
     assert!(error.to_string().contains("reset the stream"), "{error}");
     sleep(Duration::from_secs(3)).await;
-    assert!(peer.taken.load(Ordering::Relaxed) > PIPE, "the rest of it was read and forgotten");
+    assert!(peer.taken.load(Ordering::Relaxed) > PIPE, "the rest of the body must be read and discarded");
 }
 
 /// A healthy peer that does not read a body receives at most one window of it.
@@ -181,10 +181,10 @@ async fn unread_upload_has_response_deadline() {
         Ok(Sockets::default().watch(near))
     });
     let begun = Instant::now();
-    let error = text(&connection, post(PODS, &"x".repeat(1 << 20))).await.expect_err("no answer");
+    let error = text(&connection, post(PODS, &"x".repeat(1 << 20))).await.expect_err("an error instead of a response");
     assert!(error.to_string().contains("sent no answer within 30.0 s"), "{error}");
     assert_eq!(begun.elapsed().as_secs(), 30);
     let report = &connection.connections()[0];
-    assert!(report.sent < 128 << 10, "beyond what the peer allowed: {report:?}");
-    assert_eq!(report.streams, 0, "given up with its request");
+    assert!(report.sent < 128 << 10, "sent more than the window of the peer: {report:?}");
+    assert_eq!(report.streams, 0, "the stream must end with its request");
 }

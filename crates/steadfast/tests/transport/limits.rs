@@ -17,14 +17,14 @@ async fn more_watches_than_streams_open_more_connections() {
     assert_eq!(reports.len(), 3, "{reports:?}");
     assert_eq!(server.open_watches(0), 250);
 
-    text(&connection, get(PODS)).await.expect("an answer beside all the watches");
+    text(&connection, get(PODS)).await.expect("a response in addition to all watches");
     let reports = connection.connections();
     assert!(reports.iter().any(|report| !report.watches && report.requests == 1), "{reports:?}");
     drop(watches);
     let idle = || connection.connections().iter().all(|report| report.streams == 0);
     until("the places of dropped watches are free again", idle).await;
     join_all((0..250).map(|_| watch(&connection))).await;
-    assert_eq!(steadfast::unstable::dialled(&connection), 4, "what is there is used again");
+    assert_eq!(steadfast::unstable::dialled(&connection), 4, "open connections must be reused");
 }
 
 #[tokio::test(start_paused = true)]
@@ -34,7 +34,10 @@ async fn the_limit_is_the_servers() {
     let _watches = join_all((0..40).map(|_| watch(&connection))).await;
     assert!(connection.connections().iter().all(|report| report.streams <= 7), "{:?}", connection.connections());
     assert_eq!(server.open_watches(0), 40);
-    assert!(server.requests().iter().all(|request| request.code == Some(200)), "none was refused");
+    assert!(
+        server.requests().iter().all(|request| request.code == Some(200)),
+        "the server must not reject any request"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,9 +50,9 @@ async fn http1_watches_use_separate_connections() {
     until("dropped watches close their connections", || connection.connections().is_empty()).await;
     until("the server sees them go", || server.open_watches(0) == 0).await;
     for _ in 0..5 {
-        text(&connection, get(PODS)).await.expect("an answer");
+        text(&connection, get(PODS)).await.expect("a response");
     }
-    assert_eq!(steadfast::unstable::dialled(&connection), 31, "one connection serves one request after the other");
+    assert_eq!(steadfast::unstable::dialled(&connection), 31, "sequential requests must share one connection");
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,7 +61,7 @@ async fn connection_limit_reserves_share_for_informers() {
     let settings = Settings { connections: 4, ..Settings::default() };
     let connection = over_pipes(&server, settings, &Sockets::default()).await;
     let mut watches = join_all((0..3).map(|_| watch(&connection))).await;
-    let error = connection.send(get(PODS)).await.expect_err("no place");
+    let error = connection.send(get(PODS)).await.expect_err("the limit of connections is reached");
     assert_eq!(
         error.to_string(),
         "no connection to localhost:6443 had room within 30.0 s: 3 connections carry 3 requests; \
@@ -69,7 +72,7 @@ async fn connection_limit_reserves_share_for_informers() {
         tokio::time::sleep(std::time::Duration::from_secs(3)).await;
         watches.pop();
     });
-    answer.expect("an answer, once a watch has ended");
+    answer.expect("a response after a watch has ended");
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,7 +89,11 @@ async fn elsewhere_uses_new_connection() {
     let (first, second) = tokio::join!(elsewhere(), elsewhere());
     let first = first.expect("a watch").into_body().connection();
     assert_ne!(first, doubted.body().connection());
-    assert_eq!(first, second.expect("a watch").body().connection(), "those who doubt at the same time share");
+    assert_eq!(
+        first,
+        second.expect("a watch").body().connection(),
+        "concurrent requests for another connection must share one"
+    );
 }
 
 #[tokio::test]

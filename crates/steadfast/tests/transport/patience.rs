@@ -35,7 +35,7 @@ fn one(name: &str) -> ConfigMap {
 fn code(error: kube::Error) -> u16 {
     match error {
         kube::Error::Api(status) => status.code,
-        other => panic!("no status: {other}"),
+        other => panic!("not a status: {other}"),
     }
 }
 
@@ -47,7 +47,7 @@ async fn busy_server_causes_retries_of_all_requests() {
         for (verb, times) in [(Verb::List, 3), (Verb::Create, 3)] {
             server.faults().answer_with(RequestRule::any().verb(verb).times(times), Answer::code(code));
         }
-        config_maps(&connection).list(&ListParams::default()).await.expect("a list at last");
+        config_maps(&connection).list(&ListParams::default()).await.expect("a list after the retries");
         config_maps(&connection).create(&PostParams::default(), &one(&format!("of-{code}"))).await.expect("written");
     }
 }
@@ -60,9 +60,9 @@ async fn retry_after_is_respected_up_to_a_minute() {
         let answer = Answer::retry_after(429, Duration::from_secs(asked));
         server.faults().answer_with(RequestRule::any().verb(Verb::List).times(1), answer);
         let begun = Instant::now();
-        config_maps(&connection).list(&ListParams::default()).await.expect("a list at last");
+        config_maps(&connection).list(&ListParams::default()).await.expect("a list after the retries");
         let took = begun.elapsed().as_secs();
-        assert!((least..=most).contains(&took), "{took} s where {asked} s were asked for");
+        assert!((least..=most).contains(&took), "{took} s, with a requested delay of {asked} s");
     }
 }
 
@@ -81,7 +81,7 @@ async fn disabled_retries_send_one_attempt() {
     let server = in_memory().await;
     let connection = connection(&server, |config| config.default_retry = false).await;
     server.faults().answer_with(RequestRule::any().verb(Verb::List).times(1), Answer::code(429));
-    let error = config_maps(&connection).list(&ListParams::default()).await.expect_err("no second attempt");
+    let error = config_maps(&connection).list(&ListParams::default()).await.expect_err("retries are disabled");
     assert_eq!(code(error), 429);
 }
 
@@ -90,9 +90,10 @@ async fn possibly_executed_write_is_not_retried() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
     server.faults().answer_with(RequestRule::any().times(2), Answer::code(504));
-    config_maps(&connection).list(&ListParams::default()).await.expect("reading again does no harm");
+    config_maps(&connection).list(&ListParams::default()).await.expect("a read is retried");
     server.faults().answer_with(RequestRule::any().times(1), Answer::code(504));
-    let error = config_maps(&connection).create(&PostParams::default(), &one("a")).await.expect_err("not again");
+    let error =
+        config_maps(&connection).create(&PostParams::default(), &one("a")).await.expect_err("a write is not retried");
     assert_eq!(code(error), 504);
 }
 
@@ -101,10 +102,14 @@ async fn configured_read_timeout_applies_to_clients() {
     let server = in_memory().await;
     let connection = connection(&server, |config| config.read_timeout = Some(Duration::from_secs(50))).await;
     server.faults().answer_late(RequestRule::any().times(1), Duration::from_secs(45));
-    config_maps(&connection).list(&ListParams::default()).await.expect("within the time that was given");
+    config_maps(&connection).list(&ListParams::default()).await.expect("a response within the read timeout");
     server.faults().answer_late(RequestRule::any().times(1), Duration::from_secs(55));
     let begun = Instant::now();
-    let error = config_maps(&connection).list(&ListParams::default()).await.expect_err("too late").to_string();
+    let error = config_maps(&connection)
+        .list(&ListParams::default())
+        .await
+        .expect_err("a response after the read timeout")
+        .to_string();
     assert_eq!(begun.elapsed().as_secs(), 50, "{error}");
 }
 
@@ -113,8 +118,14 @@ async fn configured_write_timeout_extends_requests_with_body() {
     let server = in_memory().await;
     let connection = connection(&server, |config| config.write_timeout = Some(Duration::from_secs(20))).await;
     server.faults().answer_late(RequestRule::any(), Duration::from_secs(45));
-    config_maps(&connection).create(&PostParams::default(), &one("a")).await.expect("30 s and 20 s");
-    config_maps(&connection).list(&ListParams::default()).await.expect_err("30 s alone");
+    config_maps(&connection)
+        .create(&PostParams::default(), &one("a"))
+        .await
+        .expect("both timeouts apply to a request with a body");
+    config_maps(&connection)
+        .list(&ListParams::default())
+        .await
+        .expect_err("the write timeout does not apply to a list");
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,6 +135,6 @@ async fn the_connect_timeout_of_the_configuration_holds() {
     config.connect_timeout = Some(Duration::from_secs(3));
     let connection = dialled(config, http2(), std::future::pending);
     let begun = Instant::now();
-    config_maps(&connection).list(&ListParams::default()).await.expect_err("nobody answers the dial");
+    config_maps(&connection).list(&ListParams::default()).await.expect_err("the dial times out");
     assert_eq!(begun.elapsed().as_secs(), 3);
 }

@@ -110,7 +110,7 @@ async fn address_families_alternate_every_250_ms() {
     ]);
     let connection = network.connection(&server, &["fd00::2", "fd00::1", "10.0.0.1", "10.0.0.2"]).await;
     let begun = Instant::now();
-    text(&connection, get(PODS)).await.expect("one of the four answers");
+    text(&connection, get(PODS)).await.expect("one of the four addresses responds");
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     let dialled = network.dialled();
     let six: Vec<bool> = dialled.iter().map(|address| address.contains(':')).collect();
@@ -135,7 +135,7 @@ async fn rejection_skips_delay_and_slow_address_wins() {
     ]);
     let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
     let begun = Instant::now();
-    text(&connection, get(PODS)).await.expect("the slow one answers");
+    text(&connection, get(PODS)).await.expect("the slow address responds");
     assert!(begun.elapsed() >= slow && begun.elapsed() < slow + Duration::from_millis(300), "{:?}", begun.elapsed());
     assert_eq!(connection.connections()[0].peer, "10.0.0.2");
 }
@@ -147,10 +147,10 @@ async fn two_addresses_are_both_used() {
     let network = Network::of(&both);
     let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2"]).await;
     let watched = watch(&connection).await;
-    text(&connection, get(PODS)).await.expect("an answer");
+    text(&connection, get(PODS)).await.expect("a response");
     let mut dialled = network.dialled();
     dialled.sort();
-    assert_eq!(dialled, ["10.0.0.1", "10.0.0.2"], "watches on the one, requests on the other");
+    assert_eq!(dialled, ["10.0.0.1", "10.0.0.2"], "watches use one address, requests the other");
     drop(watched);
 
     // One of the two machines fails: all connections use the other. After a minute both are used again.
@@ -165,7 +165,7 @@ async fn two_addresses_are_both_used() {
         network.put("10.0.0.1", both[0].1);
         network.forget();
         for _ in 0..4 {
-            text(&connection, get(PODS)).await.expect("an answer");
+            text(&connection, get(PODS)).await.expect("a response");
             tokio::time::sleep(Duration::from_secs(62)).await;
         }
         let dialled = network.dialled();
@@ -188,7 +188,7 @@ async fn recently_failed_address_is_tried_last() {
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
     let dialled = network.dialled();
-    assert_eq!((failures, dialled.len()), (1, 5), "tried once by its turn: {dialled:?}");
+    assert_eq!((failures, dialled.len()), (1, 5), "the closing address must be tried only once: {dialled:?}");
     assert_eq!(dialled.iter().filter(|address| *address == "10.0.0.1").count(), 1, "{dialled:?}");
 }
 
@@ -198,7 +198,7 @@ async fn error_names_every_failed_address() {
     let network = Network::of(&[("fd00::1", Machine::BlackHole), ("10.0.0.1", Machine::Refuses)]);
     let connection = network.connection(&server, &["fd00::1", "10.0.0.1"]).await;
     let begun = Instant::now();
-    let error = text(&connection, get(PODS)).await.expect_err("nobody is there");
+    let error = text(&connection, get(PODS)).await.expect_err("no address accepts a connection");
     assert!(matches!(error, SendError::Transport(TransportError::Dial { .. })), "{error:?}");
     assert_eq!(begun.elapsed().as_secs(), 5);
     let told = error.to_string();
@@ -209,6 +209,6 @@ async fn error_names_every_failed_address() {
     other.cluster_url = "http://nowhere.example:6443".parse().expect("a URL");
     let none = Local::new(1, |_, _| Box::pin(pending())).with_names(|_| Err(io::Error::other("no such name")));
     let connection = Connection::builder(other).environment(Arc::new(none)).build().expect("a connection");
-    let error = text(&connection, get(PODS)).await.expect_err("no name");
+    let error = text(&connection, get(PODS)).await.expect_err("the name has no address");
     assert!(error.to_string().contains("\"nowhere.example\" has no address that could be found"), "{error}");
 }

@@ -13,7 +13,7 @@ use crate::world::{PODS, get, http2, over_tcp, text};
 
 async fn asks_and_is_answered(server: ApiServer, settings: Settings, protocol: Protocol) {
     let connection = over_tcp(&server, settings).await;
-    let answer = text(&connection, get(PODS)).await.expect("an answer");
+    let answer = text(&connection, get(PODS)).await.expect("a response");
     assert!(answer.contains("\"PodList\""), "{answer}");
     let report = connection.connections().remove(0);
     assert_eq!(report.protocol, Some(protocol));
@@ -29,7 +29,7 @@ async fn asks_and_is_answered(server: ApiServer, settings: Settings, protocol: P
     maps.create(&PostParams::default(), &map).await.expect("created");
     let listed = maps.list(&ListParams::default()).await.expect("a list");
     assert_eq!(listed.items[0].data.as_ref().expect("data")["text"], text);
-    maps.get("absent").await.expect_err("there is none of that name");
+    maps.get("absent").await.expect_err("no object has this name");
     assert!(
         steadfast::unstable::dialled(&connection) <= 2,
         "requests share connections: {:?}",
@@ -65,7 +65,7 @@ async fn http1_with_tls() {
 async fn tokens_are_sent() {
     let server = ApiServer::builder().tls(true).token("hunter2").start().await.expect("a server");
     let connection = over_tcp(&server, Settings::default()).await;
-    assert!(text(&connection, get(PODS)).await.expect("an answer").contains("\"PodList\""));
+    assert!(text(&connection, get(PODS)).await.expect("a response").contains("\"PodList\""));
 }
 
 #[tokio::test]
@@ -77,18 +77,18 @@ async fn rejected_token_is_read_again() {
     config.auth_info.token = None;
     config.auth_info.token_file = Some(file.to_string_lossy().into_owned());
     let connection = steadfast::Connection::new(config).expect("a connection");
-    assert!(text(&connection, get(PODS)).await.expect("an answer").contains("\"PodList\""));
+    assert!(text(&connection, get(PODS)).await.expect("a response").contains("\"PodList\""));
 
     server.faults().replace_tokens(&["new"]);
     std::fs::write(&file, "new").expect("a file");
-    assert!(text(&connection, get(PODS)).await.expect("an answer").contains("\"PodList\""));
+    assert!(text(&connection, get(PODS)).await.expect("a response").contains("\"PodList\""));
     let codes: Vec<_> = server.requests().iter().filter_map(|request| request.code).collect();
     assert_eq!(codes, [200, 401, 200]);
 
     server.faults().replace_tokens(&["unknown"]);
-    let answer = connection.send(get(PODS)).await.expect("an answer");
-    assert_eq!(answer.status(), 401, "what no renewal helps is the answer");
-    assert!(server.requests().len() <= 5, "renewed at most once");
+    let answer = connection.send(get(PODS)).await.expect("a response");
+    assert_eq!(answer.status(), 401, "the caller must receive the 401 if renewal does not help");
+    assert!(server.requests().len() <= 5, "the token must be renewed at most once");
     std::fs::remove_file(&file).expect("removed");
 }
 
@@ -106,7 +106,7 @@ async fn client_and_stream_outlive_connection_handle() {
         "spec": {"containers": [{"name": "main", "image": "none"}]},
     });
     server.create(&map).expect("created");
-    let frame = body.frame().await.expect("not the end").expect("an event");
+    let frame = body.frame().await.expect("another frame").expect("an event");
     let event = frame.into_data().expect("data");
     assert!(event.starts_with(b"{\"type\":\"ADDED\""), "{event:?}");
 }

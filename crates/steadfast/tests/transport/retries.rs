@@ -68,9 +68,9 @@ async fn serve(stream: DuplexStream, manner: Manner, requests: Arc<AtomicUsize>)
 #[tokio::test(start_paused = true)]
 async fn rejected_stream_is_retried_for_any_method() {
     let server = scripted(&[Manner::Refuse, Manner::Refuse, Manner::Answer]).await;
-    assert_eq!(text(&server.connection, post(PODS, "{}")).await.expect("an answer"), "well");
+    assert_eq!(text(&server.connection, post(PODS, "{}")).await.expect("a response"), "well");
     assert_eq!(server.requests.load(Ordering::SeqCst), 3);
-    assert_eq!(server.sockets.dialled(), 3, "each attempt on another connection");
+    assert_eq!(server.sockets.dialled(), 3, "each attempt must use another connection");
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,10 +94,10 @@ async fn a_reset_stream_is_not_sent_again() {
 #[tokio::test(start_paused = true)]
 async fn request_on_ended_connection_is_not_retried() {
     let server = scripted(&[Manner::HangUp, Manner::Answer]).await;
-    let error = text(&server.connection, get(PODS)).await.expect_err("hung up");
+    let error = text(&server.connection, get(PODS)).await.expect_err("the server closes the connection");
     assert!(error.to_string().contains("the server closed it"), "{error}");
     assert_eq!(server.requests.load(Ordering::SeqCst), 1);
-    assert_eq!(text(&server.connection, get(PODS)).await.expect("an answer"), "well");
+    assert_eq!(text(&server.connection, get(PODS)).await.expect("a response"), "well");
     assert_eq!(server.sockets.written_after_failure(), 0);
 }
 
@@ -107,7 +107,7 @@ async fn goaway_during_request_ends_in_response_or_error() {
     if let Err(error) = text(&server.connection, get(PODS)).await {
         assert!(error.maybe_sent(), "{error}");
     }
-    assert_eq!(text(&server.connection, get(PODS)).await.expect("an answer"), "well");
+    assert_eq!(text(&server.connection, get(PODS)).await.expect("a response"), "well");
 }
 
 /// A connection that ends before the first sent byte reports the same error as one that ends just after it.

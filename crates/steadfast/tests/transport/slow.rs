@@ -51,7 +51,7 @@ async fn switched(connection: &Connection) -> Response<ResponseBody> {
         .header("upgrade", "SPDY/3.1")
         .body(Body::empty())
         .expect("a request");
-    let answer = connection.send(request).await.expect("an answer");
+    let answer = connection.send(request).await.expect("a response");
     assert_eq!(answer.status(), 101);
     answer
 }
@@ -67,7 +67,7 @@ async fn slow_reader_in_pod_keeps_stream() {
     })
     .await;
     let _answer = switched(&connection).await;
-    assert_eq!(sockets.slow(), [true], "the kernel gives up nobody who acknowledges");
+    assert_eq!(sockets.slow(), [true], "the kernel must not time out a peer that acknowledges");
 }
 
 /// Returns a connection and an upgraded stream with sent data. The first dial reaches a peer that accepts the upgrade
@@ -104,8 +104,8 @@ where
         }
     });
     let answer = switched(&connection).await;
-    let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.expect("a stream"));
-    stream.write_all(b"something").await.expect("it is taken");
+    let mut stream = TokioIo::new(hyper::upgrade::on(answer).await.expect("an upgraded stream"));
+    stream.write_all(b"something").await.expect("the stream accepts the bytes");
     (connection, stream)
 }
 
@@ -114,7 +114,7 @@ async fn vanished_peer_with_unacknowledged_data_is_detected() {
     let sockets = Sockets::default();
     let (connection, mut stream) = upgraded(&sockets, |_| std::future::pending()).await;
     let begun = Instant::now();
-    let error = timeout(HOUR, stream.read_u8()).await.expect("an end").expect_err("no data");
+    let error = timeout(HOUR, stream.read_u8()).await.expect("the stream ends").expect_err("an error instead of data");
     let noticed = begun.elapsed();
     assert!(error.to_string().contains("nobody is at"), "{error}");
     assert!((Duration::from_secs(10)..Duration::from_secs(35)).contains(&noticed), "{noticed:?}");
@@ -133,7 +133,7 @@ async fn slow_peer_is_never_reported_vanished() {
             if refused { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(()) }
         })
         .await;
-        timeout(HOUR, stream.read_u8()).await.expect_err("no end, and no data");
+        timeout(HOUR, stream.read_u8()).await.expect_err("neither an end nor data");
         assert!(sockets.dialled() <= 3600 / 20 * 3, "{} dials in an hour", sockets.dialled());
     }
 }
@@ -144,7 +144,7 @@ async fn dropped_stream_causes_no_probe() {
     let (_connection, stream) = upgraded(&sockets, |_| std::future::ready(Ok(()))).await;
     sleep(Duration::from_secs(60)).await;
     let before = sockets.dialled();
-    assert!(before > 1, "something was sent, and nothing was heard");
+    assert!(before > 1, "unacknowledged data must cause probes");
     drop(stream);
     sleep(HOUR).await;
     assert_eq!(sockets.dialled(), before);
@@ -156,12 +156,12 @@ async fn only_body_readers_are_allowed_slow() {
     let server = in_memory().await;
     let connection = over_pipes(&server, Settings::default(), &sockets).await;
     for _ in 0..2 {
-        text(&connection, get(PODS)).await.expect("an answer");
+        text(&connection, get(PODS)).await.expect("a response");
     }
     assert_eq!(sockets.slow(), [] as [bool; 0]);
-    text(&connection, post(PODS, "{}")).await.expect("an answer");
+    text(&connection, post(PODS, "{}")).await.expect("a response");
     assert_eq!(sockets.slow(), [true]);
-    text(&connection, get(PODS)).await.expect("an answer");
+    text(&connection, get(PODS)).await.expect("a response");
     assert_eq!(sockets.slow(), [true, false]);
     assert_eq!(sockets.dialled(), 1);
 }
@@ -178,8 +178,8 @@ async fn followed_log_can_be_silent_for_hours() {
     .await;
     let both = join(text(&connection, get(LOG)), text(&connection, get("/api/v1/nodes/a/proxy/configz"))).await;
     assert_eq!(both.0.expect("a log"), "a\nb\n");
-    assert_eq!(both.1.expect("what the node says"), "a\nb\n");
-    let error = connection.send(get("/api/v1/namespaces/default/pods/a/log")).await.expect_err("nothing in time");
+    assert_eq!(both.1.expect("the response of the node"), "a\nb\n");
+    let error = connection.send(get("/api/v1/namespaces/default/pods/a/log")).await.expect_err("a timeout");
     assert!(error.to_string().contains("sent no answer within 30.0 s"), "{error}");
 }
 
@@ -190,7 +190,7 @@ async fn every_spelling_of_watch_can_be_silent() {
     let connection = over_pipes(&server, Settings::default(), &Sockets::default()).await;
     for spelling in ["watch=true", "watch=1", "watch=True", "watch=yes", "watch", "watch="] {
         let request = get(&format!("{PODS}?{spelling}&timeoutSeconds=100"));
-        let mut body = connection.send(request).await.expect("an answer").into_body();
+        let mut body = connection.send(request).await.expect("a response").into_body();
         let first = timeout(Duration::from_secs(50), piece(&mut body)).await;
         assert!(first.is_err(), "{spelling}: {first:?}");
     }

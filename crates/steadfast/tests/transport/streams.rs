@@ -154,13 +154,17 @@ async fn rejected_request_does_not_block_others() {
     .await;
     let refused = world.ask();
     sleep(Duration::from_millis(100)).await;
-    assert_eq!(world.dials(), 2, "it was refused, and wants another connection");
+    assert_eq!(world.dials(), 2, "a rejected request must cause another dial");
     let begun = Instant::now();
     for _ in 0..3 {
         assert_eq!(world.ask().await.expect("no panic").as_deref(), Ok("ok"));
     }
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
-    assert_eq!(refused.await.expect("no panic").as_deref(), Ok("ok"), "where it was refused, for there is no other");
+    assert_eq!(
+        refused.await.expect("no panic").as_deref(),
+        Ok("ok"),
+        "the rejected request must be retried on the only connection"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,13 +21,13 @@ async fn dropping_last_clone_closes_every_socket() {
             let sockets = Sockets::default();
             let connection = over_pipes(&server, settings.clone(), &sockets).await;
             let mut body = watch(&connection).await.into_body();
-            text(&connection, get(PODS)).await.expect("an answer");
+            text(&connection, get(PODS)).await.expect("a response");
             server.faults().black_hole(cut_off);
             drop(connection.clone());
             assert!(sockets.open() > 0);
             let begun = Instant::now();
             drop(connection);
-            let error = piece(&mut body).await.expect("no clean end").expect_err("closed");
+            let error = piece(&mut body).await.expect("an error instead of a clean end").expect_err("closed");
             assert!(matches!(error, TransportError::Closed { .. }), "{error:?}");
             until("all sockets are closed", || sockets.open() == 0).await;
             assert!(begun.elapsed() < Duration::from_millis(100));
@@ -65,7 +65,7 @@ fn a_connection_serves_any_executor() {
     let server = tokio::runtime::Runtime::new().expect("a runtime");
     let running = server.block_on(ApiServer::start()).expect("a server");
     let connection = server.block_on(over_tcp(&running, http2()));
-    let answer = block_on(text(&connection, get(PODS))).expect("an answer");
+    let answer = block_on(text(&connection, get(PODS))).expect("a response");
     assert!(answer.contains("PodList"));
 }
 

@@ -99,7 +99,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("in vain waited until {what}");
+    panic!("timeout while waiting until {what}");
 }
 
 /// All dialled sockets, with their use after a failure.

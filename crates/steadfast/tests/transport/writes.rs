@@ -194,7 +194,7 @@ async fn streamed(pieces: Vec<io::Result<&'static [u8]>>) -> Request<Body> {
         let body = StreamBody::new(futures::stream::iter(frames.collect::<Vec<_>>()));
         std::future::ready(Ok::<_, io::Error>(Response::new(body)))
     });
-    let body = kube::Client::new(answers, "default").send(get(PODS)).await.expect("an answer").into_body();
+    let body = kube::Client::new(answers, "default").send(get(PODS)).await.expect("a response").into_body();
     write(&Method::POST).map(|_| body)
 }
 
@@ -205,7 +205,7 @@ async fn fails(settings: fn() -> Settings, manners: &'static [Manner], maybe_sen
     for method in WRITES {
         let server = server(settings(), manners).await;
         let begun = Instant::now();
-        let error = text(&server.connection, write(&method)).await.expect_err("no answer");
+        let error = text(&server.connection, write(&method)).await.expect_err("an error instead of a response");
         assert!(begun.elapsed() <= DEADLINE, "{method} {manners:?}: {:?}", begun.elapsed());
         judge(&error, maybe_sent);
         tokio::time::sleep(Duration::from_secs(120)).await;
@@ -236,7 +236,7 @@ async fn unprocessed_write_is_retried_elsewhere() {
     for manners in [&[Manner::Refuse, Manner::Answer], &[Manner::GoAwayBelow, Manner::Answer]] {
         for method in WRITES {
             let server = server(http2(), manners).await;
-            assert_eq!(text(&server.connection, write(&method)).await.expect("an answer"), "well", "{method}");
+            assert_eq!(text(&server.connection, write(&method)).await.expect("a response"), "well", "{method}");
             assert_eq!(server.requests(), 2, "{method} {manners:?}");
         }
     }
@@ -257,7 +257,7 @@ async fn failing_body_is_reported_as_upload_error() {
     for settings in [http2(), Settings::default()] {
         let server = server(settings, &[Manner::Swallow]).await;
         let request = streamed(vec![Ok(b"{"), Err(io::Error::other("the disk is gone"))]).await;
-        let error = text(&server.connection, request).await.expect_err("no body");
+        let error = text(&server.connection, request).await.expect_err("the body failed");
         judge(&error, true);
         assert!(matches!(error, SendError::Transport(TransportError::Upload { .. })), "{error:?}");
         assert!(error.to_string().contains("its own body failed (the disk is gone)"), "{error}");
@@ -276,7 +276,7 @@ async fn unreachable_server_received_nothing() {
         });
         for method in WRITES {
             let begun = Instant::now();
-            let error = text(&connection, write(&method)).await.expect_err("nobody there");
+            let error = text(&connection, write(&method)).await.expect_err("every dial fails");
             assert!(begun.elapsed() <= DEADLINE, "{:?}", begun.elapsed());
             judge(&error, false);
         }
@@ -288,20 +288,20 @@ async fn closed_idle_connection_retries_only_reads() {
     const MANNERS: &[Manner] = &[Manner::Answer, Manner::HangUp, Manner::Answer];
     for method in WRITES {
         let server = server(Settings::default(), MANNERS).await;
-        text(&server.connection, get(PODS)).await.expect("an answer");
+        text(&server.connection, get(PODS)).await.expect("a response");
         judge(&text(&server.connection, write(&method)).await.expect_err("closed"), true);
         assert_eq!(server.requests(), 2, "{method}");
     }
     let server = server(Settings::default(), MANNERS).await;
-    text(&server.connection, get(PODS)).await.expect("an answer");
-    text(&server.connection, get(PODS)).await.expect("an answer, at the second attempt");
+    text(&server.connection, get(PODS)).await.expect("a response");
+    text(&server.connection, get(PODS)).await.expect("a response at the second attempt");
     assert_eq!(server.requests(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn unsent_write_is_reported_and_never_sent() {
     let server = server(Settings::default(), &[Manner::Answer]).await;
-    text(&server.connection, get(PODS)).await.expect("an answer");
+    text(&server.connection, get(PODS)).await.expect("a response");
     server.stuck.store(true, Ordering::SeqCst);
     let begun = Instant::now();
     let error = text(&server.connection, write(&Method::POST)).await.expect_err("stuck");
@@ -310,17 +310,17 @@ async fn unsent_write_is_reported_and_never_sent() {
     judge(&error, false);
     server.stuck.store(false, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(server.requests(), 1, "the first one alone");
+    assert_eq!(server.requests(), 1, "only the first request must arrive");
 }
 
 #[tokio::test(start_paused = true)]
 async fn queued_request_moves_to_another_connection() {
     let server = server(http2(), &[Manner::Answer]).await;
-    text(&server.connection, get(PODS)).await.expect("an answer");
+    text(&server.connection, get(PODS)).await.expect("a response");
     server.stuck.store(true, Ordering::SeqCst);
     judge(&text(&server.connection, write(&Method::POST)).await.expect_err("stuck"), true);
     let begun = Instant::now();
-    let answer = text(&server.connection, post(PODS, "{}")).await.expect("an answer");
+    let answer = text(&server.connection, post(PODS, "{}")).await.expect("a response");
     assert_eq!(answer, "well");
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert_eq!(server.requests(), 2);
@@ -338,8 +338,8 @@ async fn rejecting_backend_is_not_retried() {
     server.faults().replace_tokens(&["new"]);
     std::fs::write(&file, "new").expect("a file");
     let proxied = "/api/v1/namespaces/default/services/shop/proxy/orders";
-    assert_eq!(connection.send(post(proxied, "{}")).await.expect("an answer").status(), 401);
-    assert_eq!(server.requests().len(), 1, "it may come from the backend, which may have acted");
-    assert_eq!(connection.send(get(PODS)).await.expect("an answer").status(), 200);
+    assert_eq!(connection.send(post(proxied, "{}")).await.expect("a response").status(), 401);
+    assert_eq!(server.requests().len(), 1, "a 401 of a proxied request may come from a backend that has acted");
+    assert_eq!(connection.send(get(PODS)).await.expect("a response").status(), 200);
     std::fs::remove_file(&file).expect("removed");
 }
