@@ -71,6 +71,7 @@ fn paged_list_proves_time_of_first_request() {
     reflector.step(at(90), Input::Opened(id));
     let (watch, request) = sent(&reflector.step(at(90), Input::ListEnded(id, meta("100", None))));
     assert!(matches!(request, Request::Watch { .. }), "{request:?}");
+    // The pages of a list are from one snapshot, which may be as old as the first request.
     assert_eq!(age(&reflector, at(95)), SECOND * 95);
     // The proof is older than a period, so another is requested as soon as a stream exists.
     reflector.step(at(96), Input::Opened(watch));
@@ -93,6 +94,7 @@ fn initial_events_prove_time_of_request() {
     let (mut reflector, id) = listing(streamed());
     reflector.step(at(3), Input::Opened(id));
     reflector.record(at(20), id, Record::Bookmark(&end_of_initial_events("9")));
+    // The initial events are a consistent list at the time of the request (KEP-3157), not of the arrival.
     assert_eq!(age(&reflector, at(20)), SECOND * 20);
     let later = Bookmark { version: "10".into(), initial_events_end: false };
     reflector.record(at(21), id, Record::Bookmark(&later));

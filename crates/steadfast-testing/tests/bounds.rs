@@ -77,6 +77,7 @@ async fn states<K: Kept>(informer: &Informer<K>, time: Duration) -> Vec<&'static
 
 #[tokio::test(start_paused = true)]
 async fn r2_bookmarks_of_frozen_etcd_prove_nothing() -> Result<(), WorldError> {
+    // The watch cache sends bookmarks without a request to etcd, so a bookmark proves only the age of the cache.
     let world = World::of(ApiServer::builder().bookmark_period(Duration::from_secs(10))).await?;
     let informer = world.synced().await?;
     world.server.faults().freeze_etcd(true);
@@ -288,6 +289,7 @@ async fn r10_last_drop_ends_watch() -> Result<(), WorldError> {
     server.faults().freeze(true);
     drop(lister);
     until(Duration::from_millis(100), || server.open_watches(0) == 0).await?;
+    // The server is frozen, so only the close by the client can end the watch.
     assert_eq!(registration.remove(), 0, "a registration does not keep the watch open");
     Ok(())
 }
@@ -306,6 +308,7 @@ async fn r11_retry_after_has_jitter_and_cap() -> Result<(), WorldError> {
             delays.push(started.elapsed());
         }
         for delay in delays {
+            // The jitter is at most a tenth, and never shortens the delay that the server requires.
             let (least, most) = (Duration::from_secs(least), Duration::from_secs(least) * 111 / 100);
             assert!((least..=most).contains(&delay), "{code}, Retry-After {asked} s: {delay:?}");
         }

@@ -30,11 +30,11 @@ impl World {
     }
 
     fn informer(&self, scope: Scope) -> Result<Informer<ConfigMapInForm>, WorldError> {
-        // Each of a factory of its own, as another part of a program would have it.
+        // A new factory for each informer prevents shared caches, as for independent parts of a program.
         Ok(build_in_form(&InformerFactory::new(&self.connection), scope).start()?)
     }
 
-    /// Requests of these verbs are answered in this way.
+    /// Makes the server respond to requests with these verbs with `answer`.
     fn refuse(&self, verbs: &[Verb], answer: impl Into<Answer>) {
         let rule = verbs.iter().fold(RequestRule::any().resource("configmaps"), |rule, verb| rule.verb(*verb));
         self.server.faults().answer_with(rule, answer);
@@ -210,7 +210,7 @@ async fn permanently_failing_watch_is_polled_gently() -> Result<(), WorldError> 
     Ok(())
 }
 
-/// As `metrics.k8s.io`: it lets nobody watch, and what it lists has neither UIDs nor versions.
+/// Server like `metrics.k8s.io`: watches are rejected, and listed objects have neither UIDs nor versions.
 async fn metrics() -> Result<World, WorldError> {
     let world = World::new().await?;
     world.refuse(&[Verb::StreamedList, Verb::Watch], Answer::code(405));
@@ -263,7 +263,7 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), WorldError> {
 
     world.server.replace(&config_map("a", "2"))?;
     until(MINUTE + SOON, || taken(&told) == ["Updated a"]).await?;
-    // Nobody can tell that it is another one.
+    // Without UIDs, a deletion and a recreation between two lists are indistinguishable from an update.
     world.server.delete_named("configmaps", "default", "a")?;
     world.server.create(&config_map("a", "3"))?;
     until(MINUTE + SOON, || taken(&told) == ["Updated a"]).await?;
@@ -295,7 +295,7 @@ async fn unversioned_write_is_awaited_by_list() -> Result<(), WorldError> {
     let informer = world.informer(Scope::all())?;
     informer.wait_for_sync(SOON).await?;
     let begun = tokio::time::Instant::now();
-    // As the server shows it, and as it returned it.
+    // The wait must work for the response of the server, and for the sent object without a version.
     let mut written: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
     informer.wait_for(&written).await?;
     assert!(holds(&informer, "b"));
@@ -316,7 +316,7 @@ async fn unversioned_write_is_awaited_by_list() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// As where one API puts several stores together: each namespace's versions come from a counter of its own (C12).
+/// Server like an aggregated API over several stores: each namespace has its own version counter (C12).
 #[tokio::test(start_paused = true)]
 async fn unordered_versions_are_reported_once() -> Result<(), WorldError> {
     const NAMESPACES: [&str; 4] = ["kube-public", "default", "kube-system", "kube-node-lease"];
@@ -354,12 +354,13 @@ async fn unordered_versions_are_reported_once() -> Result<(), WorldError> {
             until(SOON, || held() == there || !informer.freshness().is_fresh())
                 .await
                 .map_err(|_| format!("round {round}, streamed {streamed}: {} and wrong", informer.freshness()))?;
-            // The first list decides; what is known to be in no order is taken as it comes.
+            // A list detects the missing order. From then on, records apply in the order of the stream.
             until(2 * SOON, || held() == there)
                 .await
                 .map_err(|_| format!("round {round}, streamed {streamed}: not there, {:#?}", taken(&notes)))?;
             tokio::time::sleep(SOON).await;
         }
+        // Without a version order, only a list proves that no change is missing.
         until(6 * MINUTE, || informer.freshness().is_fresh()).await?;
         let notes = taken(&notes);
         assert_eq!(notes.iter().filter(|note| note.contains("do not come from one counter")).count(), 1, "{notes:#?}");

@@ -60,6 +60,7 @@ async fn relist(breach: Option<Breach>) -> Result<Taken, WorldError> {
     server.faults().cut();
     server.replace(&config_map("object-1", "changed"))?;
     server.compact();
+    // Without the window of events, the reconnection needs a full relist.
     server.faults().expire_events();
     ALLOCATED.reset_peak_usage();
     server.faults().heal();
@@ -83,6 +84,7 @@ fn relist_needs_little_more_memory() -> Result<(), WorldError> {
     assert!(settled > OBJECTS * VALUE, "{settled} bytes are allocated");
     let allowed = settled / 5 + ON_ITS_WAY;
     assert!(more <= allowed, "{more} bytes more than the allocated {settled}, with {allowed} allowed");
+    // The injected fault proves that the bound detects a second copy.
     let copied = relisted(Some(Breach::CopiedRelist))?;
     assert!(copied.more > allowed, "a second copy took {} bytes", copied.more);
     Ok(())

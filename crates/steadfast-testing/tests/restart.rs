@@ -102,6 +102,7 @@ async fn restart_of_single_replica_lists_once_each() -> Result<(), WorldError> {
     all_fresh_and_right(&server, &fleet).await?;
 
     let lists = server.request_counts().full_transfers() - before.full_transfers();
+    // A restarted server has an empty watch window, so a watch from an older version expires and needs a list.
     assert!((1..=INFORMERS).contains(&lists), "{lists} lists for {INFORMERS} informers");
     assert!(server.request_counts().most_concurrent_transfers <= 4);
     no_request_on_a_dead_connection(&server);
@@ -117,6 +118,7 @@ async fn restart_with_second_replica_resumes_without_list() -> Result<(), WorldE
     let fleet = fleet(&server, config).await?;
     let before = server.request_counts();
 
+    // The second replica has the full window of events, so each watch resumes from its version.
     proxy.faults().send_to(1);
     server.faults().replica(0).stop();
     change_everything(&server, "2")?;

@@ -1,4 +1,4 @@
-//! `exec`, `attach` and `port-forward` of `kube` work on our connections as on its own, next to watches.
+//! `exec`, `attach` and `port-forward` of `kube` over a [`Connection`], next to watches.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn plain() -> ApiServerBuilder {
     ApiServer::builder()
 }
 
-/// Reads as many bytes as `expected` has, and compares them.
+/// Reads the length of `expected` in bytes, and compares the text.
 async fn expect(from: &mut (impl AsyncRead + Unpin), expected: &str) {
     let mut bytes = vec![0; expected.len()];
     timeout(TIMEOUT, from.read_exact(&mut bytes)).await.expect("in time").expect("bytes");
@@ -88,6 +88,7 @@ async fn exec_uses_separate_http1_connection() {
     let mut watch = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await.expect("a watch").boxed();
     let process = pods.exec("web", ["cat", "a b"], &AttachParams::default().stdin(true)).await.expect("to run");
     let [own] = &speaking(&connection, Protocol::Http1)[..] else { panic!("one for the command") };
+    // An upgrade (RFC 9110, section 7.8) takes over the whole HTTP/1.1 connection. HTTP/2 has no such upgrade.
     assert_eq!((own.streams, own.watches), (1, false));
     assert_eq!(speaking(&connection, Protocol::Http2).len(), 1);
     talk(process, "cat a b\n").await;

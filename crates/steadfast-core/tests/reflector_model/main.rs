@@ -38,6 +38,7 @@ fn reflector_is_never_wrong_and_recovers() {
     let mut seen = BTreeMap::new();
     let seeds = seeds();
     for seed in seeds.clone() {
+        // Faults first, then the recovery, and then a quiet time in which each check must hold.
         let mut client = Client::new(seed);
         client.run_until(Instant::ZERO + TROUBLE);
         client.server.end_trouble(client.now);
@@ -53,6 +54,7 @@ fn reflector_is_never_wrong_and_recovers() {
             *seen.entry(what).or_insert(0) += times;
         }
     }
+    // A selected range of seeds need not cover every event.
     if seeds != SEEDS {
         return;
     }
@@ -138,7 +140,7 @@ struct Client {
     epoch: u32,
     grant_at: Option<Instant>,
     sends: VecDeque<Instant>,
-    /// Number of occurrences of each note.
+    /// Number of occurrences of each diagnostic.
     seen: BTreeMap<&'static str, u64>,
 }
 
@@ -208,6 +210,7 @@ impl Client {
     /// Performs all due actions: of the server, of grants, and of the reflector's timer.
     fn turn(&mut self) {
         for (id, arrival) in self.server.turn(self.now, self.reflector.version(), self.epoch) {
+            // A response to a cancelled request may still be in flight.
             if self.monitor.open.contains_key(&id) {
                 self.arrive(id, arrival);
             }
@@ -215,6 +218,7 @@ impl Client {
         if self.grant_at.is_some_and(|at| self.now >= at) {
             self.grant_at = None;
             self.monitor.granted();
+            // The hints must precede the grant, because the grant selects the kind of list.
             self.reflector.expect(ListHints { held: self.store.len(), ..ListHints::default() });
             self.step(Input::TransferGranted);
         }

@@ -171,6 +171,7 @@ impl Server {
     /// Asserts that `store` contains all writes before `then`.
     pub(crate) fn must_be_known(&self, then: Instant, store: &BTreeMap<u8, u64>, epoch: u32) {
         if epoch != self.epoch {
+            // A client detects a restore only with its next proof, so only a restore before `then` must be known.
             assert!(self.restored.is_none_or(|at| at > then), "fresh in a history that was replaced");
             return;
         }
@@ -179,6 +180,7 @@ impl Server {
             last.insert(change.key, *change);
         }
         for change in last.values() {
+            // The cache may be ahead of `then`: a newer change explains any state.
             let newer = self.log.iter().any(|other| other.key == change.key && other.version > change.version);
             match store.get(&change.key) {
                 Some(held) => assert!(*held >= change.version && (change.lives || newer), "fresh, with an old state"),
@@ -516,6 +518,7 @@ impl Server {
         let seen = self.caches[asked.cache].seen;
         let told = asked.told;
         asked.told = told.max(seen);
+        // A lost change advances the stream, so later bookmarks cover the change without its event.
         let told_of = |change: &&Change| change.version > told && change.version <= seen && !change.lost;
         for change in self.log.iter().filter(told_of) {
             let before = self.content_at(change.version - 1);

@@ -83,6 +83,7 @@ pub async fn define(session: &Session, definition: &Value) -> Result<(), WorldEr
     let resources = if definition.pointer("/spec/versions/0/subresources").is_some() { 2 } else { 1 };
     for _ in 0..300 {
         let response = session.send("GET", &collection, &[], String::new()).await?;
+        // Independent controllers update the handler and the discovery, so either may be late.
         if response.status() == 200 && discovered(session, &version).await? == resources {
             return Ok(());
         }

@@ -131,6 +131,7 @@ async fn blocked_handlers_do_not_delay_healthy_one() -> Result<(), WorldError> {
     assert!(counts.panicked > 0 && counts.skipped > 0, "panics are contained and counted: {counts:?}");
     assert_eq!(counts.returned, 0);
 
+    // The calls are still blocked here: a shutdown must not wait for them.
     let undelivered = factory.shutdown();
     // Of the handlers on the blocked runtime, only the first was called.
     assert!(undelivered.running > STUCK, "the stuck calls are counted: {undelivered:?}");

@@ -12,7 +12,7 @@ use steadfast::{Informer, InformerFactory, Kept, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{WorldError, config_map, informers, until};
 
-/// Beyond this timeout, a task hangs.
+/// Timeout after which a task counts as hanging.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Blocks its callers while it is shut.

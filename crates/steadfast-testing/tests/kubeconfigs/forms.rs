@@ -1,4 +1,4 @@
-//! The table of forms: each is loaded from a file and used for a request.
+//! Forms of kubeconfigs. Each form is loaded from a file and used for a request.
 
 use serde_json::{Value, json};
 use steadfast::transport::TransportError;
@@ -83,7 +83,7 @@ async fn urls_of_every_form() -> Outcome {
     let address = server.address(0).ok_or("no address")?;
     let folder = Folder::new();
     let mut urls = vec![format!("https://localhost:{}", address.port())];
-    // A machine without IPv6 has no such address; how it is written is also read in `reaching.rs` and `socks.rs`.
+    // A machine may have no IPv6. `reaching.rs` and `socks.rs` cover the notation of such addresses as well.
     let six = match std::net::TcpListener::bind("[::1]:0") {
         Ok(_) => Some(Tunnel::open(Kind::Forward, "[::1]:0", &[("forwarded", address)], None).await?),
         Err(_) => None,
@@ -145,7 +145,7 @@ async fn proxies() -> Outcome {
         let server = ApiServer::builder().tls(tls).start().await?;
         let address = server.address(0).ok_or("no address")?;
         let scheme = if tls { "https" } else { "http" };
-        // A name that only the proxy knows, and an address of the machine itself, which a kubeconfig's own proxy serves.
+        // A name that only the proxy resolves, and a loopback address, to which the `proxy-url` also applies.
         for (host, extra) in [("api.behind.example", json!({"tls-server-name": "localhost"})), ("127.0.0.1", json!({}))]
         {
             let wanted = format!("{host}:{}", address.port());

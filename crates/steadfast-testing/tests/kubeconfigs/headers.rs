@@ -1,4 +1,4 @@
-//! Headers of requests and responses: credentials of a request's own, and warnings of the server.
+//! Headers of requests and responses: credentials of a single request, and warnings of the server.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep};
 use crate::rotation::{around, in_memory};
 use crate::world::{Folder, Outcome, PODS, SECRET, ask, config, kubeconfig};
 
-/// The longest that a refusal may lie back before another leads to a look.
+/// Slightly longer than the minimum interval of 5 s between reloads after rejected credentials.
 const A_LOOK: Duration = Duration::from_secs(6);
 
-/// An upgrade, which has HTTP/1.1 to itself.
+/// Sends an upgrade request, which uses an HTTP/1.1 connection of its own, and returns the status code.
 async fn exec(connection: &Connection) -> Result<u16, Box<dyn std::error::Error + Send + Sync>> {
     let request = Request::post(format!("{PODS}/none/exec?command=date"))
         .header("connection", "upgrade")
@@ -27,7 +27,8 @@ async fn exec(connection: &Connection) -> Result<u16, Box<dyn std::error::Error 
     Ok(connection.send(request).await?.status().as_u16())
 }
 
-/// With TLS 1.3 the client is done with the handshake when the server looks at its certificate.
+/// In TLS 1.3 (RFC 8446, section 2), the client completes the handshake before the server verifies the client
+/// certificate. The rejection arrives as the first read error.
 #[tokio::test(start_paused = true)]
 async fn certificate_rejected_after_handshake_is_reloaded() -> Outcome {
     for over_http1 in [false, true] {
@@ -93,7 +94,7 @@ async fn plugin_certificate_rejected_after_handshake_is_renewed() -> Outcome {
 #[tokio::test(start_paused = true)]
 async fn rejected_plugin_token_is_renewed() -> Outcome {
     let server = in_memory(ApiServer::builder().token(SECRET)).await?;
-    // The second plugin says at first when its token expires, as it did, and no more when it is asked again.
+    // The second plugin returns an expired token first, and then a token without an expiration time.
     for first in [json!({"token": "old"}), json!({"token": "old", "expirationTimestamp": "2020-01-01T00:00:00Z"})] {
         let folder = Folder::new();
         let user = plugin(&folder, &first);
@@ -125,6 +126,7 @@ async fn hanging_credential_source_queues_no_requests() -> Outcome {
     for (number, asked) in asked.into_iter().enumerate() {
         let (answer, after) = asked.await?;
         assert_eq!(answer?, 401, "without a better credential, the caller must receive the 401");
+        // Concurrent requests share one renewal and its timeout, instead of one timeout after the other.
         assert!(after.as_secs() <= 31, "request {number} took {after:?}");
     }
     Ok(())

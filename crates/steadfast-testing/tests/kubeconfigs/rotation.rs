@@ -1,4 +1,4 @@
-//! Certificates, keys, authorities and tokens that change: new requests use the new, no watch is cut.
+//! Rotation of certificates, keys, authorities and tokens: new requests use the new ones, and open watches continue.
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub(crate) async fn in_memory(builder: ApiServerBuilder) -> Result<ApiServer, Fa
     Ok(builder.in_memory().tls(true).closed().start().await?)
 }
 
-/// The world of `server`, in memory and in this runtime's time.
+/// Environment with only `server`, in memory and with this runtime's clock.
 pub(crate) fn around(server: &ApiServer) -> SharedEnvironment {
     let dialer = server.dialer();
     Arc::new(Local::new(1, move |host, _| {
@@ -34,7 +34,7 @@ pub(crate) fn around(server: &ApiServer) -> SharedEnvironment {
     }))
 }
 
-/// Writes the kubeconfig of `user`, in place of the one before.
+/// Replaces the kubeconfig by one of `user`.
 fn write_user(folder: &Folder, server: &ApiServer, user: &Value) -> PathBuf {
     folder.write("config.yaml", &kubeconfig(server, &json!({}), user).to_string())
 }
@@ -45,7 +45,7 @@ async fn watch(connection: &Connection) -> Result<ResponseBody, Fault> {
     Ok(answer.into_body())
 }
 
-/// Proves that a watch which was open before is still told of what happens.
+/// Creates a pod, and checks that the open watch delivers its event.
 async fn goes_on(server: &ApiServer, watched: &mut ResponseBody, name: &str) -> Outcome {
     server.create(&json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
@@ -56,7 +56,7 @@ async fn goes_on(server: &ApiServer, watched: &mut ResponseBody, name: &str) -> 
     Ok(())
 }
 
-/// A server, and a connection with the certificate of `first` in files, on which a watch runs.
+/// Server, and a connection with an open watch that uses the certificate of `first` from files.
 struct Certified {
     server: ApiServer,
     certificate: PathBuf,
@@ -96,11 +96,13 @@ async fn rotated_certificate_is_used_within_minute() -> Outcome {
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert_eq!(used(&connection, &server).await?.user.as_deref(), Some("second"));
     let states: Vec<_> = connection.connections().iter().map(|report| (report.watches, report.state)).collect();
+    // A TLS connection keeps the certificate of its handshake. Its watch continues, and new requests use another one.
     assert!(states.contains(&(true, ConnectionState::Draining)), "{states:?}");
     goes_on(&server, &mut watched, "told-on-the-old-connection").await?;
 
     drop(watched);
     tokio::time::sleep(Duration::from_secs(70)).await;
+    // A draining connection closes after its last stream.
     let left = connection.connections();
     assert!(left.iter().all(|report| report.state != ConnectionState::Draining), "{left:?}");
     Ok(())
@@ -317,7 +319,7 @@ async fn hanging_plugin_runs_once_until_dropped() -> Outcome {
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
     });
     let answer = folder.write("credential.json", &credential.to_string());
-    // From the second time on it hangs.
+    // The plugin hangs from the second run on.
     let script = "if [ -s \"$0\" ]; then echo $$ >> \"$0\"; exec sleep 1000; fi; echo first >> \"$0\"; cat \"$1\"";
     let plugin = json!({"exec": {
         "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never",

@@ -1,7 +1,7 @@
-//! Hundreds of kubeconfigs, each given to kubectl and to the library: where kubectl connects, the library does.
+//! Hundreds of kubeconfigs for kubectl and the library: if kubectl connects, the library must connect as well.
 //!
 //! The shapes are generated from forms of clusters, users and whole files, and from their combinations. Both clients list
-//! the config maps of the default namespace, so that a wrong namespace is noticed as well.
+//! the config maps of the default namespace, so that a wrong namespace is detected as well.
 
 mod clusters;
 mod door;
@@ -32,11 +32,12 @@ use steadfast_testing::reference::{kubectl, skip};
 
 use crate::world::{Folder, Outcome, SECRET, kubeconfig};
 
-/// The fewest shapes, and the fewest with which kubectl connects; a generator that breaks would compare nothing.
+/// Minimum number of shapes. A broken generator would otherwise compare nothing.
 const MIN_SHAPES: usize = 240;
+/// Minimum number of shapes with which kubectl connects.
 const MIN_CONNECTED: usize = 220;
 
-/// Where the library differs from kubectl on purpose, by the beginning of the shape's name.
+/// Intended differences from kubectl, by the prefix of the shape's name.
 const DEVIATIONS: &[(&str, &str)] = &[
     ("key: P-521", "`ring` cannot sign with this curve; the error names it, and the feature `aws-lc-rs` can"),
     (
@@ -45,14 +46,14 @@ const DEVIATIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// One kubeconfig, of one or more files.
+/// Kubeconfig of one or several files.
 pub(crate) struct Shape {
     name: String,
     /// Names and contents.
     files: Vec<(String, Vec<u8>)>,
-    /// The files in `KUBECONFIG`; names without a folder are in that of the shape.
+    /// Files in `KUBECONFIG`. Relative names are in the folder of the shape.
     listed: Vec<String>,
-    /// If the server is the one that asks for a certificate and accepts any.
+    /// True if the server requests a client certificate and accepts any.
     door: bool,
 }
 
@@ -66,7 +67,7 @@ impl Shape {
         }
     }
 
-    /// A shape of JSON, which is YAML in flow style.
+    /// Creates a shape from JSON, which is YAML in flow style.
     fn of(name: impl Into<String>, whole: &Value) -> Self {
         Self::of_text(name, whole.to_string())
     }
@@ -81,7 +82,7 @@ impl Shape {
         self
     }
 
-    /// Writes the files below `folder`; returns the value of `KUBECONFIG`.
+    /// Writes the files below `folder`, and returns the value of `KUBECONFIG`.
     fn write(&self, folder: &Path) -> OsString {
         fs::create_dir_all(folder).expect("a folder");
         for (name, content) in &self.files {
@@ -102,11 +103,11 @@ impl Shape {
 /// Files to which the shapes refer.
 pub(crate) struct Given {
     server: ApiServer,
-    /// The URL of the server that accepts any certificate.
+    /// URL of the server that accepts any certificate.
     door: String,
     authority: String,
     carol: ClientIdentity,
-    /// A server without TLS, for anyone.
+    /// Server without TLS and without authentication.
     plain: ApiServer,
 }
 
@@ -144,6 +145,7 @@ fn by_kubectl(kubectl: &Path, home: &Path, kubeconfig: &OsString, door: bool) ->
     let mut command = Command::new(kubectl);
     let arguments: &[&str] = if door { &["get", "--raw", "/version"] } else { &["get", "configmaps", "-o", "name"] };
     command.args(arguments).arg("--request-timeout=10s").env("HOME", home).env("KUBECONFIG", kubeconfig);
+    // A proxy of the machine must not affect the comparison.
     for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
         command.env_remove(name);
     }
@@ -220,6 +222,7 @@ async fn every_kubeconfig_of_kubectl_connects() -> Outcome {
         let deviation = DEVIATIONS.iter().find(|(name, _)| shape.name.starts_with(name));
         match (kubectl, us, deviation) {
             (Ok(one), Ok(other), None) if one == other => {}
+            // An error of kubectl permits either result: the library may be more tolerant.
             (Ok(_), Err(_), Some(_)) | (Err(_), _, None) => {}
             _ => wrong.push(format!("{}: kubectl {kubectl:?}, library {us:?}", shape.name)),
         }

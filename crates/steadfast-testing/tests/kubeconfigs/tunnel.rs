@@ -1,4 +1,4 @@
-//! A small proxy: HTTP CONNECT or SOCKS5, or a bare forwarder; it counts what went through it.
+//! Small proxy for HTTP CONNECT and SOCKS5, or a plain forwarder. It records the requested targets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Forward,
 }
 
-/// A proxy that knows `names`, wants `login` if there is one, and runs until it is dropped.
+/// Proxy that resolves `names`, requires `login` if specified, and stops on drop.
 pub(crate) struct Tunnel {
     pub(crate) address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -52,7 +52,7 @@ impl Tunnel {
         Ok(Self { address, asked, task })
     }
 
-    /// Returns the requested targets, by the words of each request.
+    /// Returns the requested targets as `host:port`, verbatim.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().expect("no panic").clone()
     }
@@ -75,6 +75,7 @@ async fn carry(mut near: TcpStream, rules: &Rules, asked: &Mutex<Vec<String>>) -
     let Some(known) = known else {
         let refusal: &[u8] = match rules.kind {
             Kind::Connect => b"HTTP/1.1 502 Bad Gateway\r\n\r\n",
+            // RFC 1928, section 6: reply 4 is "host unreachable".
             _ => &[5, 4, 0, 1, 0, 0, 0, 0, 0, 0],
         };
         return near.write_all(refusal).await;
@@ -103,6 +104,7 @@ async fn http(near: &mut TcpStream, login: Option<&str>) -> io::Result<String> {
 }
 
 async fn socks(near: &mut TcpStream, login: Option<&str>) -> io::Result<String> {
+    // RFC 1928, section 3: the version, and the number of authentication methods.
     let mut methods = vec![
         0;
         {
@@ -116,6 +118,7 @@ async fn socks(near: &mut TcpStream, login: Option<&str>) -> io::Result<String> 
         return wanted(near).await;
     };
     if !methods.contains(&2) {
+        // 255: no acceptable method. Method 2 is a user and a password (RFC 1929).
         near.write_all(&[5, 255]).await?;
         return Err(io::ErrorKind::PermissionDenied.into());
     }

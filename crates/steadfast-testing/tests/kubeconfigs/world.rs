@@ -17,10 +17,10 @@ pub(crate) type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
 
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A secret that no message may hold.
+/// Secret that no message may contain.
 pub(crate) const SECRET: &str = "hunter2-planted";
 
-/// A folder of this test's own, gone with it.
+/// Temporary folder of one test, removed on drop.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -49,7 +49,7 @@ impl Drop for Folder {
     }
 }
 
-/// The server's own kubeconfig as JSON, to be changed.
+/// Returns a kubeconfig for `server` with these fields of the cluster and this user. A `null` removes a field.
 pub(crate) fn kubeconfig(server: &ApiServer, cluster: &Value, user: &Value) -> Value {
     let mut whole = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "here",
@@ -75,19 +75,19 @@ pub(crate) fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// The configuration of the kubeconfig in `file`, in its current context or in `context`.
+/// Returns the configuration of the kubeconfig in `file`, for its current context or for `context`.
 pub(crate) async fn config(file: &Path, context: Option<&str>) -> Result<kube::Config, ConnectError> {
     KubeconfigFiles::one(file).read()?.config(context)
 }
 
-/// A connection by the kubeconfig `content`, put into a file of `folder`.
+/// Returns a connection by the kubeconfig `content`, after writing it to a file in `folder`.
 pub(crate) async fn connection(folder: &Folder, content: &Value) -> Result<Connection, ConnectError> {
     let file = folder.write("config.yaml", &content.to_string());
     let config = config(&file, None).await?;
     tokio::task::spawn_blocking(|| Connection::new(config)).await.expect("no panic")
 }
 
-/// Asks for pods; says with which code that was answered.
+/// Lists pods, and returns the status code.
 pub(crate) async fn ask(connection: &Connection) -> Result<u16, Box<dyn Error + Send + Sync>> {
     let answer = connection.send(Request::get(PODS).body(Body::empty())?).await?;
     let code = answer.status().as_u16();
@@ -95,7 +95,7 @@ pub(crate) async fn ask(connection: &Connection) -> Result<u16, Box<dyn Error + 
     Ok(code)
 }
 
-/// Asks for pods and is given them; what the server recorded of it.
+/// Lists pods successfully, and returns the server's record of the request.
 pub(crate) async fn used(
     connection: &Connection,
     server: &ApiServer,

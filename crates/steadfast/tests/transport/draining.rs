@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::hostile::{ACK, GOAWAY, HEADERS, PING, SETTINGS, frame};
 use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, text, watch};
 
-/// Peer that sends endless responses, a GOAWAY after `patience`, and closes when the client leaves.
+/// Peer that sends endless responses, a GOAWAY after `patience`, and closes after the client.
 async fn ending(mut pipe: DuplexStream, patience: Duration) -> io::Result<()> {
     let goodbye = sleep(patience);
     tokio::pin!(goodbye);
@@ -34,6 +34,7 @@ async fn ending(mut pipe: DuplexStream, patience: Duration) -> io::Result<()> {
             _ => {}
         }
     }
+    // The last stream ID is 1, so the watch on stream 1 continues (RFC 9113, section 6.8).
     pipe.write_all(&frame(GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0])).await?;
     while pipe.read(&mut [0; 1024]).await? > 0 {}
     Ok(())
@@ -57,6 +58,7 @@ async fn closing_server_causes_no_dial_loop() {
     sleep(Duration::from_secs(10)).await;
     let states: Vec<String> = connection.connections().iter().map(|report| report.state.to_string()).collect();
     assert_eq!(states, ["draining"], "the watch stays on the draining connection");
+    // The replacement drains as well. A third dial would be the start of a loop without any request to serve.
     assert_eq!(dials.load(Ordering::SeqCst), 2, "one dial for the first connection, and one for its replacement");
 }
 

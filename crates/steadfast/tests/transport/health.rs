@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::world::{PODS, Sockets, get, http2, in_memory, over_pipes, piece, text, until, watch};
 
-/// R1.
+/// R1: a dead peer is detected within 15 s.
 #[tokio::test(start_paused = true)]
 async fn black_hole_is_detected_within_15_s() {
     let server = in_memory().await;
@@ -53,6 +53,7 @@ async fn suspect_connection_takes_no_request_and_recovers() {
     });
     assert_eq!(answer.status(), 200);
     until("it is trusted again", || connection.connections()[0].state == ConnectionState::Ready).await;
+    // The replacement must not displace the recovered connection.
     assert_eq!(watch(&connection).await.body().connection(), 1);
 }
 
@@ -95,7 +96,7 @@ async fn unused_connection_closes_after_a_minute() {
     }
 }
 
-/// R4, F8.
+/// R4, F8: streams on a draining connection continue, and new requests use another connection.
 #[tokio::test(start_paused = true)]
 async fn goaway_drains() {
     let server = in_memory().await;
@@ -148,6 +149,7 @@ async fn a_dead_connection_is_never_used_again() {
             assert!(!before.contains(&answer.body().connection()));
         }
         assert_eq!(sockets.written_after_failure(), 0);
+        // Each failed connection must also be closed.
         assert!(server.connections().iter().all(|link| link.failed_at.is_none() || link.ended.is_some()));
     }
 }

@@ -17,6 +17,7 @@ async fn more_watches_than_streams_open_more_connections() {
     assert_eq!(reports.len(), 3, "{reports:?}");
     assert_eq!(server.open_watches(0), 250);
 
+    // A connection for watches carries no other requests, so a large response cannot delay events.
     text(&connection, get(PODS)).await.expect("a response in addition to all watches");
     let reports = connection.connections();
     assert!(reports.iter().any(|report| !report.watches && report.requests == 1), "{reports:?}");
@@ -52,6 +53,7 @@ async fn http1_watches_use_separate_connections() {
     for _ in 0..5 {
         text(&connection, get(PODS)).await.expect("a response");
     }
+    // 30 dials for the watches, and one for the requests.
     assert_eq!(steadfast::unstable::dialled(&connection), 31, "sequential requests must share one connection");
 }
 
@@ -80,6 +82,7 @@ async fn elsewhere_uses_new_connection() {
     let server = in_memory().await;
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let doubted = watch(&connection).await;
+    // `Placement::Elsewhere` permits only recently opened connections. After the pause, the first one is excluded.
     tokio::time::sleep(std::time::Duration::from_secs(120)).await;
     let elsewhere = || {
         let mut request = get(crate::world::WATCH);

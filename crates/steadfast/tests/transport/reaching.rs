@@ -113,6 +113,7 @@ async fn address_families_alternate_every_250_ms() {
     text(&connection, get(PODS)).await.expect("one of the four addresses responds");
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     let dialled = network.dialled();
+    // RFC 8305, section 4: the address families alternate, starting with the preferred family.
     let six: Vec<bool> = dialled.iter().map(|address| address.contains(':')).collect();
     assert_eq!(six, [true, false, true, false][..six.len()], "{dialled:?}");
     assert_eq!(network.times(), [0, 250, 500, 750][..six.len()]);
@@ -135,6 +136,7 @@ async fn rejection_skips_delay_and_slow_address_wins() {
     ]);
     let connection = network.connection(&server, &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
     let begun = Instant::now();
+    // A rejected attempt starts the next one at once, but does not cancel the slow one.
     text(&connection, get(PODS)).await.expect("the slow address responds");
     assert!(begun.elapsed() >= slow && begun.elapsed() < slow + Duration::from_millis(300), "{:?}", begun.elapsed());
     assert_eq!(connection.connections()[0].peer, "10.0.0.2");

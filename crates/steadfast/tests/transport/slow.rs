@@ -134,6 +134,7 @@ async fn slow_peer_is_never_reported_vanished() {
         })
         .await;
         timeout(HOUR, stream.read_u8()).await.expect_err("neither an end nor data");
+        // A probe is a dial to the peer. One successful or rejected dial proves that the machine is alive.
         assert!(sockets.dialled() <= 3600 / 20 * 3, "{} dials in an hour", sockets.dialled());
     }
 }

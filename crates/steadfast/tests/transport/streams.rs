@@ -14,6 +14,7 @@ use crate::world::{PODS, Sockets, config, dialled, get, http2, in_memory, text};
 
 const DATA: u8 = 0;
 const END: u8 = 1;
+/// `REFUSED_STREAM`: the server has not processed the request, so a retry is safe (RFC 9113, section 8.7).
 const REFUSED: [u8; 4] = [0, 0, 0, 7];
 
 /// Returns a `SETTINGS_MAX_CONCURRENT_STREAMS` frame.
@@ -146,6 +147,7 @@ async fn raised_stream_limit_serves_waiting_requests() {
 #[tokio::test(start_paused = true)]
 async fn rejected_request_does_not_block_others() {
     let world = World::new(|number, mut pipe| {
+        // Only the first dial succeeds, so the retry must fall back to the connection that rejected the stream.
         (number == 0).then_some(async move {
             begin(&mut pipe, &[]).await?;
             speak(&mut pipe, 1).await

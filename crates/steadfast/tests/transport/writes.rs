@@ -29,6 +29,7 @@ const MAYBE: &str = "ask again if it was a read; if it was a write, the server m
 const SURELY_NOT: &str = "the server has not acted: asking again is safe";
 
 const HEADERS: u8 = 1;
+/// Error code of a stream that the server has not processed (RFC 9113, section 8.7).
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 const INTERNAL_ERROR: [u8; 4] = [0, 0, 0, 2];
 
@@ -105,6 +106,7 @@ async fn http2_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsi
         pipe.read_exact(&mut payload).await?;
         let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
         match (head[3], head[4]) {
+            // Type 6 is PING, and 4 is SETTINGS. Each needs an acknowledgement (flag 1).
             (6, 0) => pipe.write_all(&frame(6, 1, 0, &payload)).await?,
             (4, 0) => pipe.write_all(&frame(4, 1, 0, &[])).await?,
             (HEADERS, _) => match next(manners, seen) {
@@ -122,6 +124,7 @@ async fn http2_peer(mut pipe: DuplexStream, manners: &[Manner], seen: &AtomicUsi
                 }
                 Manner::Reset => pipe.write_all(&frame(3, 0, stream, &INTERNAL_ERROR)).await?,
                 Manner::Refuse => pipe.write_all(&frame(3, 0, stream, &REFUSED_STREAM)).await?,
+                // The last stream ID 0 states that the server has processed no stream.
                 Manner::GoAwayBelow => pipe.write_all(&frame(7, 0, 0, &[0; 8])).await?,
                 Manner::GoAwayAbove => {
                     let last = [&stream.to_be_bytes()[..], &[0; 4]].concat();
@@ -209,6 +212,7 @@ async fn fails(settings: fn() -> Settings, manners: &'static [Manner], maybe_sen
         assert!(begun.elapsed() <= DEADLINE, "{method} {manners:?}: {:?}", begun.elapsed());
         judge(&error, maybe_sent);
         tokio::time::sleep(Duration::from_secs(120)).await;
+        // Two minutes are enough for any delayed retry in the background.
         assert_eq!(server.requests(), requests, "{method} {manners:?}: {error}");
     }
 }
@@ -289,6 +293,7 @@ async fn closed_idle_connection_retries_only_reads() {
     for method in WRITES {
         let server = server(Settings::default(), MANNERS).await;
         text(&server.connection, get(PODS)).await.expect("a response");
+        // The server may have executed the write before it closed the idle connection (RFC 9110, section 9.2.2).
         judge(&text(&server.connection, write(&method)).await.expect_err("closed"), true);
         assert_eq!(server.requests(), 2, "{method}");
     }
@@ -306,6 +311,7 @@ async fn unsent_write_is_reported_and_never_sent() {
     let begun = Instant::now();
     let error = text(&server.connection, write(&Method::POST)).await.expect_err("stuck");
     assert_eq!(begun.elapsed(), DEADLINE);
+    // No byte was sent before the deadline, so the write is certainly not executed.
     assert!(matches!(error, SendError::Transport(TransportError::HeadersTimeout { .. })), "{error:?}");
     judge(&error, false);
     server.stuck.store(false, Ordering::SeqCst);
@@ -337,6 +343,7 @@ async fn rejecting_backend_is_not_retried() {
     let connection = Connection::new(config).expect("a connection");
     server.faults().replace_tokens(&["new"]);
     std::fs::write(&file, "new").expect("a file");
+    // The API server forwards this path, so the status code may be the backend's own.
     let proxied = "/api/v1/namespaces/default/services/shop/proxy/orders";
     assert_eq!(connection.send(post(proxied, "{}")).await.expect("a response").status(), 401);
     assert_eq!(server.requests().len(), 1, "a 401 of a proxied request may come from a backend that has acted");

@@ -117,10 +117,12 @@ impl Server {
         let older = self.version - (self.version - 10).min(self.random.draw() % 60);
         let all: Vec<RequestId> = self.asked.keys().copied().collect();
         self.cut(&all, out);
+        // Versions after the restore repeat those of the old history, as after a restore of etcd.
         self.log.retain(|change| change.version <= older);
         self.version = older;
         self.compacted = older;
         self.caches = [Cache { seen: older, window: older, ..Cache::default() }; 2];
+        // A cache below the restored version has lost no change, and stays in the same epoch.
         if held.is_some_and(|held| held > older) {
             self.epoch += 1;
             self.restored = Some(now);

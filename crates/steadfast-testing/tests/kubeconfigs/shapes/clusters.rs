@@ -1,4 +1,4 @@
-//! Forms of clusters: authorities, URLs, names, and fields that are empty or unknown.
+//! Forms of clusters: authorities, URLs, names, and empty or unknown fields.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn wrapped(text: &str, width: usize, end: &str) -> String {
     lines.join(end)
 }
 
-/// The forms, without names of users.
+/// Returns the forms of clusters, independent of users.
 pub(super) fn forms(given: &Given) -> Vec<(&'static str, Value)> {
     let url = given.server.url(0);
     let host = url.trim_start_matches("https://").to_owned();
@@ -93,7 +93,7 @@ pub(super) fn forms(given: &Given) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Forms of a server without TLS, to which kubectl sends no credentials.
+/// Returns the forms of a server without TLS, to which kubectl sends no credentials.
 fn plain(given: &Given) -> Vec<Shape> {
     let url = given.plain.url(0);
     let host = url.trim_start_matches("http://").to_owned();
@@ -134,7 +134,7 @@ fn plain(given: &Given) -> Vec<Shape> {
     forms.into_iter().map(shape).collect()
 }
 
-/// Each form, with a user who has a token; and the forms that matter with each of a few other users.
+/// Returns each form with a token user, and selected forms with each of several other users.
 pub(super) fn shapes(given: &Given) -> Vec<Shape> {
     let mut shapes = plain(given);
     let token = json!({"token": SECRET});

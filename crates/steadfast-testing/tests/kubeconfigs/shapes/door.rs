@@ -1,4 +1,4 @@
-//! A server that asks for a client certificate and accepts any: of version 1, and with keys that no authority here signs.
+//! Server that requests a client certificate and accepts any, such as X.509 version 1 and unsigned keys.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// Accepts every certificate. Its signature is not verified: the test is about what clients present.
+/// Verifier that accepts every certificate. The tests cover only the presented certificate, not its signature.
 #[derive(Debug)]
 struct Anyone;
 
@@ -61,7 +61,7 @@ impl ClientCertVerifier for Anyone {
     }
 }
 
-/// Starts the server, itself known by `identity`; returns its URL. It runs as long as the test's runtime.
+/// Starts the server with the certificate `identity`, and returns its URL. The server runs until the runtime ends.
 pub(super) async fn open(identity: &ClientIdentity) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
     let certificate = CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes())?;
     let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())?;

@@ -1,16 +1,16 @@
-//! Forms of whole files: contexts, names, ways to write YAML, and several files.
+//! Forms of whole files: contexts, names, YAML styles, and several files.
 
 use serde_json::{Value, json};
 
 use super::{Given, Shape};
 use crate::world::SECRET;
 
-/// YAML in block style, as kubectl writes it.
+/// Formats `value` as YAML in block style, like kubectl.
 fn block(value: &Value) -> String {
     lines(value).join("\n") + "\n"
 }
 
-/// The lines of `value`, without indentation of their own.
+/// Returns the lines of `value`, without indentation.
 fn lines(value: &Value) -> Vec<String> {
     let indented =
         |value: &Value, indent: &str| lines(value).into_iter().map(|line| format!("{indent}{line}")).collect();
@@ -21,7 +21,7 @@ fn lines(value: &Value) -> Vec<String> {
                 let inner: Vec<String> = match value {
                     Value::Object(inner) if !inner.is_empty() => indented(value, "  "),
                     Value::Array(inner) if !inner.is_empty() => lines(value),
-                    // Scalars of JSON are scalars of YAML.
+                    // JSON scalars are valid YAML scalars.
                     scalar => {
                         all.push(format!("{name}: {scalar}"));
                         continue;
@@ -45,7 +45,7 @@ fn lines(value: &Value) -> Vec<String> {
     all
 }
 
-/// The good kubeconfig, changed.
+/// Returns the valid kubeconfig after `change`.
 fn changed(given: &Given, change: impl FnOnce(&mut Value)) -> Value {
     let mut whole = given.good();
     change(&mut whole);
@@ -308,7 +308,7 @@ fn lists(given: &Given) -> Vec<Shape> {
     ]
 }
 
-/// Paths that are relative to the file they are in.
+/// Returns shapes with paths relative to their own file.
 fn relative(given: &Given) -> Vec<Shape> {
     let with_file = given.whole(
         &json!({"certificate-authority-data": null, "certificate-authority": "ca.crt"}),
@@ -339,7 +339,7 @@ fn relative(given: &Given) -> Vec<Shape> {
     ]
 }
 
-/// All forms of whole files.
+/// Returns all forms of whole files.
 pub(super) fn shapes(given: &Given) -> Vec<Shape> {
     [contexts(given), syntax(given), lists(given), relative(given)].into_iter().flatten().collect()
 }

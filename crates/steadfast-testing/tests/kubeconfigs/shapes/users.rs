@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Given, Shape};
 use crate::world::{SECRET, base64};
 
-/// A plugin that prints an `ExecCredential` with this status.
+/// Returns the script of a plugin that prints an `ExecCredential` with this status.
 pub(super) fn login(status: &Value) -> String {
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
@@ -13,7 +13,7 @@ pub(super) fn login(status: &Value) -> String {
     format!("#!/bin/sh\necho '{credential}'\n")
 }
 
-/// A plugin's configuration, with some fields of its own.
+/// Returns a plugin's configuration with additional fields.
 fn exec(more: &Value) -> Value {
     let mut exec = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "command": "./login.sh", "interactiveMode": "Never",
@@ -122,7 +122,7 @@ fn certificates(given: &Given) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Certificates and keys that the door alone accepts.
+/// Returns certificates and keys that only the tolerant server of `door` accepts.
 fn keys() -> Vec<(&'static str, String, String)> {
     let pair = |certificate: &str, key: &str| (certificate.to_owned(), key.to_owned());
     let v1 = pair(include_str!("../keys/v1.crt"), include_str!("../keys/v1.key"));
@@ -139,7 +139,7 @@ fn keys() -> Vec<(&'static str, String, String)> {
     .collect()
 }
 
-/// Plugins: their configurations, and what they print.
+/// Returns plugins: names, configurations and scripts.
 fn plugins(given: &Given) -> Vec<(&'static str, Value, String)> {
     let good = login(&json!({"token": SECRET}));
     let printing = |text: &str| format!("#!/bin/sh\ncat <<'END'\n{text}\nEND\n");
@@ -222,7 +222,7 @@ fn plugins(given: &Given) -> Vec<(&'static str, Value, String)> {
     ]
 }
 
-/// Each form, with the plain cluster.
+/// Returns each form with the plain cluster.
 pub(super) fn shapes(given: &Given) -> Vec<Shape> {
     let mut shapes = Vec::new();
     for (form, user) in tokens().into_iter().chain(certificates(given)) {
