@@ -75,7 +75,7 @@ fn suspect_stream_turns_stale_at_bound() {
     assert_eq!(
         late.doubt().map(|doubt| doubt.lasting),
         Some(Duration::from_secs(111)),
-        "one doubt from its first sign"
+        "the doubt must last since its first sign"
     );
     assert_eq!(late.doubt().and_then(|doubt| doubt.age), Some(Duration::from_secs(121)));
 }

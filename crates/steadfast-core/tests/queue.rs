@@ -39,6 +39,7 @@ const KEYS: usize = 5;
 fn doing() -> impl Strategy<Value = Doing> {
     let key = 0..KEYS;
     prop_oneof![
+        // Few keys and many writes, so that changes of one key often meet in the queue.
         6 => (key.clone(), any::<bool>()).prop_map(|(key, initial)| Doing::Write { key, initial }),
         3 => key.clone().prop_map(|key| Doing::Remove { key }),
         2 => key.prop_map(|key| Doing::Replace { key }),
@@ -286,6 +287,7 @@ fn push_returns_seen_state_to_be_dropped() {
         queue.push(updated("a", "2", "3"), Instant::ZERO).is_none(),
         "the replaced state is still needed as the old state"
     );
+    // The queue returns the replaced state instead of dropping it, because its `Drop` is user code.
     assert_eq!(queue.push(deleted("a", "3"), Instant::ZERO).as_deref(), Some(&"1"));
     assert_eq!(told(&mut queue), ["a deleted 3"]);
 }
@@ -307,6 +309,7 @@ fn unseen_stay_between_two_is_skipped() {
     for change in [deleted("a", "1"), added("a", "2"), deleted("a", "2"), added("a", "3")] {
         queue.push(change, Instant::ZERO);
     }
+    // The handler must see the end of its stay, but not the stay that it never saw.
     assert_eq!(told(&mut queue), ["a deleted 1", "a added 3"]);
 }
 
@@ -333,7 +336,11 @@ fn delivery_counts_covered_changes() {
         queue.push(change, Instant::ZERO);
     }
     queue.push(updated("b", "1", "2"), Instant::ZERO);
-    assert_eq!(covered(&mut queue), [("Updated", 1), ("Deleted", 2), ("Added", 2)], "the resync of b is visited first");
+    assert_eq!(
+        covered(&mut queue),
+        [("Updated", 1), ("Deleted", 2), ("Added", 2)],
+        "b is first in the queue since its resync"
+    );
     for change in [deleted("a", "8"), added("a", "9"), updated("a", "9", "10"), deleted("a", "10")] {
         queue.push(change, Instant::ZERO);
     }

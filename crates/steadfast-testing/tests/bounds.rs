@@ -101,7 +101,7 @@ async fn r2_quiet_hour_stays_fresh_cheaply() -> Result<(), WorldError> {
     assert!((6..=12).contains(&watches), "a watch lasts five to ten minutes: {watches}");
     assert!(probes <= 60, "at most one probe a period: {probes}");
     let open = world.factory.connection().connections().len();
-    assert!(open <= 2, "at most one for the watch and one for probes: {open}");
+    assert!(open <= 2, "at most one connection for the watch and one for probes: {open}");
     Ok(())
 }
 
@@ -168,12 +168,12 @@ async fn r6_closing_server_is_retried_with_backoff() -> Result<(), WorldError> {
     until(Duration::from_millis(250), || steadfast::unstable::dialled(&connection) > before).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let dialled = steadfast::unstable::dialled(&connection) - before;
-    assert!((5..=100).contains(&dialled), "in a minute: {dialled}");
+    assert!((5..=100).contains(&dialled), "{dialled} dials in the first minute");
     let late = steadfast::unstable::dialled(&connection);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(
         steadfast::unstable::dialled(&connection) - late <= 60,
-        "in the next minute: {}",
+        "{} dials in the next minute",
         steadfast::unstable::dialled(&connection) - late
     );
     world.server.faults().accept_and_close(false);
@@ -197,12 +197,16 @@ async fn r8_only_undecodable_objects_are_unknown() -> Result<(), WorldError> {
     let recording = recorder.record(&synced(decoded).await?);
     let informer = recording.informer();
     let lister = informer.lister()?;
-    assert_eq!(named(informer), ["default/never"], "named since the first list");
+    assert_eq!(named(informer), ["default/never"], "the first list must name the object");
     assert!(lister.get("default", "never").is_err());
 
     spoil(&world, "a", true).await?;
     write(&world, informer, "a", "2").await?;
-    assert_eq!(named(informer), ["default/a", "default/never"], "named without any other change");
+    assert_eq!(
+        named(informer),
+        ["default/a", "default/never"],
+        "the undecodable object must be named without another change"
+    );
     assert!(lister.get("default", "a").is_err());
     assert_eq!(lister.all().len(), 1);
     write(&world, informer, "b", "2").await?;

@@ -66,8 +66,8 @@ fn one_seed() -> Result<(), Error> {
     let Some(seed) = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
         // Runs the first seed twice: both runs must be equal.
         let (first, second) = (run(1, &[])?, run(1, &[])?);
-        assert_eq!(first.log, second.log, "one seed, one history");
-        assert_eq!(first.findings.report, second.findings.report, "one seed, one verdict");
+        assert_eq!(first.log, second.log, "a seed must reproduce its history");
+        assert_eq!(first.findings.report, second.findings.report, "a seed must reproduce its verdict");
         return Ok(());
     };
     if std::env::var("STEADFAST_LOG").is_ok() {

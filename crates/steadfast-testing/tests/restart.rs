@@ -49,7 +49,7 @@ fn builder() -> ApiServerBuilder {
     ApiServer::builder().tls(true).protobuf(Form::current().protobuf)
 }
 
-/// Changes the object in each namespace, so that no informer has the first version in a server's later window.
+/// Changes the object in each namespace, so that no informer has a version within a restarted server's window.
 fn change_everything(server: &ApiServer, value: &str) -> Result<(), WorldError> {
     for index in 0..INFORMERS {
         let patch = serde_json::json!({ "data": { "value": value } });
@@ -66,7 +66,7 @@ async fn all_fresh_and_right(server: &ApiServer, fleet: &Fleet) -> Result<(), Wo
         .filter(|recording| !recording.informer().freshness().is_fresh())
         .map(|recording| format!("{}: {}", recording.informer().name(), recording.informer().freshness()))
         .collect();
-    assert_eq!(unfresh, [""; 0], "all are fresh again");
+    assert_eq!(unfresh, [""; 0], "every informer must be fresh again");
     check(&history(server, "", "configmaps")?, &fleet.recorder.trace())?;
     Ok(())
 }
@@ -81,7 +81,7 @@ fn no_request_on_a_dead_connection(server: &ApiServer) {
             Some((connection.id, connection.failed_at.or(ended)?))
         })
         .collect();
-    assert!(!failed.is_empty(), "the restart broke connections");
+    assert!(!failed.is_empty(), "the restart must break connections");
     for request in server.requests() {
         if let Some(failed_at) = failed.get(&request.connection) {
             assert!(request.at <= *failed_at, "{request:?} was sent on a connection that had failed at {failed_at:?}");
@@ -125,7 +125,11 @@ async fn restart_with_second_replica_resumes_without_list() -> Result<(), WorldE
     server.faults().replica(0).start();
     all_fresh_and_right(&server, &fleet).await?;
 
-    assert_eq!(server.request_counts().full_transfers(), before.full_transfers(), "all resumed");
+    assert_eq!(
+        server.request_counts().full_transfers(),
+        before.full_transfers(),
+        "every watch must resume without a list"
+    );
     no_request_on_a_dead_connection(&server);
     Ok(())
 }

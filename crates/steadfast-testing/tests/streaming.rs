@@ -40,13 +40,13 @@ fn plain() -> ApiServerBuilder {
 /// Reads the length of `expected` in bytes, and compares the text.
 async fn expect(from: &mut (impl AsyncRead + Unpin), expected: &str) {
     let mut bytes = vec![0; expected.len()];
-    timeout(TIMEOUT, from.read_exact(&mut bytes)).await.expect("in time").expect("bytes");
+    timeout(TIMEOUT, from.read_exact(&mut bytes)).await.expect("no timeout").expect("bytes");
     assert_eq!(String::from_utf8_lossy(&bytes), expected);
 }
 
 async fn end(from: &mut (impl AsyncRead + Unpin)) {
     let mut rest = Vec::new();
-    timeout(TIMEOUT, from.read_to_end(&mut rest)).await.expect("in time").expect("an end");
+    timeout(TIMEOUT, from.read_to_end(&mut rest)).await.expect("no timeout").expect("the end of the output");
     assert_eq!(String::from_utf8_lossy(&rest), "");
 }
 
@@ -67,14 +67,14 @@ async fn talk(mut process: AttachedProcess, arguments: &str) {
     let status = process.take_status().expect("a status");
     expect(&mut stdout, arguments).await;
     for line in ["one\n", "two\n"] {
-        stdin.write_all(line.as_bytes()).await.expect("to write");
+        stdin.write_all(line.as_bytes()).await.expect("the write succeeds");
         expect(&mut stdout, line).await;
     }
-    stdin.shutdown().await.expect("to end the input");
-    let status = timeout(TIMEOUT, status).await.expect("in time").expect("a status");
+    stdin.shutdown().await.expect("the input closes");
+    let status = timeout(TIMEOUT, status).await.expect("no timeout").expect("a status");
     assert_eq!(status.status.as_deref(), Some("Success"));
     end(&mut stdout).await;
-    timeout(TIMEOUT, process.join()).await.expect("in time").expect("a clean end");
+    timeout(TIMEOUT, process.join()).await.expect("no timeout").expect("a clean end");
 }
 
 fn speaking(connection: &Connection, protocol: Protocol) -> Vec<ConnectionReport> {
@@ -86,8 +86,11 @@ async fn exec_uses_separate_http1_connection() {
     let World { server, connection, pods } = world(tls()).await;
     let maps: Api<ConfigMap> = Api::namespaced(connection.client(), "default");
     let mut watch = maps.watch(&WatchParams::default().disable_bookmarks(), "0").await.expect("a watch").boxed();
-    let process = pods.exec("web", ["cat", "a b"], &AttachParams::default().stdin(true)).await.expect("to run");
-    let [own] = &speaking(&connection, Protocol::Http1)[..] else { panic!("one for the command") };
+    let process =
+        pods.exec("web", ["cat", "a b"], &AttachParams::default().stdin(true)).await.expect("the command starts");
+    let [own] = &speaking(&connection, Protocol::Http1)[..] else {
+        panic!("expected one HTTP/1.1 connection, for the command")
+    };
     // An upgrade (RFC 9110, section 7.8) takes over the whole HTTP/1.1 connection. HTTP/2 has no such upgrade.
     assert_eq!((own.streams, own.watches), (1, false));
     assert_eq!(speaking(&connection, Protocol::Http2).len(), 1);
@@ -95,7 +98,7 @@ async fn exec_uses_separate_http1_connection() {
     until("the connection is closed", || speaking(&connection, Protocol::Http1).is_empty()).await;
 
     server.create(&config_map("after", "1")).expect("a config map");
-    let event = timeout(TIMEOUT, watch.try_next()).await.expect("in time").expect("no error").expect("an event");
+    let event = timeout(TIMEOUT, watch.try_next()).await.expect("no timeout").expect("no error").expect("an event");
     assert!(matches!(&event, WatchEvent::Added(map) if map.metadata.name.as_deref() == Some("after")), "{event:?}");
     assert_eq!(pods.list_metadata(&ListParams::default()).await.expect("a list").items.len(), 1);
     assert!(speaking(&connection, Protocol::Http1).is_empty(), "no request may use the connection of a command");
@@ -104,49 +107,50 @@ async fn exec_uses_separate_http1_connection() {
 #[tokio::test]
 async fn exec_and_attach_work_without_tls() {
     let World { pods, connection, server: _server } = world(plain()).await;
-    talk(pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("to run"), "cat\n").await;
-    talk(pods.attach("web", &AttachParams::default().stdin(true)).await.expect("to attach"), "").await;
+    talk(pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("the command starts"), "cat\n")
+        .await;
+    talk(pods.attach("web", &AttachParams::default().stdin(true)).await.expect("the attach succeeds"), "").await;
     until("both are closed", || connection.connections().iter().all(|report| report.streams == 0)).await;
 }
 
 #[tokio::test]
 async fn attached_terminal_can_be_resized() {
     let World { pods, server: _server, .. } = world(tls()).await;
-    let mut process = pods.attach("web", &AttachParams::interactive_tty()).await.expect("to attach");
+    let mut process = pods.attach("web", &AttachParams::interactive_tty()).await.expect("the attach succeeds");
     let mut sizes = process.terminal_size().expect("a terminal");
-    futures::SinkExt::send(&mut sizes, TerminalSize { height: 40, width: 100 }).await.expect("to resize");
+    futures::SinkExt::send(&mut sizes, TerminalSize { height: 40, width: 100 }).await.expect("the resize succeeds");
     talk(process, "").await;
 }
 
 #[tokio::test]
 async fn command_without_input_ends() {
     let World { pods, server: _server, .. } = world(tls()).await;
-    let mut process = pods.exec("web", ["date", "-u"], &AttachParams::default()).await.expect("to run");
+    let mut process = pods.exec("web", ["date", "-u"], &AttachParams::default()).await.expect("the command starts");
     let mut stdout = process.stdout().expect("stdout");
     expect(&mut stdout, "date -u\n").await;
     end(&mut stdout).await;
-    timeout(TIMEOUT, process.join()).await.expect("in time").expect("a clean end");
+    timeout(TIMEOUT, process.join()).await.expect("no timeout").expect("a clean end");
 }
 
 async fn forwards(builder: ApiServerBuilder) {
     let World { pods, connection, server: _server } = world(builder).await;
-    let mut forwarder = pods.portforward("web", &[80, 8443]).await.expect("to forward");
+    let mut forwarder = pods.portforward("web", &[80, 8443]).await.expect("the forwarding starts");
     let mut web = forwarder.take_stream(80).expect("a port");
     let mut admin = forwarder.take_stream(8443).expect("a port");
-    web.write_all(b"GET / HTTP/1.1\r\n").await.expect("to write");
-    admin.write_all(b"hello").await.expect("to write");
+    web.write_all(b"GET / HTTP/1.1\r\n").await.expect("the write succeeds");
+    admin.write_all(b"hello").await.expect("the write succeeds");
     expect(&mut admin, "hello").await;
     expect(&mut web, "GET / HTTP/1.1\r\n").await;
     let large: String = "0123456789".repeat(50_000);
     let (mut read, mut write) = tokio::io::split(web);
     let sent = large.clone();
     let writing = tokio::spawn(async move {
-        write.write_all(sent.as_bytes()).await.expect("to write");
+        write.write_all(sent.as_bytes()).await.expect("the write succeeds");
         write
     });
     expect(&mut read, &large).await;
     drop((writing.await.expect("no panic"), read, admin));
-    timeout(TIMEOUT, forwarder.join()).await.expect("in time").expect("a clean end");
+    timeout(TIMEOUT, forwarder.join()).await.expect("no timeout").expect("a clean end");
     until("the connection is closed", || connection.connections().iter().all(|report| report.streams == 0)).await;
 }
 
@@ -166,7 +170,7 @@ async fn rejected_exec_returns_api_error() {
     let refused = async |name: &str, params: AttachParams| match pods.exec(name, ["cat"], &params).await {
         Err(kube::Error::Api(status)) => (status.code, status.message.clone()),
         Err(other) => panic!("{other}"),
-        Ok(_) => panic!("the command was run"),
+        Ok(_) => panic!("the command must not start"),
     };
     let missing = refused("nobody", AttachParams::default()).await;
     assert_eq!(missing, (404, "pods \"nobody\" not found".to_owned()));
@@ -193,11 +197,12 @@ async fn unsupported_subprotocol_is_rejected_with_body() {
 #[tokio::test]
 async fn cut_ends_command_with_error() {
     let World { server, connection, pods } = world(tls()).await;
-    let mut process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("to run");
+    let mut process =
+        pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("the command starts");
     let mut stdout = process.stdout().expect("stdout");
     expect(&mut stdout, "cat\n").await;
     server.faults().reset();
-    let error = timeout(TIMEOUT, process.join()).await.expect("in time").expect_err("a cut");
+    let error = timeout(TIMEOUT, process.join()).await.expect("no timeout").expect_err("an error after the cut");
     // `join` closes the input first, so the send may fail because of the cut.
     let text = error.to_string();
     assert!(text.contains("failed to receive") || text.contains("failed to send"), "{text}");
@@ -207,7 +212,7 @@ async fn cut_ends_command_with_error() {
 #[tokio::test]
 async fn command_outlives_its_client() {
     let World { server, connection, pods } = world(tls()).await;
-    let process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("to run");
+    let process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("the command starts");
     drop((connection, pods));
     talk(process, "cat\n").await;
     until("the server sees the end", || server.connections().iter().all(|record| record.ended.is_some())).await;
@@ -221,11 +226,14 @@ async fn silent_server_is_tried_once_until_deadline() {
     let pods: Api<Pod> = Api::namespaced(connection.client(), "default");
     server.faults().freeze(true);
     let started = tokio::time::Instant::now();
-    let Err(error) = pods.exec("web", ["cat"], &AttachParams::default()).await else { panic!("the command was run") };
+    let Err(error) = pods.exec("web", ["cat"], &AttachParams::default()).await else {
+        panic!("the command must not start")
+    };
     assert_eq!(started.elapsed().as_secs(), 30);
     let kube::Error::Service(error) = error else { panic!("{error}") };
     let error = error.downcast::<steadfast::connection::SendError>().expect("our error");
     assert!(error.maybe_sent(), "{error}");
+    // An `exec` may have started its command, so the request is not retried.
     assert_eq!(server.requests().len(), 1);
     until("its connection is closed", || connection.connections().is_empty()).await;
 }
@@ -233,7 +241,7 @@ async fn silent_server_is_tried_once_until_deadline() {
 #[tokio::test]
 async fn command_survives_drain_of_connections() {
     let World { server, connection, pods } = world(tls()).await;
-    let process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("to run");
+    let process = pods.exec("web", ["cat"], &AttachParams::default().stdin(true)).await.expect("the command starts");
     server.faults().goaway();
     assert_eq!(pods.list_metadata(&ListParams::default()).await.expect("a list").items.len(), 1);
     talk(process, "cat\n").await;

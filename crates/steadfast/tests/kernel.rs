@@ -71,6 +71,7 @@ fn a_peer_that_acknowledges_nothing_is_noticed_by_tcp_user_timeout_within_15_s()
         let begun = Instant::now();
         socket.write_all(b"GET ").await.expect("the kernel accepts the bytes");
         ordinary.write_all(b"GET ").await.expect("the kernel accepts the bytes");
+        // Linux sends no keepalive probes while data is unacknowledged, so only `TCP_USER_TIMEOUT` applies (tcp(7)).
         let answer = timeout(2 * BOUND, socket.read_u8()).await.expect("the connection ends");
         let noticed = begun.elapsed();
         let error = answer.expect_err("an error instead of data");

@@ -110,7 +110,7 @@ fn bookmarks(_: &Step, ours: &mut Value, theirs: &mut Value) {
         events.retain(told);
         for event in events.iter_mut().filter(|event| event["type"] == "BOOKMARK") {
             if event["object"]["kind"] == "Table" {
-                // The cells of an object that is a bookmark.
+                // The cells of a bookmark's object.
                 event["object"]["rows"][0]["cells"] = Value::Null;
                 continue;
             }

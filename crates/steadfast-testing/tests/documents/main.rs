@@ -87,8 +87,8 @@ fn changed_snippet_is_reported_as_missing() {
     assert_eq!(missing(page, "let a = 1;"), ["let a = 1;"]);
 }
 
-/// Runs one of the first programs on a server with the pod `default/web-0`, as a child process with a kubeconfig of
-/// that server, until its output contains `last`. Returns the output.
+/// Runs one of the first programs until its output contains `last`, and returns the output. The program is a child
+/// process with a kubeconfig of a server with the pod `default/web-0`.
 async fn said(program: &str, last: &str) -> Result<String, WorldError> {
     let server = ApiServer::start().await?;
     server.create(&json!({

@@ -140,6 +140,7 @@ async fn blocked_informer_can_be_stopped_and_recreated() -> Result<(), WorldErro
         world.factory.shutdown();
         Ok(())
     };
+    // The gate opens before an error returns, because a blocked thread would outlive the test.
     let stopped = stopped.await;
     GATE.set(false);
     stopped

@@ -48,7 +48,11 @@ async fn certificate_rejected_after_handshake_is_reloaded() -> Outcome {
         let right = server.issue_client_certificate("second")?.ok_or("no TLS")?;
         fs::write(&certificate, &right.certificate_pem)?;
         fs::write(&key, &right.key_pem)?;
-        assert_eq!(asked().await?, if over_http1 { 404 } else { 200 }, "at the first request");
+        assert_eq!(
+            asked().await?,
+            if over_http1 { 404 } else { 200 },
+            "the first request must use the new credentials"
+        );
     }
     Ok(())
 }
@@ -86,7 +90,7 @@ async fn plugin_certificate_rejected_after_handshake_is_renewed() -> Outcome {
     sleep(A_LOOK).await;
     let right = server.issue_client_certificate("second")?.ok_or("no TLS")?;
     answer(&folder, &status(&right));
-    assert_eq!(ask(&connection).await?, 200, "at the first request");
+    assert_eq!(ask(&connection).await?, 200, "the first request must use the new credentials");
     Ok(())
 }
 

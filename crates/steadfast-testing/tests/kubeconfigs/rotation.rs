@@ -274,7 +274,7 @@ async fn another_server_is_not_followed() -> Outcome {
         })
         .build()?;
     tokio::time::sleep(Duration::from_secs(301)).await;
-    assert_eq!(ask(&connection).await?, 200, "with the token for this server");
+    assert_eq!(ask(&connection).await?, 200, "the request must use the token for this server");
     Ok(())
 }
 

@@ -56,7 +56,7 @@ async fn closed_connections_stay_in_counters() -> Result<(), WorldError> {
     let requests = |verb, code| world.value("steadfast_requests_total", &[("verb", verb), ("code", code)]);
     assert_eq!((requests("WATCH", "200")?, requests("GET", "404")?), (1.0, 1.0));
     let ready = [("state", "ready"), ("protocol", "HTTP/2")];
-    assert_eq!(world.value("steadfast_connections", &ready)?, 2.0, "one for watches, one for requests");
+    assert_eq!(world.value("steadfast_connections", &ready)?, 2.0, "one connection for watches, one for requests");
     assert_eq!(world.value("steadfast_connection_streams", &[("role", "watches")])?, 1.0);
     assert_eq!(world.value("steadfast_request_duration_seconds_count", &[("verb", "GET")])?, 1.0);
     let infinite = [("verb", "GET"), ("le", "+Inf")];

@@ -311,7 +311,7 @@ async fn connections_are_rejected_closed_and_redirected() -> Result<(), WorldErr
     world.faults.refuse(true);
     assert_eq!(world.client().await.err().ok_or("the connection was admitted")?.kind(), ErrorKind::ConnectionRefused);
     client.write_all(b"open").await?;
-    assert_eq!(next(&mut server, 4).await?, b"open", "open ones stay");
+    assert_eq!(next(&mut server, 4).await?, b"open", "open connections must stay open");
     world.faults.refuse(false);
 
     world.faults.accept_and_close(true);

@@ -123,7 +123,7 @@ async fn closed_port_is_reopened_with_same_number() -> Result<(), WorldError> {
             ErrorKind::ConnectionRefused
         );
         client.write_all(b"open").await?;
-        assert_eq!(next(&mut server, 4).await?, b"open", "open ones stay");
+        assert_eq!(next(&mut server, 4).await?, b"open", "open connections must stay open");
         world.proxy.faults().refuse(false);
         world.pair().await?;
     }

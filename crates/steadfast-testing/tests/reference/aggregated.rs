@@ -100,7 +100,7 @@ pub(crate) async fn an_api_whose_namespaces_have_counters_of_their_own(
             }
         }
         match round {
-            // From the cached version, of whichever counter, and from one that has expired.
+            // The watch resumes from the cached version, of either counter, and from an expired version.
             3 => behind.faults().end_watches(),
             5 => behind.faults().restart(),
             _ => {}

@@ -270,7 +270,7 @@ async fn informers_on_one_connection_receive_own_events<K: CachedConfigMap>(
         writer.delete(&format!("c-{number}")).await?;
     }
     let watching = connection.connections().iter().filter(|one| one.watches).count();
-    assert_eq!(watching, 1, "connections that carry watches");
+    assert_eq!(watching, 1, "all watches must share one connection");
 
     judge(cluster, &recorder).await?;
     for (number, seen) in all.iter().enumerate() {

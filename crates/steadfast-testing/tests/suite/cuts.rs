@@ -73,6 +73,7 @@ async fn reentry_during_cut_is_two_stays<K: CachedConfigMap>(cluster: &mut Clust
     cluster.network().heal();
 
     judge(cluster, &recorder).await?;
+    // A watch with a selector sends DELETED also for an object that leaves the selector, so the reason is ambiguous.
     assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Deleted Observed DeletedOrLeft", "Added"]);
     assert_fresh(&seen);
     Ok(())
@@ -130,6 +131,7 @@ async fn vanish<K: CachedConfigMap>(
     until_fresh(informer, true, SOON).await?;
 
     network.black_hole(direction, true);
+    // A black hole sends neither FIN nor RST, so only a missing ping response shows the loss.
     let noticed = until_fresh(informer, false, DEAD_PEER_TIMEOUT).await?;
     writer.set("a", "1").await?;
     network.black_hole(direction, false);
@@ -248,6 +250,7 @@ async fn false_freshness_while_cut_is_detected<K: CachedConfigMap>(cluster: &mut
     cluster.network().cut();
     writer.set("a", "2").await?;
     sleep(Duration::from_secs(4)).await;
+    // The sample must precede the recovery. After it, the claim of freshness is true again.
     of_broken.sample(broken.informer(), broken.informer().name());
     cluster.network().heal();
 

@@ -106,6 +106,7 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
         assert!(report.of(clause).next().is_some(), "{report:?}");
     }
     for (name, scenario) in [
+        // A relist shows only the final state: a changed UID implies a deletion that was not observed.
         ("recreated", &["Added", "Deleted Inferred Replaced", "Added"][..]),
         ("deleted", &["Added", "Deleted Inferred Deleted"]),
         ("changed", &["Added", "Updated"]),
@@ -245,6 +246,7 @@ async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut Clust
     );
     let told = |name: &str| seen.of(&cluster.key(name)).len();
     assert_eq!((told("changed"), told("recreated")), (2, 3));
+    // A consistent list waits for the newest version of etcd, which the lagging cache does not reach.
     assert!(!late.informer().has_synced(), "{}", late.informer().freshness());
 
     cluster.lag(false)?;

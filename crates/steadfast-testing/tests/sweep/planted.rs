@@ -35,6 +35,7 @@ where
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 
+/// Bug: after a lost response to the removal of the finalizer, no retry finds the parent, and the child leaks.
 #[test]
 fn finalizer_removed_before_cleanup_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
@@ -57,6 +58,7 @@ fn finalizer_removed_before_cleanup_is_found() -> Result<(), Error> {
     Ok(())
 }
 
+/// Bug: the status is computed from a list that may lack the object that was just created.
 #[test]
 fn status_from_stale_read_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
@@ -64,7 +66,7 @@ fn status_from_stale_read_is_found() -> Result<(), Error> {
         if context.maps().get_opt(&name).await?.is_none() {
             context.make(&name).await?;
         }
-        // Reads from any cache of the server.
+        // A list at version 0 reads from any cache of the server, of any age.
         let all = context.maps().list(&ListParams::default().match_any()).await?;
         let made = all.items.iter().filter(|map| map.name_any() == name).count();
         context.patch(&parent.name_any(), json!({ "data": { "made": made.to_string() } })).await?;
@@ -76,6 +78,7 @@ fn status_from_stale_read_is_found() -> Result<(), Error> {
     Ok(())
 }
 
+/// Bug: a retry with `generateName` creates a second object, because the server cannot detect the duplicate.
 #[test]
 fn creation_without_stable_name_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
@@ -93,6 +96,7 @@ fn creation_without_stable_name_is_found() -> Result<(), Error> {
     Ok(())
 }
 
+/// Bug: after a lost response, each retry fails with 409 `AlreadyExists`, and the status is never written.
 #[test]
 fn creation_failing_on_existing_object_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
@@ -111,6 +115,7 @@ fn creation_failing_on_existing_object_is_found() -> Result<(), Error> {
     Ok(())
 }
 
+/// Bug: after a lost response, each retry of the deletion fails with 404, and the finalizer is never removed.
 #[test]
 fn cleanup_failing_on_missing_object_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
@@ -133,6 +138,7 @@ fn cleanup_failing_on_missing_object_is_found() -> Result<(), Error> {
     Ok(())
 }
 
+/// Bug: after a lost response, the status claims an action that never ran.
 #[test]
 fn status_written_before_action_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
@@ -148,6 +154,7 @@ fn status_written_before_action_is_found() -> Result<(), Error> {
     Ok(())
 }
 
+/// Bug: a retry repeats the first of two steps, because only the last write marks both as done.
 #[test]
 fn repeated_first_step_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
@@ -179,6 +186,7 @@ fn repeated_first_step_is_found() -> Result<(), Error> {
     Ok(())
 }
 
+/// Bug: without a finalizer, a restarted process does not know the children of a deleted parent.
 #[test]
 fn cleanup_from_memory_is_found() -> Result<(), Error> {
     async fn process(connection: Connection) -> Result<(), WorldError> {
@@ -230,6 +238,7 @@ async fn make_if_unknown(parent: Arc<ConfigMap>, context: Arc<Context>) -> Resul
     Ok(Action::await_change())
 }
 
+/// Bug: a restarted process has forgotten the creation, and repeats it under another generated name.
 #[test]
 fn creation_remembered_in_process_is_found() -> Result<(), Error> {
     let report = Sweep::new(|connection| operate(connection, make_if_unknown), comes).run()?;
@@ -242,6 +251,7 @@ fn creation_remembered_in_process_is_found() -> Result<(), Error> {
     Ok(())
 }
 
+/// Bug: a restarted process reads its state at version 0, which any cache may serve from before the crash.
 #[test]
 fn start_from_stale_cache_is_found() -> Result<(), Error> {
     async fn process(connection: Connection) -> Result<(), WorldError> {
@@ -260,6 +270,7 @@ fn start_from_stale_cache_is_found() -> Result<(), Error> {
     Ok(())
 }
 
+/// Bug: the controller needs every state, but a cache may skip intermediate states (level-triggered reconciles).
 #[test]
 fn dependency_on_each_state_is_found() -> Result<(), Error> {
     /// Adds the value to the sum, once for each state.
@@ -287,6 +298,7 @@ fn dependency_on_each_state_is_found() -> Result<(), Error> {
     Ok(())
 }
 
+/// Bug: reconciles continue after the loss of the lease, and overwrite the writes of the next leader.
 #[test]
 fn reconcile_after_leadership_loss_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {

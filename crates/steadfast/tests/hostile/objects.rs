@@ -111,6 +111,7 @@ impl<K: Kept> World<K> {
 
     fn transfers(&self) -> usize {
         let asked = self.server.asked();
+        // Both forms of a full list: streamed and paged.
         let transfer = |head: &&String| head.contains("sendInitialEvents") || head.contains("limit=500");
         asked.iter().filter(transfer).count()
     }
@@ -175,6 +176,7 @@ async fn oversized_object_diagnostics_name_only_it() {
     let lines = events(&[
         ("ADDED", deep("deep", 11)),
         ("MODIFIED", huge("a", 12).replace("u-a", "a")),
+        // The identity at the end of the object must still be found, or the deletion would be lost.
         ("DELETED", huge_from_behind("b", 13).replace("u-b", "b")),
         ("ADDED", huge("new", 14)),
         ("DELETED", huge("new", 15)),

@@ -92,6 +92,7 @@ impl Server {
             }
             let request = String::from_utf8_lossy(&std::mem::take(&mut head)).into_owned();
             self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+            // A streamed list is a watch request too.
             let watch = request.contains("watch=true");
             let attacks = self.attacks.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let fits = |attack: &Attack| attack.watch == watch && request.contains(attack.only);
@@ -122,6 +123,7 @@ impl Server {
             // Starts with the first request.
             if kind == 1 {
                 let (mut reader, mut writer) = tokio::io::split(socket);
+                // Without a reader, a full pipe would block the client before the attack has an effect.
                 tokio::spawn(async move { while reader.read_u8().await.is_ok() {} });
                 // `:status: 200`, followed by fields without an index: `x: aaa…`.
                 writer.write_all(&[0, 0, 1, 1, 0]).await?;

@@ -63,7 +63,7 @@ async fn connection_limit_reserves_share_for_informers() {
     let settings = Settings { connections: 4, ..Settings::default() };
     let connection = over_pipes(&server, settings, &Sockets::default()).await;
     let mut watches = join_all((0..3).map(|_| watch(&connection))).await;
-    let error = connection.send(get(PODS)).await.expect_err("the limit of connections is reached");
+    let error = connection.send(get(PODS)).await.expect_err("the last connection is reserved for informers");
     assert_eq!(
         error.to_string(),
         "no connection to localhost:6443 had room within 30.0 s: 3 connections carry 3 requests; \

@@ -103,7 +103,7 @@ async fn zero_stream_limit_causes_no_dial_loop() {
     sleep(Duration::from_secs(12)).await;
     assert!((2..=3).contains(&world.dials()), "{} dials in 12 s", world.dials());
     for asked in asked {
-        let error = asked.await.expect("no panic").expect_err("no place");
+        let error = asked.await.expect("no panic").expect_err("the stream limit is 0");
         assert!(error.contains("the server takes no requests for now"), "{error}");
     }
     assert!(world.dials() <= 7, "{} dials in 30 s", world.dials());
