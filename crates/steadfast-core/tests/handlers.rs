@@ -286,12 +286,12 @@ impl World {
                 assert!(self.shown.insert(key.clone(), object.clone()).is_none(), "the previous stay has not ended");
             }
             Event::Updated { old, new } => {
-                let saw = self.shown.insert(key.clone(), new.clone()).expect("it was added");
+                let saw = self.shown.insert(key.clone(), new.clone()).expect("the object was added before");
                 assert!(saw.is(old) && old.uid == new.uid, "`old` must be the last delivered state");
                 assert!(new.version > old.version);
             }
             Event::Deleted { last, .. } => {
-                let saw = self.shown.remove(&key).expect("it was added");
+                let saw = self.shown.remove(&key).expect("the object was added before");
                 assert!(saw.uid == last.uid && saw.version <= last.version);
             }
             Event::Resynced { object } => assert!(self.shown[&key].is(object)),

@@ -10,7 +10,7 @@ use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Kept, list_ite
 use steadfast_core::{Encoding, Event, FieldPath, Lazy, Object, RawObject};
 
 fn raw(object: &serde_json::Value) -> RawObject {
-    list_item(Encoding::Json, &Bytes::from(object.to_string()).into(), None).expect("it has an identity")
+    list_item(Encoding::Json, &Bytes::from(object.to_string()).into(), None).expect("the item has an identity")
 }
 
 fn pod() -> serde_json::Value {
@@ -34,7 +34,7 @@ fn pod() -> serde_json::Value {
 
 /// Creates the handle of an object, as a cache does.
 fn held<K: Kept>(decoder: &mut Decoder, raw: &RawObject) -> Object<K> {
-    Object::new(raw.identity.clone(), Arc::new(K::decode(raw, decoder).expect("it is kept")))
+    Object::new(raw.identity.clone(), Arc::new(K::decode(raw, decoder).expect("the cache keeps the object")))
 }
 
 #[test]
@@ -46,6 +46,7 @@ fn lazy_object_equals_eager_one_without_managed_fields() {
     assert_eq!(pod.metadata.managed_fields, None);
     assert_eq!(lazy.decoded().unwrap(), pod);
     assert_eq!(lazy.identity(), pod.identity());
+    // Without `managedFields`, the kept bytes are fewer than the received ones.
     assert!(lazy.bytes().len() < raw.bytes.len());
 
     let keep_all = DecodeOptions { keep_managed_fields: true };
@@ -79,7 +80,7 @@ fn packed_object_reads_like_unpacked_one() {
         pod["spec"]["hostname"] = "a line that all of them have, as siblings do: ".repeat(20).into();
         pod["status"]["podIP"] = format!("10.0.0.{number}").into();
         let raw = raw(&pod);
-        let (packed, beyond) = decoder.weighed::<Lazy<Pod>>(&raw).expect("it is kept");
+        let (packed, beyond) = decoder.weighed::<Lazy<Pod>>(&raw).expect("the cache keeps the object");
         let packed = (Object::new(raw.identity.clone(), Arc::new(packed)), beyond);
         let whole: Object<Lazy<Pod>> = held(&mut plain, &raw);
         assert_eq!(packed.0.bytes(), whole.bytes());
@@ -118,6 +119,7 @@ fn fields_are_read_by_path() {
 
 #[test]
 fn last_duplicate_member_counts_like_serde() {
+    // `\u0065` is `e`: both members have the name `spec`, so the names must be compared after decoding.
     let text = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"},"spec":{"nodeName":"n-1"},"sp\u0065c":{"hostname":"h"}}"#;
     let raw = list_item(Encoding::Json, &Bytes::from(text).into(), None).unwrap();
     let lazy: Object<Lazy<kube::core::DynamicObject>> = held(&mut Decoder::default(), &raw);

@@ -79,7 +79,7 @@ fn held<K>(key: ObjectKey, object: K) -> Object<K> {
 }
 
 fn number_of(key: &ObjectKey) -> usize {
-    (0..KEYS).find(|number| key_of(*number) == *key).expect("a key of ours")
+    (0..KEYS).find(|number| key_of(*number) == *key).expect("one of the test's keys")
 }
 
 impl World {
@@ -160,7 +160,7 @@ impl World {
         }
         let key = self.running.remove(0);
         queue.done(&key);
-        self.told.get_mut(&number_of(&key)).expect("it was called").calling = None;
+        self.told.get_mut(&number_of(&key)).expect("the key has a running call").calling = None;
     }
 
     /// Checks the invariants that hold after every step.

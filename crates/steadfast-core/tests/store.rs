@@ -106,6 +106,7 @@ fn watch_state_not_newer_is_rejected() {
     assert!(a.thing("a", "u", 5));
     assert!(!a.thing("a", "u", 5));
     assert!(!a.thing("a", "u", 4));
+    // An unknown UID with a lower version belongs to a predecessor.
     assert!(!a.thing("a", "an earlier object", 3));
     assert_eq!(a.told(), ["shop/a: Added u@5"]);
 }
@@ -115,6 +116,7 @@ fn deletion_of_predecessor_keeps_current_object() {
     let mut a = Told::new();
     a.thing("a", "u", 1);
     a.thing("a", "v", 5);
+    // The deletion of the predecessor `u` arrives late, and must not remove its successor `v`.
     assert!(!a.remove("a", "u", 4));
     assert!(!a.remove("a", "v", 3), "the object has re-entered the scope since that deletion");
     assert!(a.remove("a", "v", 6));
@@ -205,6 +207,7 @@ fn unchanged_list_reports_nothing_and_keeps_objects() {
 
     let mut staging = a.store.begin_relist();
     for (name, uid, version) in things.iter().rev() {
+        // A list has no guaranteed order.
         assert_eq!(staging.offer(&identity(name, uid, *version)), Offer::Unchanged);
     }
     a.store
@@ -214,6 +217,7 @@ fn unchanged_list_reports_nothing_and_keeps_objects() {
     let after = a.store.reader().snapshot();
     assert_eq!(after.version(), Some(&at(9)));
     assert!(before.iter().zip(after.iter()).all(|(before, after)| before.last().unwrap().is(after.last().unwrap())));
+    // The checksum covers the objects, not the version of the store.
     assert_eq!(before.checksum(), after.checksum());
 }
 
@@ -345,6 +349,7 @@ fn object_deleted_during_list_is_not_listed() {
     for (name, uid, version) in [("a", "u", 1), ("b", "v", 2)] {
         assert_eq!(staging.offer(&identity(name, uid, version)), Offer::Unchanged);
     }
+    // The watch continues during the list, and its deletions are newer than the listed states.
     staging.remove(&identity("a", "u", 3));
     staging.remove(&identity("b", "v", 4));
     staging.put(identity("b", "w", 5), thing("w", 5, 0));

@@ -45,6 +45,7 @@ impl Stage {
     fn over(connection: &Connection, server: ApiServer, breach: Option<Breach>) -> Result<Self, WorldError> {
         server.create(&config_map("a", "1"))?;
         let factory = InformerFactory::new(connection);
+        // The test runs in real time, so the period is shorter than the default.
         let builder = build_in_form(&factory, Scope::all()).period(Duration::from_millis(400));
         let informer = builder.breach(breach).start()?;
         Ok(Self { recorder: Recorder::of(&server), server, informer, _factory: factory })
@@ -123,6 +124,7 @@ async fn cut_off(
     stage.server.faults().cut();
     stage.server.delete_named("configmaps", "default", "a")?;
     then(&stage.server)?;
+    // Without the window of events, only a relist can show the deletion.
     stage.server.faults().expire_events();
     stage.server.faults().heal();
     Ok(stage.judge().await)
@@ -215,6 +217,7 @@ async fn updated_while_the_handler_is_stuck(breach: Option<Breach>) -> Result<Re
         stage.update(&value.to_string())?;
     }
     pause(300).await;
+    // One object needs at most one entry, independent of its number of changes.
     let entries = slow.registration().counts().entries;
     stage.recorder.write(Record::QueueDepth { handler: slow.name().to_owned(), entries, live: 1, owed: 0 });
     released.store(true, Ordering::Relaxed);
@@ -248,6 +251,7 @@ async fn changed_behind_a_black_hole(breach: Option<Breach>) -> Result<Report, W
 async fn waited_for_behind_a_stalled_stream(breach: Option<Breach>) -> Result<Report, WorldError> {
     let stage = Stage::new(breach).await?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
+    // The stream must not deliver the write before the wait starts.
     stage.server.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(2), Answer::code(500));
     stage.server.faults().stall_streams(true);
     stage.update("2")?;

@@ -66,7 +66,7 @@ fn pod(name: &str, padding: usize) -> Vec<u8> {
 fn pod_list(items: &[Vec<u8>]) -> Bytes {
     let meta = delimited(1, &[text(2, "4711"), text(3, "token"), number(4, 3)].concat());
     let items: Vec<_> = items.iter().map(|item| delimited(2, item)).collect();
-    // Go writes two empty texts at the end.
+    // Go writes the two empty fields of `runtime.Unknown` at the end: the encoding and the content type.
     let list = enveloped("v1", "PodList", &[meta, items.concat()].concat());
     Bytes::from([list, text(3, ""), text(4, "")].concat())
 }
@@ -106,10 +106,10 @@ fn protobuf_list_matches_json() {
         assert!(body.as_ptr_range().contains(&item.bytes().as_ptr()), "an item must be a slice of the chunk");
         let Ok(raw) = list_item(Encoding::Protobuf, item, None) else { continue };
         let mut wanted: Value = serde_json::from_str(json).expect("Go writes JSON");
-        let object = wanted.as_object_mut().expect("it is one");
+        let object = wanted.as_object_mut().expect("the list item is an object");
         object.remove("apiVersion");
         object.remove("kind");
-        object["metadata"].as_object_mut().expect("they are").remove("managedFields");
+        object["metadata"].as_object_mut().expect("the metadata are an object").remove("managedFields");
         assert_eq!(Decoder::default().decode::<Value>(&raw), Ok(wanted));
     }
 }

@@ -128,6 +128,7 @@ fn envelope_contains_object_type() {
     let bytes = enveloped("v1", "Pod", &delimited(1, &text(1, "a")));
     let value: Value = pod(&bytes).expect("a pod");
     assert_eq!((&value["apiVersion"], &value["kind"]), (&json!("v1"), &json!("Pod")));
+    // Field 3 of `runtime.Unknown` is the content encoding, which no server sets.
     let compressed = [bytes, text(3, "gzip")].concat();
     malformed(pod::<Value>(&compressed));
     assert_eq!(pod::<Value>(b"k8s\0").expect("an empty pod"), pod::<Value>(&[]).expect("an empty pod"));
@@ -234,12 +235,12 @@ fn nesting_depth_limit_matches_json() {
         assert!(decode::<IgnoredAny>(definitions, &nested(deep), true).is_ok(), "an ignored field has no depth limit");
     }
     // The depth limit equals that of `serde_json`.
-    let deepest = (60..130).rfind(|depth| decoded(*depth).is_ok()).expect("one is");
-    let json = decoded(deepest).expect("it is").to_string();
+    let deepest = (60..130).rfind(|depth| decoded(*depth).is_ok()).expect("a depth within the limit");
+    let json = decoded(deepest).expect("the deepest object decodes").to_string();
     assert!(serde_json::from_str::<Value>(&json).is_ok());
     let one_more = json.replacen("{\"not\":", "{\"not\":{\"not\":", 1).replacen("}}", "}}}", 1);
     assert!(serde_json::from_str::<Value>(&one_more).is_err());
-    // Unterminated groups, one for every two bytes.
+    // Unterminated groups, one for every two bytes: recursion would overflow the stack.
     malformed(pod::<Value>(&[0x93, 0x03].repeat(100_000)));
 }
 
@@ -247,7 +248,7 @@ fn nesting_depth_limit_matches_json() {
 fn truncated_object_is_an_error() {
     for (api_version, kind, protobuf, _) in corpus() {
         let id = id(api_version, kind);
-        let whole = decode::<Value>(id, &protobuf, true).expect("it is whole");
+        let whole = decode::<Value>(id, &protobuf, true).expect("the whole object decodes");
         // The magic prefix and the kind precede the object. A cut directly after them yields an empty object.
         let head = 6 + usize::from(protobuf[5]);
         for end in (5..head).chain((head + 1..protobuf.len()).step_by(protobuf.len() / 300 + 1)) {

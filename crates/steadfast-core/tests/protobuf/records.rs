@@ -72,7 +72,7 @@ fn kept_object_matches_json() {
             let Ok(raw) = list_item(Encoding::Protobuf, &item, None) else { continue };
             let mut wanted: Value = serde_json::from_str(json).expect("Go writes JSON");
             assert_eq!(wanted["metadata"].get("managedFields").is_some(), raw.managed_fields.is_some());
-            let object = wanted.as_object_mut().expect("it is one");
+            let object = wanted.as_object_mut().expect("the item is an object");
             if bytes.len() < protobuf.len() && kind != "PartialObjectMetadata" {
                 // The envelope contains them. For metadata in a list they are constant, and JSON contains them.
                 object.remove("apiVersion");
@@ -140,7 +140,7 @@ fn error_record_is_a_status() {
     let meta = delimited(1, &text(3, "token"));
     let message = [meta, text(3, "too old"), text(4, "Expired"), details, number(6, 410)].concat();
     let body = enveloped("v1", "Status", &message);
-    let found = status(Encoding::Protobuf, &body).expect("it is one");
+    let found = status(Encoding::Protobuf, &body).expect("the item is an object");
     assert_eq!((found.code, found.reason.as_str(), found.message.as_str()), (410, "Expired", "too old"));
     assert_eq!(
         (found.causes.as_slice(), found.retry_after_seconds),
@@ -207,7 +207,7 @@ fn misfit_error_contains_path_without_content() {
 #[test]
 fn list_item_has_no_kind_like_json() {
     let raw = pod(&of_metadata(&[text(1, "a"), text(5, "u"), text(6, "1")])).expect("the object has a name");
-    let value: Value = Decoder::default().decode(&raw).expect("it is one");
+    let value: Value = Decoder::default().decode(&raw).expect("the item is an object");
     assert_eq!(value["metadata"], json!({"name": "a", "uid": "u", "resourceVersion": "1"}));
     assert!(value.get("kind").is_none());
 }

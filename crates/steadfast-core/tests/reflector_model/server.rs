@@ -412,12 +412,12 @@ impl Server {
                 if version < self.compacted {
                     return self.refuse(id, status(410, "Expired", false), None, out);
                 }
-                self.state(id, key.name().parse().expect("a key of ours"), version, out);
+                self.state(id, key.name().parse().expect("one of the test's keys"), version, out);
             }
             Request::Page { continue_token: Some(token), .. }
             | Request::Metadata { continue_token: Some(token), .. }
             | Request::Versions { continue_token: Some(token), .. } => {
-                let (version, offset) = token.split_once('+').expect("a token of ours");
+                let (version, offset) = token.split_once('+').expect("a continue token of the model");
                 let (version, offset) = (version.parse().unwrap(), offset.parse().unwrap());
                 if version < self.compacted {
                     return self.refuse(id, status(410, "Expired", false), None, out);
@@ -555,5 +555,5 @@ fn written(version: u64) -> ResourceVersion {
 }
 
 fn number(version: &ResourceVersion) -> u64 {
-    version.as_str().parse().expect("a version of ours")
+    version.as_str().parse().expect("a version of the model")
 }

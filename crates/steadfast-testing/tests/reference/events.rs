@@ -169,6 +169,7 @@ async fn a_series_is_counted(connection: &Connection) -> Result<(), WorldError> 
     assert_eq!(series.note.as_deref(), Some("it was started"));
     let last = series.series.as_ref().map(|series| series.last_observed_time.clone());
     assert!(last > series.event_time, "{series:?}");
+    // As in client-go, the tenth similar event within ten minutes starts a combined event.
     let combined = held.iter().find(|event| event.series.as_ref().is_some_and(|series| series.count == 11));
     let note = combined.and_then(|event| event.note.as_deref());
     assert_eq!(note, Some("(combined from similar events): change 9"));

@@ -82,6 +82,7 @@ async fn a_conversion_webhook_that_is_dead(reference: &Reference) -> Result<(), 
             .await?;
         kinds.push(kind_of(GROUP, "v2", kind));
     }
+    // A list in another version than the stored one needs the webhook, which never responds.
     let requested: Api<DynamicObject> = Api::namespaced_with(client, "default", &kinds[0]);
     let never = tokio::time::timeout(Duration::from_secs(2), requested.list(&ListParams::default())).await;
     assert!(never.is_err(), "the webhook is dead, but a response arrived: {never:?}");

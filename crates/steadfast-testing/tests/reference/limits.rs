@@ -70,6 +70,7 @@ async fn many_requests_while_connections_are_sent_away(
         .await?;
     }
     let opened = steadfast::unstable::dialled(&connection) - opened;
+    // With a chance of 2 %, 600 requests receive about 12 GOAWAYs.
     assert!(opened >= 2, "{opened} new connections for {REQUESTS} requests: no GOAWAY was received");
     println!("goaway: {REQUESTS} requests, {opened} new connections");
     for (number, seen) in seen.iter().enumerate() {

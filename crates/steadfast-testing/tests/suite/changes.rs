@@ -134,6 +134,7 @@ async fn finalizer_delays_deletion<K: CachedConfigMap>(cluster: &mut Cluster) ->
     until_told(cluster, seen, "held", 2).await?;
     let there = informer.lister()?.get(cluster.namespace(), "held")?.ok_or("the object must still exist")?;
     let there = there.config_map().ok_or("the object must decode")?;
+    // With a finalizer, a deletion is only an update that sets `deletionTimestamp`.
     assert!(there.metadata.deletion_timestamp.is_some(), "{there:?}");
     writer.patch("held", json!({ "metadata": { "finalizers": null } })).await?;
     until_told(cluster, seen, "held", 3).await?;
@@ -198,6 +199,7 @@ async fn unchanged_write_is_not_delivered<K: CachedConfigMap>(cluster: &mut Clus
     let created = writer.create("a", "1").await?;
     let Watched { informer, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
+    // An API server skips a write that changes nothing, so no event follows.
     let same = writer.set("a", "1").await?;
     assert_eq!(same.metadata.resource_version, created.metadata.resource_version, "the server keeps its version");
     recorder.wait_for(informer, informer.name(), &same).await?;
@@ -232,6 +234,7 @@ async fn name_and_label_scopes_are_exact<K: CachedConfigMap>(cluster: &mut Clust
     for (seen, times) in all.iter().zip([2, 2, 1]) {
         until_told(cluster, seen, "one", times).await?;
     }
+    // `notin (web),app` requires the label to exist, because `notin` alone also matches objects without the label.
     writer.label("one", "batch").await?;
     for (seen, times) in all.iter().zip([3, 3, 2]) {
         until_told(cluster, seen, "one", times).await?;

@@ -51,6 +51,7 @@ async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut Clust
         }
     }
     until_told(cluster, seen, "a", 2).await?;
+    // One running call, and one merged entry.
     let waiting = slow.registration().counts().entries;
     assert!(waiting <= 2, "{waiting} pending entries for a handler of one object");
     stuck.store(false, Ordering::Relaxed);
@@ -80,6 +81,7 @@ async fn panicking_handler_is_retried<K: CachedConfigMap>(cluster: &mut Cluster)
 
     judge(cluster, &recorder).await?;
     let gone = "Deleted Observed DeletedOrLeft";
+    // The panicked delivery is repeated.
     assert_eq!(clumsy.in_words(&cluster.key("a")), ["Added", "Added", gone]);
     assert_eq!(seen.in_words(&cluster.key("a")), ["Added", gone], "no other handler is affected");
     assert_fresh(&seen);
@@ -101,6 +103,7 @@ async fn late_handler_receives_existing_objects<K: CachedConfigMap>(cluster: &mu
 
     judge(cluster, &recorder).await?;
     assert_eq!(first.in_words(&cluster.key("a")), ["Added", "Updated", "Updated"]);
+    // A late handler receives the current state as `Added`, and no past changes.
     assert_eq!(late.in_words(&cluster.key("a")), ["Added", "Updated"]);
     assert_eq!(late.in_words(&cluster.key("gone")), [""; 0]);
     assert_fresh(&late);

@@ -251,7 +251,7 @@ async fn object_without_uid_matches_by_name() {
             let name = event.object().metadata.name.clone().unwrap_or_default();
             own.0.lock().expect("no panic").push(format!("{} {name}", event.name()));
         })
-        .expect("it was not stopped");
+        .expect("the informer is not stopped");
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(1)).await;
     let snapshot = informer.snapshot();
