@@ -110,9 +110,9 @@ proptest! {
             encoding: Encoding::Json,
             message: None,
         };
-        let state = |version: &str| entry(&raw(version)).object().cloned().expect("it is known");
+        let state = |version: &str| entry(&raw(version)).object().cloned().expect("the entry has an object");
         let there = entry(&raw("7"));
-        let held = there.object().cloned().expect("it is known");
+        let held = there.object().cloned().expect("the entry has an object");
         let own = |is_held: bool, version: &str| if is_held { held.clone() } else { state(version) };
         let end = |last| End {
             last,

@@ -131,7 +131,7 @@ proptest! {
             let all = [before, vec![("managedFields".to_owned(), tree.clone())], after].concat();
             let written = object([("metadata", Json::Object(all)), ("spec", object([]))]).write(&mut style.clone());
             let mut wanted = read(written.as_bytes());
-            wanted["metadata"].as_object_mut().expect("it is one").remove("managedFields");
+            wanted["metadata"].as_object_mut().expect("the metadata are an object").remove("managedFields");
             prop_assert_eq!(without_managed_fields(&item(&written).expect("the item has an identity")), wanted);
         }
     }
@@ -224,7 +224,7 @@ fn every_form_decodes_from_one_object() {
     assert_eq!(pod.metadata.managed_fields, None);
     assert_eq!(decode::<DynamicObject>(&raw).expect("any object").data["status"]["phase"], "Running");
     assert_eq!(decode::<PartialObjectMeta<Pod>>(&raw).expect("metadata").metadata.uid.as_deref(), Some("u-1"));
-    assert_eq!(decode::<Slim>(&raw).expect("my own").spec.node_name, "node-1");
+    assert_eq!(decode::<Slim>(&raw).expect("the projection decodes").spec.node_name, "node-1");
     assert_eq!(read(&decode::<Lazy<Pod>>(&raw).expect("bytes").bytes()), without_managed_fields(&raw));
 
     assert!(<PartialObjectMeta<Pod> as Kept>::metadata_only());
@@ -290,7 +290,7 @@ fn invalid_utf8_in_skipped_field_is_malformed() {
     }
     // The removed part is not validated.
     written[at] = b'?';
-    written[metadata.find('1').expect("it has one") + 12] = 0xff;
+    written[metadata.find('1').expect("the metadata contain the digit") + 12] = 0xff;
     let raw = list_item(Encoding::Json, &Bytes::from(written).into(), None).expect("the item has an identity");
     assert_eq!(decode::<DynamicObject>(&raw).expect("an object").data["spec"]["other"], "s3cr3t?");
 }
@@ -318,16 +318,16 @@ fn broken_record_error_contains_recognized_parts() {
     let error = record(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","#).expect_err("the record is malformed");
     assert_eq!(error.identity.key, None);
 
-    let error = item(r#"{"metadata":{"uid":"u","resourceVersion":"5"}}"#).expect_err("it has no name");
+    let error = item(r#"{"metadata":{"uid":"u","resourceVersion":"5"}}"#).expect_err("the item has no name");
     assert_eq!(error.problem, RecordProblem::NoIdentity { missing: "metadata.name" });
     assert_eq!(error.to_string(), "an object without a known name at version 5: an object without metadata.name");
     // An overlong UID differs from a missing one.
     let error = item(&format!(r#"{{"metadata":{{"name":"a","uid":"{}"}}}}"#, "u".repeat(2000))).expect_err("too long");
     assert_eq!(error.problem, RecordProblem::NoIdentity { missing: "metadata.uid" });
 
-    let error = record(r#"{"type":"SYNC","object":{}}"#).expect_err("there is no such type");
+    let error = record(r#"{"type":"SYNC","object":{}}"#).expect_err("the type is unknown");
     assert_eq!(error.problem, RecordProblem::UnknownType { name: "SYNC".to_owned() });
-    let error = record(r#"{"type":"ADDED"}"#).expect_err("it has no object");
+    let error = record(r#"{"type":"ADDED"}"#).expect_err("the record has no object");
     assert_eq!(error.problem, RecordProblem::NoObject);
 }
 
@@ -347,7 +347,7 @@ fn object_without_uid_is_identified_by_name() {
     };
     assert_eq!(object.identity, one, "the identity must not depend on the position of the object");
     // Unreadable JSON yields no identity.
-    let error = item(&written(3).replace(r#""3""#, "")).expect_err("the record is malformed");
+    let error = item(&written(3).replace(r#""3""#, "")).expect_err("the item is malformed");
     assert_eq!((error.identity.key, error.identity.uid), (Some(one.key), Some(one.uid)));
     assert!(error.identity.version.is_some_and(|version| version != one.version));
 }
@@ -363,11 +363,11 @@ fn too_deep_object_keeps_its_identity() {
         panic!("the record contains an object")
     };
     assert_eq!((object.identity.key.name(), object.identity.version.as_str()), ("a", "7"));
-    assert_eq!(item(&written).expect("the record contains an object").identity, object.identity);
-    let error = decode::<DynamicObject>(&object).expect_err("it is deep");
+    assert_eq!(item(&written).expect("the item is an object").identity, object.identity);
+    let error = decode::<DynamicObject>(&object).expect_err("the object is too deep");
     assert!(error.to_string().ends_with("nested deeper than 128 levels"), "{error}");
     // The deep part of metadata are the `managedFields`, which are removed.
-    let alone = item(&written.replace(&format!(r#","spec":{deep}"#), "")).expect("the record contains an object");
+    let alone = item(&written.replace(&format!(r#","spec":{deep}"#), "")).expect("the item is an object");
     assert!(decode::<PartialObjectMeta<Pod>>(&alone).is_ok_and(|object| object.metadata.labels.is_some()));
     assert_eq!(
         decode::<Lazy<Pod>>(&object).expect("bytes").bytes().len(),
@@ -391,7 +391,7 @@ fn bookmark_contains_version_and_initial_events_end() {
         let wanted = Bookmark { version: "7".into(), initial_events_end };
         assert_eq!(bookmark(annotations), Ok(WatchRecord::Bookmark(wanted)), "{annotations}");
     }
-    let error = record(r#"{"type":"BOOKMARK","object":{"metadata":{}}}"#).expect_err("it has no version");
+    let error = record(r#"{"type":"BOOKMARK","object":{"metadata":{}}}"#).expect_err("the bookmark has no version");
     assert_eq!(error.problem, RecordProblem::NoIdentity { missing: "metadata.resourceVersion" });
 }
 
@@ -455,7 +455,7 @@ fn object_of_another_kind_is_rejected() {
         }
     }
     let service = Bytes::from(of(r#""kind":"Service\u001b","apiVersion":"v1","#));
-    let error = list_item(Encoding::Json, &service.into(), Some(&wanted(false))).expect_err("it is no pod");
+    let error = list_item(Encoding::Json, &service.into(), Some(&wanted(false))).expect_err("the item is not a pod");
     assert_eq!(error.to_string(), r"a at version 5: a Service\u{1b} of v1, not the Pod of v1 that was requested");
     let ended = Bytes::from(r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":410}}"#);
     assert!(matches!(watch_record(Encoding::Json, &ended, Some(&wanted(false))), Ok(WatchRecord::Error(_))));

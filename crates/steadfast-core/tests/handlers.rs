@@ -258,7 +258,9 @@ impl World {
                 }
             }
             let path = Path::Listed { initial };
-            store.commit(staging, Some(at(version)), &path, false, |change| changes.push(change)).expect("it is newer");
+            store
+                .commit(staging, Some(at(version)), &path, false, |change| changes.push(change))
+                .expect("the list is newer");
         });
     }
 

@@ -195,7 +195,7 @@ fn item_without_last_byte_is_completed() {
         let (found, ended) = items(&[body.slice(..cut), body.slice(cut..)]);
         assert_eq!((found.len(), ended), (2, Ok(())), "cut at {cut}");
         for item in found {
-            let raw = list_item(Encoding::Json, &item, None).expect("it has an identity");
+            let raw = list_item(Encoding::Json, &item, None).expect("the item has an identity");
             assert_eq!((raw.identity.key.name(), raw.identity.version.as_str()), ("a", "7"));
         }
     }

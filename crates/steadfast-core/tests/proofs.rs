@@ -73,7 +73,7 @@ fn paged_list_proves_time_of_first_request() {
     assert!(matches!(request, Request::Watch { .. }), "{request:?}");
     // The pages of a list are from one snapshot, which may be as old as the first request.
     assert_eq!(age(&reflector, at(95)), SECOND * 95);
-    // The proof is older than a period, so another is requested as soon as a stream exists.
+    // The proof is older than a period, so the reflector requests another proof at the start of the stream.
     reflector.step(at(96), Input::Opened(watch));
     assert_eq!(reflector.wake_at().map(|due| due <= at(96)), Some(true), "{:?}", reflector.wake_at());
 }

@@ -97,7 +97,7 @@ fn played(script: &str, seed: u64) -> String {
 fn settings_of(header: &str) -> (ReflectorSettings, ListHints) {
     let words = header.split_once(':').expect("a scenario has a title").0;
     let settings = ReflectorSettings::default();
-    // The default is a small cache, so that a relist is a full one.
+    // The default is a small cache, which is always relisted in full.
     let held = match words.trim() {
         "by difference" => 16,
         "by difference from many" => 3200,

@@ -34,7 +34,7 @@ impl World {
         Ok(build_in_form(&InformerFactory::new(&self.connection), scope).start()?)
     }
 
-    /// Makes the server respond to requests with these verbs with `answer`.
+    /// Makes the server respond to requests with these verbs as specified.
     fn refuse(&self, verbs: &[Verb], answer: impl Into<Answer>) {
         let rule = verbs.iter().fold(RequestRule::any().resource("configmaps"), |rule, verb| rule.verb(*verb));
         self.server.faults().answer_with(rule, answer);

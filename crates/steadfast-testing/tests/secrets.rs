@@ -64,7 +64,7 @@ impl log::Log for Said {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        writeln!(Self, "{} {}: {}", record.level(), record.target(), record.args()).expect("to write");
+        writeln!(Self, "{} {}: {}", record.level(), record.target(), record.args()).expect("the write succeeds");
     }
 
     fn flush(&self) {}
@@ -83,19 +83,19 @@ fn listen() {
 }
 
 fn tell(what: &(impl Debug + ?Sized)) {
-    writeln!(Said, "{what:?}\n{what:#?}").expect("to write");
+    writeln!(Said, "{what:?}\n{what:#?}").expect("the write succeeds");
 }
 
 fn tell_error(error: &(dyn Error + 'static)) {
     let mut next = Some(error);
     while let Some(error) = next {
-        writeln!(Said, "{error}\n{error:?}\n{error:#?}").expect("to write");
+        writeln!(Said, "{error}\n{error:?}\n{error:#?}").expect("the write succeeds");
         next = error.source();
     }
 }
 
 fn tell_text(what: &impl Display) {
-    writeln!(Said, "{what}").expect("to write");
+    writeln!(Said, "{what}").expect("the write succeeds");
 }
 
 fn base64(text: &str) -> String {

@@ -71,7 +71,7 @@ impl Style {
                 _ => {
                     let mut units = [0; 2];
                     for unit in letter.encode_utf16(&mut units) {
-                        write!(to, "\\u{unit:04x}").expect("a string takes it");
+                        write!(to, "\\u{unit:04x}").expect("a write to a string succeeds");
                     }
                 }
             }
@@ -93,7 +93,7 @@ impl Json {
         match self {
             Self::Null => to.push_str("null"),
             Self::Bool(value) => to.push_str(if *value { "true" } else { "false" }),
-            Self::Number(value) => write!(to, "{value}").expect("a string takes it"),
+            Self::Number(value) => write!(to, "{value}").expect("a write to a string succeeds"),
             Self::Text(value) => style.string(value, to),
             Self::Array(values) => {
                 to.push('[');
@@ -172,7 +172,7 @@ pub(crate) fn members() -> impl Strategy<Value = Vec<(String, Json)>> {
 
 /// Parses `written` by `serde_json`.
 pub(crate) fn read(written: &[u8]) -> Value {
-    serde_json::from_slice(written).expect("it is JSON")
+    serde_json::from_slice(written).expect("valid JSON")
 }
 
 /// Splits `whole` into chunks of the lengths `cuts`, repeated.

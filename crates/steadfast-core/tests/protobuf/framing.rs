@@ -166,7 +166,7 @@ fn wrong_lengths_end_the_list() {
     let types = delimited(1, &[text(1, "v1"), text(2, "PodList")].concat());
     let begun = [b"k8s\0".to_vec(), types.clone()].concat();
     for (rest, malformed) in [
-        // An item that is longer than its list.
+        // An item beyond the end of its list.
         (delimited(2, &[0x12, 0x05, 0, 0]), true),
         (delimited(2, &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]), true),
         // An item that is a number; a group; an invalid tag.

@@ -12,8 +12,8 @@ use steadfast_core::{Encoding, FieldPath, Lazy, Object};
 use super::samples::{corpus, id};
 
 fn kept(encoding: Encoding, item: &Item) -> Object<Lazy<DynamicObject>> {
-    let raw = list_item(encoding, item, None).expect("it has an identity");
-    let lazy = Lazy::decode(&raw, &mut Decoder::default()).expect("it is kept");
+    let raw = list_item(encoding, item, None).expect("the item has an identity");
+    let lazy = Lazy::decode(&raw, &mut Decoder::default()).expect("the cache keeps the object");
     Object::new(raw.identity, Arc::new(lazy))
 }
 
@@ -46,7 +46,7 @@ fn every_field_path_reads_like_json() {
         paths(&value, None, &mut all);
         assert!(all.len() > 4, "{kind}");
         for path in &all {
-            let read = |from: &Lazy<DynamicObject>| from.read::<Value>(path).expect("it is JSON");
+            let read = |from: &Lazy<DynamicObject>| from.read::<Value>(path).expect("valid JSON");
             let there = lookup(&value, path);
             assert_eq!(read(&from_json), there, "{kind}: {path}");
             assert_eq!(read(&from_protobuf), there, "{kind}: {path}");

@@ -181,7 +181,7 @@ fn errors_contain_path_without_content() {
     assert_eq!(malformed(pod::<Pod>(&wrong_wire)).path(), "spec.containers[0]");
 
     let secret = delimited(2, &[text(1, "hidden-key"), text(2, "hidden-value")].concat());
-    let error = decode::<Numbers>(id("v1", "Secret"), &secret, true).expect_err("bytes are no numbers");
+    let error = decode::<Numbers>(id("v1", "Secret"), &secret, true).expect_err("bytes are not numbers");
     assert!(matches!(error.reason(), Reason::Unfit(_)));
     assert_eq!(error.path(), "data[*]");
     let told = format!("{error} {error:?}");

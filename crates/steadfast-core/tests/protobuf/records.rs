@@ -129,7 +129,7 @@ fn bookmark_contains_stream_version() {
         let wanted = WatchRecord::Bookmark(Bookmark { version: "12".into(), initial_events_end: ends });
         assert_eq!(record(&object, "BOOKMARK"), Ok(wanted));
     }
-    let nowhere = record(&enveloped("v1", "Pod", &[]), "BOOKMARK").expect_err("it has no version");
+    let nowhere = record(&enveloped("v1", "Pod", &[]), "BOOKMARK").expect_err("the bookmark has no version");
     assert_eq!(nowhere.problem, RecordProblem::NoIdentity { missing: "metadata.resourceVersion" });
 }
 
@@ -161,16 +161,16 @@ fn invalid_record_reports_reason() {
     let named = enveloped("v1", "Pod", &of_metadata(&[text(1, "a"), text(3, "n"), text(5, "u"), text(6, "1")]));
     let unknown = record(&named, "RENAMED").expect_err("no such type");
     assert_eq!(unknown.problem, RecordProblem::UnknownType { name: "RENAMED".to_owned() });
-    let empty = watch_record(Encoding::Protobuf, &Bytes::new(), None).expect_err("it has nothing");
+    let empty = watch_record(Encoding::Protobuf, &Bytes::new(), None).expect_err("the record is empty");
     assert_eq!(empty.problem, RecordProblem::NoObject);
     let wanted = Wanted { api_version: "v1".into(), kind: "Service".into(), metadata: false };
     let frame = Bytes::from(event("ADDED", &named)).slice(4..);
-    let other = watch_record(Encoding::Protobuf, &frame, Some(&wanted)).expect_err("a pod is no service");
+    let other = watch_record(Encoding::Protobuf, &frame, Some(&wanted)).expect_err("a pod is not a service");
     assert!(matches!(other.problem, RecordProblem::OtherKind { .. }));
 
     // The bytes after the metadata are damaged, but the identity is known.
     let damaged = [of_metadata(&[text(1, "a"), text(3, "n"), text(5, "u"), text(6, "1")]), vec![0x12, 0x7f]].concat();
-    let error = record(&enveloped("v1", "Pod", &damaged), "MODIFIED").expect_err("it is damaged");
+    let error = record(&enveloped("v1", "Pod", &damaged), "MODIFIED").expect_err("the record is damaged");
     assert!(matches!(error.problem, RecordProblem::Malformed { encoding: Encoding::Protobuf, .. }));
     assert_eq!(error.identity.to_string(), "n/a at version 1");
     assert_eq!(error.identity.uid, Some(Uid::from("u")));

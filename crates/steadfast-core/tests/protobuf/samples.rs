@@ -21,5 +21,5 @@ pub(crate) fn corpus() -> Vec<(&'static str, &'static str, Vec<u8>, &'static str
 
 /// Returns the message type of the kind.
 pub(crate) fn id(api_version: &str, kind: &str) -> MessageId {
-    MessageId::of_kind(api_version, kind).expect("it is built in")
+    MessageId::of_kind(api_version, kind).expect("a built-in kind")
 }

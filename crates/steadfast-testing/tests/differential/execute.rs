@@ -24,7 +24,7 @@ const SCRIPT_TIMEOUT: Duration = Duration::from_secs(240);
 const FIRST_EVENT: Duration = Duration::from_millis(400);
 /// Interval between two requests that wait for a certain response.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Headers that are not compared, because they differ between requests, or name something that only one server has.
+/// Headers without comparison, because they differ between requests or name an object of one server.
 const NOT_COMPARED: &[&str] = &[
     "audit-id",
     "date",

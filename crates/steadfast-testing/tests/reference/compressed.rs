@@ -45,7 +45,7 @@ async fn compressed_list_equals_plain_list() -> Result<(), WorldError> {
             let builder = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default"));
             let informer = builder.streamed_lists(streamed).protobuf(protobuf).start()?;
             let notes = notes.clone();
-            informer.on_diagnostic(move |note| notes.lock().expect("nothing panics").push(note.clone()));
+            informer.on_diagnostic(move |note| notes.lock().expect("no panic").push(note.clone()));
             informer.wait_for_sync(SOON).await?;
             caches.push(informer);
         }
@@ -54,7 +54,7 @@ async fn compressed_list_equals_plain_list() -> Result<(), WorldError> {
         // Each flush of a stream is compressed separately, in the worst case a single event.
         let times = if streamed { 4 } else { 10 };
         assert!(compressed * times < plain, "{what}: {compressed} bytes instead of {plain}");
-        let notes = notes.lock().expect("nothing panics").split_off(0);
+        let notes = notes.lock().expect("no panic").split_off(0);
         let read_at_once =
             notes.iter().all(|note| matches!(note, Diagnostic::Synced { .. } | Diagnostic::Resumed { .. }));
         assert!(read_at_once, "{what}: {notes:?}");

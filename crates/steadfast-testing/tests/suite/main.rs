@@ -29,7 +29,7 @@ use steadfast_testing::{CachedConfigMap, Form, Recorder, Recording, WorldError};
 /// Timeout for an expected event.
 const SOON: Duration = Duration::from_secs(30);
 
-/// One scenario: the faults that it needs from the server, the faults of the catalog that it covers, and its function.
+/// Scenario: required faults of the server, covered faults of the catalog, and the function.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [ServerFault],

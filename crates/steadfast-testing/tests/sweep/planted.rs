@@ -58,7 +58,7 @@ fn finalizer_removed_before_cleanup_is_found() -> Result<(), Error> {
     Ok(())
 }
 
-/// Bug: the status is computed from a list that may lack the object that was just created.
+/// Bug: the status is computed from a list that may lack the new object.
 #[test]
 fn status_from_stale_read_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {

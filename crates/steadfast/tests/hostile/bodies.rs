@@ -9,7 +9,7 @@ fn chunk(text: &str) -> String {
     format!("{:x}\r\n{text}\r\n", text.len())
 }
 
-/// Returns a chunked body that starts with `begin` and repeats `piece` forever.
+/// Returns a chunked body with one start and endless repetitions of `piece`.
 fn body(begin: &str, piece: &str) -> Attack {
     endless(&format!("{CHUNKED}{}", chunk(begin)), &chunk(piece))
 }

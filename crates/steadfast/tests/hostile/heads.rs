@@ -53,7 +53,7 @@ async fn endless_head_times_out() {
     let slow = Attack { pause: Duration::from_secs(1), ..endless(GOOD, "x") };
     survives("a byte a second", slow, "no progress of the list for 30 s").await;
     let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(40);
-    survives("interim answers without an end", endless("", &interim), "no progress of the list for 30 s").await;
+    survives("interim responses without an end", endless("", &interim), "no progress of the list for 30 s").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,11 +92,11 @@ fn gzipped(body: &[u8]) -> Attack {
 /// Returns `text` followed by 64 MB of `bomb`, compressed without holding it in memory, which other tests measure.
 fn packed(text: &str, bomb: Option<u8>) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(text.as_bytes()).expect("memory takes it");
+    encoder.write_all(text.as_bytes()).expect("a write to memory succeeds");
     if let Some(byte) = bomb {
-        (0..1 << 16).for_each(|_| encoder.write_all(&[byte; 1 << 10]).expect("memory takes it"));
+        (0..1 << 16).for_each(|_| encoder.write_all(&[byte; 1 << 10]).expect("a write to memory succeeds"));
     }
-    encoder.finish().expect("memory takes it")
+    encoder.finish().expect("a write to memory succeeds")
 }
 
 #[tokio::test(start_paused = true)]

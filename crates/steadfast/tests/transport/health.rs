@@ -17,12 +17,12 @@ async fn black_hole_is_detected_within_15_s() {
     server.faults().black_hole(true);
     let begun = Instant::now();
     let suspect = || connection.connections()[0].state == ConnectionState::Suspect;
-    until("it is suspected", suspect).await;
+    until("the connection is suspect", suspect).await;
     let error = piece(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
     assert!(begun.elapsed() <= Duration::from_secs(15), "{:?}", begun.elapsed());
     assert!(matches!(error, TransportError::ConnectionLost { .. }), "{error:?}");
     assert!(error.to_string().contains("no answer to a ping"), "{error}");
-    until("it is forgotten", || connection.connections().is_empty()).await;
+    until("the connection is removed", || connection.connections().is_empty()).await;
     server.faults().black_hole(false);
     text(&connection, get(PODS)).await.expect("a response on a new connection");
 }
@@ -43,7 +43,7 @@ async fn suspect_connection_takes_no_request_and_recovers() {
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let _watch = watch(&connection).await;
     server.faults().black_hole(true);
-    until("it is suspected", || connection.connections()[0].state == ConnectionState::Suspect).await;
+    until("the connection is suspect", || connection.connections()[0].state == ConnectionState::Suspect).await;
     let (answer, ()) = tokio::join!(watch(&connection), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let reports = connection.connections();
@@ -52,7 +52,7 @@ async fn suspect_connection_takes_no_request_and_recovers() {
         server.faults().black_hole(false);
     });
     assert_eq!(answer.status(), 200);
-    until("it is trusted again", || connection.connections()[0].state == ConnectionState::Ready).await;
+    until("the connection is ready again", || connection.connections()[0].state == ConnectionState::Ready).await;
     // The replacement must not displace the recovered connection.
     assert_eq!(watch(&connection).await.body().connection(), 1);
 }
@@ -104,7 +104,7 @@ async fn goaway_drains() {
     let mut body = watch(&connection).await.into_body();
     server.faults().goaway();
     let draining = || connection.connections().first().is_some_and(|first| first.state == ConnectionState::Draining);
-    until("it drains", draining).await;
+    until("the connection drains", draining).await;
     let other = watch(&connection).await;
     assert_eq!(other.body().connection(), 2);
     let pod = serde_json::json!({
@@ -115,7 +115,7 @@ async fn goaway_drains() {
     let event = piece(&mut body).await.expect("another chunk").expect("an event on the draining connection");
     assert!(event.starts_with(b"{\"type\":\"ADDED\""));
     drop(body);
-    until("it is gone", || connection.connections().iter().all(|report| report.id != 1)).await;
+    until("the connection is removed", || connection.connections().iter().all(|report| report.id != 1)).await;
     assert_eq!(connection.connections().len(), 1);
 }
 

@@ -140,7 +140,7 @@ async fn protocol_violation_ends_connection_with_reason() {
     let cases = [
         ("a window beyond all windows", frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), Vec::new(), "flow"),
         ("a head without an end", frame(HEADERS, 0, 1, &[0x88]), endless.repeat(50), "excessive load"),
-        ("an end of what never began", frame(RST_STREAM, 0, 99, &[0, 0, 0, 8]), Vec::new(), "protocol"),
+        ("a reset of an idle stream", frame(RST_STREAM, 0, 99, &[0, 0, 0, 8]), Vec::new(), "protocol"),
         ("no frames at all", b"HTTP/1.1 400 Bad Request\r\n\r\n".repeat(40), Vec::new(), "frame"),
     ];
     for (what, once, again, word) in cases {

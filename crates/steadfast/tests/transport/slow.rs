@@ -21,7 +21,7 @@ const LOG: &str = "/api/v1/namespaces/default/pods/a/log?follow=true";
 const HOUR: Duration = Duration::from_secs(3600);
 const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n";
 
-/// Returns an HTTP/1.1 connection to a peer that responds with `answer`.
+/// Returns an HTTP/1.1 connection to a peer with this behaviour after a request head.
 async fn answering<F>(
     sockets: &Sockets,
     answer: impl Fn(DuplexStream) -> F + Copy + Send + Sync + 'static,
@@ -118,7 +118,7 @@ async fn vanished_peer_with_unacknowledged_data_is_detected() {
     let noticed = begun.elapsed();
     assert!(error.to_string().contains("nobody is at"), "{error}");
     assert!((Duration::from_secs(10)..Duration::from_secs(35)).contains(&noticed), "{noticed:?}");
-    until("it is gone", || connection.connections().is_empty()).await;
+    until("the connection is removed", || connection.connections().is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]

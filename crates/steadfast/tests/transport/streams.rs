@@ -22,7 +22,7 @@ fn streams(allowed: u8) -> [u8; 6] {
     [0, 3, 0, 0, 0, allowed]
 }
 
-/// Responds `ok`, after rejecting the first `refused` requests.
+/// Responds `ok`, after the rejection of this number of requests.
 async fn speak(pipe: &mut DuplexStream, mut refused: usize) -> io::Result<()> {
     loop {
         let mut head = [0; 9];

@@ -32,7 +32,7 @@ pub fn page(plot: &mut Plot, kind: usize) {
 
 /// Adds one or several requests after a compaction.
 pub fn after(plot: &mut Plot) {
-    // A server waits for three seconds before it rejects a future version, so one such request per script is enough.
+    // A server waits for three seconds before the rejection of a future version. One such request per script is enough.
     let steps = plot.steps.len();
     match plot.chance.below(100) {
         0..22 => old_page(plot),
