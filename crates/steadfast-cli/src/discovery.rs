@@ -45,7 +45,7 @@ pub(crate) async fn catalog(connection: &Connection, patience: Option<Duration>)
     }
 }
 
-/// Waits until the server serves all of `missing`, and calls `found` with each resource as soon as it is available.
+/// Waits until the server serves all of `missing`, and calls `found` once for each resource when it appears.
 ///
 /// # Errors
 ///

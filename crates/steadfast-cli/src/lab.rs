@@ -5,7 +5,7 @@
 //! | module | responsibility |
 //! |---|---|
 //! | `choice` | selects scenarios by names and numbers |
-//! | `outcome` | the result of a scenario, as it is reported |
+//! | `outcome` | the reported result of a scenario |
 //! | `report` | the results, as text or JSON |
 
 mod choice;

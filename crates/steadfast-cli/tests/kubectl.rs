@@ -79,8 +79,8 @@ fn kubectl_script_passes_on_serve() -> Result<(), WorldError> {
         return Ok(skip(complaints.trim())?);
     }
     assert!(run.status.success(), "{told}\n{complaints}");
-    assert!(told.lines().filter(|line| line.starts_with("ok ")).count() > 300, "it checked something:\n{told}");
-    assert!(served.program.try_wait()?.is_none(), "it serves on");
+    assert!(told.lines().filter(|line| line.starts_with("ok ")).count() > 300, "more than 300 checks passed:\n{told}");
+    assert!(served.program.try_wait()?.is_none(), "the server still runs");
     Ok(())
 }
 
@@ -106,7 +106,7 @@ fn kubectl_deletes_kustomization_and_namespace() -> Result<(), WorldError> {
     let served = Served::start("kustomized", &[])?;
     let (applied, _, why) = served.kubectl(&kubectl, &["apply", "-k", folder])?;
     assert!(applied, "{why}");
-    // kubectl deletes the namespace first, and then its objects one by one.
+    // kubectl deletes the namespace first, then each object separately.
     let (deleted, told, why) = served.kubectl(&kubectl, &["delete", "-k", folder])?;
     assert!(deleted, "{told}\n{why}");
     assert_eq!(told.lines().filter(|line| line.contains("deleted")).count(), 3, "{told}");

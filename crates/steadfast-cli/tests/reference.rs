@@ -77,7 +77,7 @@ impl Watching {
         Ok(Self { program, lines, complaints, told: Told::to(recorder) })
     }
 
-    /// Processes lines until one is `wanted`.
+    /// Processes lines until `wanted` accepts a line.
     async fn until(&mut self, wanted: impl Fn(&Line) -> bool) -> Result<(), WorldError> {
         let reading = async {
             while let Some(line) = self.lines.recv().await {
@@ -277,14 +277,14 @@ async fn watch_reports_all_changes_across_restarts() -> Result<(), WorldError> {
     watching.until(|line| line.name.as_deref() == Some("last")).await?;
     recorder.write(Record::Settled);
 
-    assert!(watching.program.try_wait()?.is_none(), "it watches on");
+    assert!(watching.program.try_wait()?.is_none(), "the watch still runs");
     assert_eq!(watching.told.in_words("changed"), ["Added", "Updated", "Updated"]);
     assert_eq!(watching.told.in_words("recreated"), ["Added", "Deleted Inferred Replaced", "Added"]);
     assert_eq!(watching.told.in_words("deleted"), ["Added", "Deleted Inferred Deleted"]);
     assert!(watching.complaints().contains("fresh again"), "{}", watching.complaints());
     assert!(watching.told.states.iter().any(|state| state == "Fresh"), "{:?}", watching.told.states);
     let history = reference.history("", "configmaps").await?;
-    assert_eq!(watching.told.held, end_of(&history), "whoever reads the lines knows what there is");
+    assert_eq!(watching.told.held, end_of(&history), "the lines add up to the existing objects");
     let verdict = check(&history, &recorder.trace())?.total();
     assert_eq!((verdict.lost, verdict.repeated, verdict.out_of_order), (0, 0, 0), "{verdict:?}");
     Ok(())

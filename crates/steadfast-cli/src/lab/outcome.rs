@@ -6,7 +6,7 @@ use serde::Serialize;
 use steadfast_contract::Tally;
 use steadfast_testing::scenarios::{Fault, Findings, Scenario};
 
-/// Result of a scenario, as it is reported.
+/// Reported result of a scenario.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) name: &'static str,

@@ -50,7 +50,7 @@ pub(crate) fn log(log: &str, output: Output) {
     print_line(output, format_args!("{}", log.trim_end()));
 }
 
-/// Reports a result as soon as it is available.
+/// Reports a result immediately after its scenario.
 pub(crate) fn live(outcome: &Outcome, output: Output) {
     let verdict = if outcome.passed { "ok    " } else { "FAILED" };
     let Outcome { name, changes, lost, repeated, out_of_order, took_ms, .. } = outcome;

@@ -80,7 +80,7 @@ mod tests {
         let published = [("a/log x", 7), ("a/log x until", 1_000_000), ("gone/log x", 9)];
         assert!(!has(&[], &published), "nothing is listed yet");
         assert!(!has(&[("a/log x", 8)], &published));
-        assert!(!has(&[("a/log x", 20)], &published), "what came after the list does not count");
+        assert!(!has(&[("a/log x", 20)], &published), "versions after the first list do not count");
         assert!(has(&[("a/log x", 30)], &[("a/log x", 8), ("gone/log x", 9)]));
         assert!(!has(&[], &[]), "the leader has published nothing yet");
         assert!(!CatchUp::default().has_caught_up(&versions(&[]), &versions(&[]), configured));

@@ -141,7 +141,7 @@ struct ClusterData {
     /// Reason why the cluster cannot be reached, and start of the outage.
     outage: Option<(String, Instant)>,
     missing: Vec<Missing>,
-    /// Whether the rules have been attached for the first time.
+    /// Set after the first attachment of the rules.
     is_attached: bool,
     /// Set on shutdown: no further source is attached.
     is_closing: bool,

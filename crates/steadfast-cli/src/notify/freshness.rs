@@ -21,7 +21,7 @@ const MIN_REPORTED_DOUBT: Duration = Duration::from_secs(1);
 pub(super) struct FreshnessReporter(BTreeMap<String, (Instant, bool)>);
 
 impl FreshnessReporter {
-    /// Checks all that is watched in `clusters`, and reports what has changed.
+    /// Checks all watched sources of `clusters`, and reports changes of their freshness.
     pub(super) fn check(&mut self, clusters: &[Arc<Cluster>]) {
         let now = Instant::now();
         let (mut seen, mut all) = (BTreeSet::new(), Vec::new());

@@ -34,7 +34,7 @@ pub(super) struct NotifyMetrics {
     pub(super) clusters: Vec<ClusterStatus>,
     /// Restarts of supervised tasks, by their names.
     pub(super) restarts: BTreeMap<String, u64>,
-    /// Whether this process is the leader, if it is one of several replicas.
+    /// Leadership of this process; `None` without replicas.
     pub(super) is_leader: Option<bool>,
 }
 

@@ -240,7 +240,8 @@ impl ReplicaTask {
                 () = leader.lost() => {}
                 never = self.lead(&leader, &mut state) => match never {},
                 () = is_set(&mut stopping) => {
-                    // The final publication tells the next leader not to deliver settled changes again.
+                    // After the final publication the next leader does not deliver settled changes again. The gate closes first, so
+                    // that no delivery settles after the published positions were read.
                     self.keeper.close();
                     let _ = timeout(RELEASE_TIMEOUT / 2, state.publish(&(self.positions)(), self.memory())).await;
                     break;

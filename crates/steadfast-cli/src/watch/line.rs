@@ -60,7 +60,7 @@ struct FreshnessLine<'a> {
     doubt_seconds: f64,
 }
 
-/// The watched resource, as it is named in lines.
+/// The watched resource and its name in the output lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     /// The resource with its group: `deployments.apps`.
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn merged_events_are_reported_and_counted() {
         let (added, call) = (Event::Added { object: pod(), initial: false }, Call { missed: 4, ..call(1) });
-        let aside = plain().missed(&pods(), call).expect("it is told");
+        let aside = plain().missed(&pods(), call).expect("a warning");
         assert!(aside.ends_with("Z ! pods: 4 events merged: they came faster than they could be written"), "{aside}");
         assert_eq!(plain().missed(&pods(), Call { missed: 0, ..call }), None);
         assert_eq!(Style::Json { full: false }.missed(&pods(), call), None);

@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 use crate::run::{file, finish, said, start_with, steadfast};
 
-/// Accepts connections in front of an API server: answers requests for `/openapi/v3/…` itself, and forwards all others.
+/// Starts a proxy in front of an API server: it responds to requests for `/openapi/v3/…`, and forwards all others.
 fn with_openapi(server: SocketAddr, document: &Value) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -40,7 +40,7 @@ fn answer(mut client: TcpStream, server: SocketAddr, document: &str) -> std::io:
         );
     }
     let mut server = TcpStream::connect(server)?;
-    // One request for each connection, so that the next one is seen too.
+    // One request per connection: the proxy parses only the first request of each connection.
     server.write_all(head.replacen("\r\n", "\r\nConnection: close\r\n", 1).as_bytes())?;
     std::io::copy(&mut server, &mut client)?;
     client.shutdown(Shutdown::Both)

@@ -45,7 +45,7 @@ fn recipe(name: &str) -> String {
     text
 }
 
-/// Runs a recipe in `folder`, in which these `places` of its targets are replaced, until `reached`. Returns the manifests of its rights.
+/// Runs a recipe in `folder` until `reached`, with the `places` of its targets replaced. Returns the RBAC manifests of the recipe.
 fn run(
     name: &str,
     folder: &Path,
@@ -116,7 +116,7 @@ fn service(name: &str, annotations: Value) -> Value {
     })
 }
 
-/// The weights of the servers, by the part of their names that tells the pod or node.
+/// Returns the weights of the servers, matched by the pod or node in their names.
 fn weights(haproxy: &Haproxy, names: &[&str]) -> Option<Vec<u32>> {
     let servers: BTreeMap<String, u32> = haproxy.servers();
     let weight = |part: &&str| {

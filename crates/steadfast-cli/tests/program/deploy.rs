@@ -17,7 +17,7 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
     documents.iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("there is a {kind}"))
 }
 
-/// Checks that the program accepts the arguments: it must fail only at the missing file, which it reads last.
+/// Checks the arguments: the program must fail only at the missing file, its last step.
 fn takes(arguments: &[&str]) {
     let output = steadfast(arguments);
     assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", said(&output));

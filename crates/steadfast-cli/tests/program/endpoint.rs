@@ -13,7 +13,7 @@ use steadfast_testing::Exposition;
 
 use crate::run::{Serving, file, finish, said, start, steadfast};
 
-/// The program with its endpoint, killed when it is dropped.
+/// The program with its endpoint; killed on drop.
 struct Watching {
     child: Child,
     address: String,
@@ -137,7 +137,7 @@ fn replaced_server_is_reported_and_relisted() {
     assert_eq!(watching.ready("200"), "ok\n", "after {told}");
     let scraped = Exposition::parse(&watching.get("/metrics").1).expect("it is a scrape");
     let held = scraped.sum("steadfast_informer_objects", &[("resource", "configmaps")]);
-    assert_eq!(held, (0.0, 1), "ready, with what is not there");
+    assert_eq!(held, (0.0, 1), "ready with no object in the cache");
     let said = watching.said.lock().expect("no panic").clone();
     assert!(said.contains("stale: the server's history was replaced: it is at "), "{said}");
     drop(server);
@@ -192,7 +192,7 @@ async fn events_merged_during_blocked_output_are_marked() {
     let aside = "! configmaps: ";
     let started = Instant::now();
     while !watching.said.lock().expect("no panic").contains(aside) {
-        assert!(started.elapsed() < Duration::from_secs(60), "that some were merged is not said");
+        assert!(started.elapsed() < Duration::from_secs(60), "no warning about merged events");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -223,7 +223,7 @@ fn oversized_request_head_is_rejected() {
     let endless = [b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ".to_vec(), vec![b'a'; 64 * 1024]].concat();
     let answer = watching.raw(&endless);
     assert!(!answer.contains("steadfast_"), "{answer}");
-    assert!(watching.get("/healthz").0.starts_with("HTTP/1.1 200"), "and others are answered");
+    assert!(watching.get("/healthz").0.starts_with("HTTP/1.1 200"), "other requests receive responses");
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl SecureEtcd {
         Some(started)
     }
 
-    /// Ends etcd, has another authority issue all certificates, and starts it again with its data.
+    /// Stops etcd, issues all certificates by another authority, and restarts etcd with its data.
     fn replace_certificates(&mut self) {
         let _ = self.process.0.kill();
         let _ = self.process.0.wait();

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// A `HAProxy` with one backend, `web`, that has a foreign server without traffic. Killed when dropped.
+/// `HAProxy` with one backend, `web`, and one foreign server without traffic. Killed on drop.
 pub(crate) struct Haproxy {
     pub(crate) folder: PathBuf,
     front: SocketAddr,
@@ -18,7 +18,7 @@ pub(crate) struct Haproxy {
 }
 
 impl Haproxy {
-    /// Starts `HAProxy`; returns `None` on a machine without it, which is reported.
+    /// Starts `HAProxy`. Reports a missing program and returns `None`.
     pub(crate) fn start(name: &str) -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -53,7 +53,7 @@ impl Haproxy {
         eventually("HAProxy", || UnixStream::connect(self.folder.join("admin.sock")).is_ok());
     }
 
-    /// Kills the process and starts another one, which has none of the mirror's servers.
+    /// Kills the process and starts a new one without the servers of the mirror.
     pub(crate) fn restart(&self) {
         let mut process = self.process.lock().expect("no panic");
         let _ = process.kill();
@@ -62,7 +62,7 @@ impl Haproxy {
         self.wait_until_listening();
     }
 
-    /// The servers that the mirror has there, and the weight of each.
+    /// Returns the servers of the mirror with their weights.
     pub(crate) fn servers(&self) -> BTreeMap<String, u32> {
         self.try_servers().expect("it answers")
     }
@@ -95,7 +95,7 @@ impl Haproxy {
         socket.write_all(command.as_bytes()).ok()?;
         let mut response = String::new();
         socket.read_to_string(&mut response).ok()?;
-        // A process that is killed closes the connection.
+        // A killed process closes the connection.
         response.contains("# be_id").then_some(response)
     }
 

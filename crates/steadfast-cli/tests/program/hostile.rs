@@ -1,6 +1,6 @@
-//! One namespace sends random nonsense; the entries of the others are those of a run without it.
+//! One namespace sends random nonsense; the entries of other namespaces equal those of an undisturbed run.
 //!
-//! `STEADFAST_SEEDS=20` runs this many seeds, `STEADFAST_SEED=7` runs that one.
+//! `STEADFAST_SEEDS=20` runs 20 seeds, `STEADFAST_SEED=7` runs seed 7.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -120,7 +120,7 @@ impl World {
         Some(Self { notify, server, haproxy, knot, etcd, configuration, stderr, _runtime: runtime })
     }
 
-    /// Returns what the systems contain; `None` while one of them does not respond.
+    /// Returns the contents of the systems; `None` while any system does not respond.
     fn contents(&self) -> Option<Contents> {
         let mut contents = Contents::new();
         for (name, state) in self.haproxy.listing() {
@@ -135,7 +135,7 @@ impl World {
         Some(contents)
     }
 
-    /// Returns the part of `victims` whose places are held: a place that nobody holds yet is anybody's.
+    /// Returns `victims` with only the addresses and keys in the targets. The tenant may claim any free address or key.
     fn held(&self, victims: &Victims) -> Victims {
         let contents = self.contents().unwrap_or_default();
         let values = |system| contents.iter().filter(move |((of, _), _)| *of == system).flat_map(|(_, held)| held);
@@ -190,7 +190,7 @@ impl<'a> Shops<'a> {
         let number = self.created;
         self.created += 1;
         let (name, address) = (format!("web-{number}"), format!("10.1.{}.{}", number / 250, number % 250 + 1));
-        // Pods of one shop share a name, as behind a headless service; each has a key of its own.
+        // Pods of one shop share a DNS name, as behind a headless service, and use separate keys.
         let (host, key) = (format!("web.{shop}.example.org"), format!("{shop}/{name}"));
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -230,7 +230,7 @@ impl<'a> Shops<'a> {
                 let (_, name) = self.pods.remove(of_shop);
                 self.server.delete_named("pods", shop, &name).expect("the pod exists");
                 let number: usize = name.rsplit('-').next().and_then(|n| n.parse().ok()).expect("a number");
-                // A place that nobody holds any more is anybody's.
+                // The tenant may claim a released address or key.
                 let (address, key) = (format!("10.1.{}.{}", number / 250, number % 250 + 1), format!("{shop}/{name}"));
                 self.victims.addresses.retain(|other| *other != address);
                 self.victims.keys.retain(|other| *other != key);
@@ -247,7 +247,7 @@ fn send_nonsense(server: &ApiServer, chance: &mut Chance, victims: &Victims) {
         if chance.below(4) == 0 {
             let _ = server.delete_named(resource(&object), TENANT, name);
         } else {
-            // Some of them the API server rejects, as it should.
+            // The API server rejects invalid objects.
             let _ = server.create(&object).or_else(|_| server.replace(&object));
         }
     }
@@ -283,7 +283,7 @@ fn run_alone(seed: u64) -> Option<Contents> {
                 && SHOPS.iter().all(|shop| has_addresses(found, shop))
                 && count(found, "etcd") == servers + 4
         };
-        // Twice the same, so that nothing is in progress.
+        // Two equal reads in a row: no change is in progress.
         if found.as_ref().is_some_and(is_complete) && found == contents {
             return found;
         }
@@ -319,7 +319,7 @@ fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
             |(place, held): &(&(&'static str, String), &BTreeSet<String>)| contents.get(*place) != Some(*held);
         let wrong: Vec<_> =
             alone.iter().filter(differs).map(|(place, held)| (place, held, contents.get(place))).collect();
-        // Nothing of a careful tenant's pod that is gone may be left, either. The tenant may have an address that was released.
+        // No entry of a deleted shop pod may remain. The tenant may use a released address.
         let is_shops = |place: &str| SHOPS.iter().any(|shop| place.trim_start_matches("/services/").starts_with(shop));
         let is_left = |((_, place), held): &(&(&'static str, String), &BTreeSet<String>)| {
             is_shops(place) && held.iter().any(|text| text.contains("10.1."))
@@ -348,7 +348,7 @@ fn hostile_namespace_changes_no_foreign_entry() {
     }
 }
 
-/// An object that the API server rejects is no test of the program: most of them must be accepted.
+/// A rejected object does not test the program, so the API server must accept most objects.
 #[test]
 fn nonsense_is_mostly_accepted_by_api_server() {
     let runtime = Runtime::new().expect("threads can be started");

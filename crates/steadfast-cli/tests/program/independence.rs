@@ -152,7 +152,7 @@ fn dead_clusters_delay_no_other_cluster() {
     assert!(text.contains("cluster west: unreachable for ") && text.contains("the kubeconfig"), "{text}");
     assert_eq!(acting.get("/livez"), (200, "ok\n".to_owned()), "a restart would not help");
 
-    // A server that is not running, then one that is.
+    // First an address without a server, then a running server.
     fixture.write("west", &kubeconfig("http://127.0.0.1:1"));
     eventually("the refused connection", || acting.get("/readyz").1.contains("Connection refused"));
     let said = acting.said();
@@ -229,8 +229,8 @@ fn reload_waits_for_no_cluster() {
     signal(&acting.child.0, "HUP");
     acting.until_sent("again", "east/a");
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-    assert_eq!(acting.sent("maps"), ["east/a"], "a rule that is unchanged goes on");
-    // With the cluster that had responded gone too.
+    assert_eq!(acting.sent("maps"), ["east/a"], "an unchanged rule does not start again");
+    // A reload also applies while the other cluster is unreachable.
     fixture.east.faults().cut();
     fixture.configure(&(rule("maps", "cm") + &rule("third", "cm")));
     signal(&acting.child.0, "HUP");
@@ -316,7 +316,7 @@ fn shutdown_keeps_its_deadline_whatever_hangs() {
     acting.until_sent("maps", "east/a");
     let (took, said) = acting.terminated();
     assert!(took < Duration::from_secs(3), "{took:?}: {said}");
-    assert!(took > Duration::from_millis(1500), "what waits is delivered for two seconds: {took:?}");
+    assert!(took > Duration::from_millis(1500), "pending messages are retried for two seconds: {took:?}");
     assert!(said.contains("messages were not delivered within 2 s"), "{said}");
 
     // A second signal ends the program at once.
@@ -343,7 +343,7 @@ fn shutdown_ends_early_if_all_pending_sinks_are_down() {
         said.contains("2 messages were not delivered: down cannot be reached; the next start sends them"),
         "{said}"
     );
-    // What was not delivered is sent by the next start.
+    // The next start sends the undelivered messages.
     fixture.configure(
         &[&down.replace("false", "true"), &*rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"down\"]")].concat(),
     );
@@ -364,7 +364,7 @@ fn silent_clients_do_not_block_health_endpoints() {
             let clients: Vec<TcpStream> = (0..count)
                 .map(|_| {
                     let mut client = TcpStream::connect(&acting.address).expect("it listens");
-                    // One that is replaced already does not take it.
+                    // Fails if the endpoint has already closed this connection in favour of a newer client.
                     let _ = client.write_all(request.as_bytes());
                     client
                 })
@@ -372,7 +372,7 @@ fn silent_clients_do_not_block_health_endpoints() {
             let started = Instant::now();
             assert_eq!(acting.get("/livez"), (200, "ok\n".to_owned()), "{count} of {request:?}");
             assert!(started.elapsed() < Duration::from_secs(2), "{count} of {request:?}: {:?}", started.elapsed());
-            // Those that have asked for metrics may still be served.
+            // Requests for metrics may still be in flight.
             eventually("readiness", || acting.get("/readyz").0 == 200);
             assert!(started.elapsed() < Duration::from_secs(6), "{count} of {request:?}: {:?}", started.elapsed());
             drop(clients);

@@ -1,4 +1,4 @@
-//! The built program, as its users run it.
+//! End-to-end tests of the built program.
 
 mod bad_input;
 #[cfg(unix)]

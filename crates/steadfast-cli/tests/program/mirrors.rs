@@ -109,7 +109,7 @@ impl Acting {
     fn until_said(&mut self, what: &str) {
         while !self.said.contains(what) {
             let line = self.lines.recv_timeout(Duration::from_secs(60));
-            let line = line.unwrap_or_else(|_| panic!("{what:?} was not said, but {}", self.said));
+            let line = line.unwrap_or_else(|_| panic!("{what:?} is missing in the output: {}", self.said));
             self.said.push_str(&line);
             self.said.push('\n');
         }
@@ -230,7 +230,7 @@ fn pending_approval_and_doubt_survive_a_restart() {
     assert!(said(&output).contains("no removal needs approval"), "{}", said(&output));
     signal(&acting.child, "TERM");
     assert!(acting.child.wait().expect("it can be waited for").success());
-    assert_eq!(world.haproxy.serving().len(), 1, "what is there stays there");
+    assert_eq!(world.haproxy.serving().len(), 1, "a shutdown removes no entry");
     drop(world.runtime);
 }
 
@@ -255,7 +255,7 @@ fn uncertain_cache_or_object_keeps_its_entries() {
     world.server.faults().answer_truly();
     world.until_serving(&["web-1", "web-2"]);
 
-    // The address of one is not known: its entry stays, and the others follow their objects.
+    // Without the annotation the address of `web-2` is unknown: the entry stays, and other entries follow their objects.
     world
         .server
         .merge_patch("pods", "default", "web-2", json!({"metadata": {"annotations": null}}))
@@ -325,7 +325,8 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     world.until_serving(&["web-0", "web-1"]);
     end(&mut acting);
 
-    // As if it had died before the second was written down: what is kept does not have it, and one may be taken out unasked.
+    // Simulates a crash before the checkpoint of `web-1`: the old checkpoint lacks the pod, and the guard allows one
+    // removal without approval.
     std::fs::write(&checkpoint, before).expect("the folder is writable");
     world.server.faults().answer_with(RequestRule::any().resource("pods"), Answer::code(503));
     let mut acting = world.begin();

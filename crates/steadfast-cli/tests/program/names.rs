@@ -1,4 +1,4 @@
-//! Mirrors of a DNS zone and of etcd in ordinary trouble: entries that cannot be there, members that do not respond, a revoked lease.
+//! Mirrors of a DNS zone and of etcd under common faults: impossible entries, unresponsive members, a revoked lease.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;

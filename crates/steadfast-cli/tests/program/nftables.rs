@@ -1,6 +1,6 @@
 //! `steadfast notify` with the kernel's nftables in a separate network: the responding backends are the oracle.
 //!
-//! Needs root, `ip` and `nft`, and is skipped without them. Backends and client are a copy of this program.
+//! Needs root, `ip` and `nft`; skipped otherwise. Backends and client are a copy of this program.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -50,7 +50,7 @@ fn embedded_mirrors_print_simulated_commands() {
     assert!(told.contains("web | echo 'add server web/sf-default.default.web-"), "{told}");
     assert!(
         told.contains("web | echo 'set server web/sf-default.default.web-") && told.contains("weight 0'"),
-        "one goes: {told}"
+        "one server drains: {told}"
     );
     assert!(told.contains("cart | table ip steadfast_cart {"), "{told}");
     assert!(told.contains("names | update add web.example.org. 30 IN A 10.0.0."), "{told}");
@@ -65,7 +65,7 @@ fn rbac_grants_watched_resources_only() {
     let output = steadfast(&arguments);
     assert!(output.status.success(), "{}", said(&output));
     let text = String::from_utf8(output.stdout).expect("it is text");
-    // Of all namespaces, and so of the one that a rule names.
+    // The cluster role of a rule for all namespaces covers rules for one namespace.
     let rules: Vec<&str> = text.lines().filter(|line| line.contains("resources:") || line.contains("verbs:")).collect();
     let all = "  verbs: [list, watch]";
     // The UID of this namespace identifies the cluster of a checkpoint.
@@ -85,7 +85,7 @@ fn rbac_grants_watched_resources_only() {
     assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"]);
     assert_eq!(documents[2]["subjects"][0]["namespace"], "ops");
 
-    // Of one namespace alone.
+    // A rule for one namespace needs only a namespaced role.
     let text = std::fs::read_to_string(example("traffic.toml")).expect("it exists");
     let text = ["registry"].iter().fold(text, |text, rule| {
         let (first, rest) = text.split_once(&format!("[[rules]]\nname = \"{rule}\"")).expect("it has that rule");
@@ -207,5 +207,5 @@ fn invalid_reload_keeps_last_valid_configuration() {
     child.stderr = Some(stderr.into_inner());
     let output = finish(child);
     assert!(output.status.success(), "{}", said(&output));
-    assert!(lines(&output.stdout).is_empty(), "nothing is told twice: {}", String::from_utf8_lossy(&output.stdout));
+    assert!(lines(&output.stdout).is_empty(), "no message is sent twice: {}", String::from_utf8_lossy(&output.stdout));
 }

@@ -12,12 +12,12 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 
 use crate::haproxy::eventually;
 
-/// The key by which the zone is changed and read, as `nsupdate` and `dig` take it.
+/// TSIG key for updates and reads of the zone, in the syntax of `nsupdate` and `dig`.
 pub(crate) const KEY: &str = "hmac-sha256:mirror:bWlycm9yIG1pcnJvciBtaXJyb3IgbWlycm9yIG1pcnI=";
 
 const ZONE: &str = "$ORIGIN example.org.\n$TTL 300\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A 127.0.0.1\n";
 
-/// Returns the path of a program. A missing one is reported, or is an error if references are required.
+/// Returns the path of a program. Reports a missing program, or panics if references are required.
 pub(crate) fn found(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -71,7 +71,7 @@ impl Knot {
         Some(knot)
     }
 
-    /// Kills the server, restores the zone as it was at first, with its serial number, and starts the server again.
+    /// Kills the server, restores the initial zone with its serial number, and restarts the server.
     pub(crate) fn restore(&self) {
         let mut process = self.process.lock().expect("no panic");
         let _ = process.kill();
@@ -120,7 +120,7 @@ impl Knot {
             self.port
         );
         let mut command = Command::new("nsupdate");
-        let mut child = command.args(["-v", "-y", KEY]).stdin(Stdio::piped()).spawn().expect("it is there beside dig");
+        let mut child = command.args(["-v", "-y", KEY]).stdin(Stdio::piped()).spawn().expect("installed with dig");
         child.stdin.take().expect("it is piped").write_all(lines.as_bytes()).expect("it reads");
         assert!(child.wait().expect("it can be waited for").success());
     }
@@ -221,7 +221,7 @@ impl Etcd {
     }
 }
 
-/// Decodes a key or a value, which etcdctl encodes as Base64. Bytes that are not UTF-8 are replaced.
+/// Decodes a key or value from the Base64 of etcdctl. Replaces invalid UTF-8.
 fn decoded(text: &serde_json::Value) -> Option<String> {
     let bytes = BASE64_STANDARD.decode(text.as_str().unwrap_or_default()).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())

@@ -85,7 +85,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     eventually("what is left", || tree.now().values() == left);
     signal(&acting, "TERM");
     assert!(acting.wait().expect("it can be waited for").success());
-    assert_eq!(tree.now().values(), left, "what is there stays there");
+    assert_eq!(tree.now().values(), left, "a shutdown removes no entry");
 
     // `check` reports rejected credentials.
     tree.now().token = Some("another".to_owned());

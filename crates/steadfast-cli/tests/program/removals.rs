@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Time after the last existence of an entry in which its removal is allowed, even if it exists again.
+/// Grace period for late removals: an entry may be removed this long after an absence of its pod, even if the pod exists again.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Contents of one target at one read.
+/// Contents of one target, from one read.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) outside: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct Sample {
     pub(crate) names: BTreeSet<String>,
 }
 
-/// A period during which a system may lack entries: it lost its contents.
+/// Period after a loss of contents, during which a system may lack entries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loss {
     pub(crate) system: &'static str,
@@ -26,7 +26,7 @@ pub(crate) struct Loss {
 }
 
 impl Loss {
-    /// Whether a read of `system` overlaps this period.
+    /// Returns whether a read of `system` overlaps this period.
     pub(crate) fn covers(&self, system: &str, asked: Instant, answered: Instant) -> bool {
         self.system == system && asked <= self.to && answered >= self.from
     }
@@ -59,7 +59,7 @@ impl Truth {
     }
 }
 
-/// Returns the number of removed entries; an error names an entry that was removed although its pod was ready, outside of `losses`.
+/// Returns the number of removed entries. An error names an entry of a ready pod that was removed outside of `losses`.
 pub(crate) fn judge(truth: &Truth, losses: &[Loss], samples: &[Sample]) -> Result<usize, String> {
     let (mut last, mut removals) = (BTreeMap::<&str, &Sample>::new(), 0);
     for sample in samples {

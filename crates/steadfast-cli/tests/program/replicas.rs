@@ -69,7 +69,7 @@ impl Receiver {
     }
 }
 
-/// Reads requests of one connection until it ends. A request counts when all of it has arrived.
+/// Reads the requests of one connection until its end. Only complete requests count.
 fn serve(stream: TcpStream, recorded: &Mutex<Vec<Delivery>>) -> Option<()> {
     let mut writer = stream.try_clone().ok()?;
     let mut reader = BufReader::new(stream);
@@ -99,15 +99,15 @@ fn serve(stream: TcpStream, recorded: &Mutex<Vec<Delivery>>) -> Option<()> {
     }
 }
 
-/// The holder of the lease, read again and again.
+/// Holders of the lease, from repeated reads.
 #[derive(Default)]
 struct Reign {
-    /// Each holder with the start of the last read that has shown the one before, and the end of the first read that has shown it.
+    /// Holders, each with the start of the last read before its election, and the end of the first read with this holder.
     holders: Vec<(Instant, Instant, String)>,
 }
 
 impl Reign {
-    /// Whether `replica` may have held the lease at `at`, as far as reads can tell.
+    /// Returns whether `replica` may have held the lease at `at`, within the precision of the reads.
     fn covers(&self, replica: &str, at: Instant) -> bool {
         let ends = self.holders.iter().skip(1).map(|(_, until, _)| Some(*until)).chain([None]);
         let mut periods = self.holders.iter().zip(ends);
@@ -132,7 +132,7 @@ struct World {
     deleted: BTreeMap<String, String>,
     /// Number of changes.
     changes: u64,
-    /// Keys that etcd had when it was last asked.
+    /// Keys in etcd at the last read.
     known: BTreeSet<String>,
     reign: Arc<Mutex<Reign>>,
     is_over: Arc<AtomicBool>,
@@ -291,7 +291,7 @@ impl World {
         }
     }
 
-    /// A key that etcd had is there as long as its object exists.
+    /// Checks that each known key remains in etcd while its object exists.
     fn check_keys(&mut self) {
         let Some(keys) = self.keys() else { return };
         let is_there = |name: &&String| self.objects.contains_key(*name);
@@ -300,7 +300,7 @@ impl World {
         self.known = keys.into_iter().filter(|name| self.objects.contains_key(name)).collect();
     }
 
-    /// One trouble; whatever it was, all replicas run afterwards.
+    /// Causes one trouble, after which all replicas run again.
     fn trouble(&mut self, chance: &mut Chance) -> String {
         let leader = self.leader().unwrap_or_default();
         let other = (leader + 1 + chance.below(2) as usize) % REPLICAS;
@@ -366,7 +366,7 @@ impl World {
         };
         let states = self.objects.iter().filter(|(name, value)| !has("", "name", name, Some(value)));
         let states = states.map(|(name, value)| format!("{name} {value}"));
-        // An end is delivered for what was delivered.
+        // A deletion is due only for objects with an earlier message.
         let known = self.deleted.iter().filter(|(uid, _)| has("", "uid", uid, None));
         let ends = known.filter(|(uid, _)| !has("Deleted", "uid", uid, None));
         states.chain(ends.map(|(uid, name)| format!("the end of {name} ({uid})"))).collect()

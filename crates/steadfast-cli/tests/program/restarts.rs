@@ -409,6 +409,6 @@ fn random_kills_lose_and_reorder_nothing() {
     let told: usize = written.iter().map(Vec::len).sum();
     println!("{kills} kills: {told} told, {again} of them again, {ends} ends, {} lists", world.lists());
     assert!(ends * 2 > kills && told > 20 * kills, "{told} told, {ends} ends");
-    // A run that is killed before its first checkpoint leaves nothing to the next one.
+    // A run without a checkpoint leaves no state, so the next run lists again.
     assert!(world.lists() * 2 <= kills + 1, "{} lists", world.lists());
 }

@@ -143,7 +143,7 @@ impl Serving {
         Self::ready(kubeconfig, child)
     }
 
-    /// Waits until `child`, which serves with `kubeconfig`, is ready.
+    /// Waits until the server `child` with `kubeconfig` is ready.
     pub(crate) fn ready(kubeconfig: String, mut child: Child) -> Self {
         let rest = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut serving = Self { child, kubeconfig, said: Vec::new(), rest };

@@ -8,7 +8,7 @@ use steadfast_apiserver::ApiServer;
 
 use crate::run::{file, finish, start_with};
 
-/// The token, a secret's content and the same as the server has it, a token that is not accepted, and a plugin's.
+/// Secrets of the test: the token, the content of a Secret in plain text and Base64, a rejected token, and the token of a plugin.
 const PLANTED: [&str; 5] = [
     "planted-bearer-token",
     "planted-password",

@@ -100,7 +100,7 @@ fn signal_stops_server_cleanly() {
         server.rest.read_to_string(&mut told).expect("it can be read");
         assert!(status.success(), "{name}: {status}");
         assert!(told.starts_with("stopped at revision "), "{told}");
-        assert!(!std::path::Path::new(&server.kubeconfig).exists(), "the kubeconfig that it made is gone with it");
+        assert!(!std::path::Path::new(&server.kubeconfig).exists(), "the shutdown removes the created kubeconfig");
     }
 }
 
@@ -150,7 +150,7 @@ fn existing_kubeconfig_gets_context_and_keeps_entries() {
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(config_maps(&path, "default", "1"), Vec::<String>::new());
 
-    // Killed, it leaves its entries, and the next run replaces them.
+    // A killed server leaves its entries, and the next run replaces them.
     server.child.kill().expect("it can be killed");
     server.child.wait().expect("it can be waited for");
     let server = Serving::start_beside("merged.kubeconfig", &["--replicas", "2"]);
@@ -201,7 +201,7 @@ fn kustomization_is_built_by_installed_tool() {
 
     let kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [cm.yaml]\n";
     let overlay = folder("overlay", &[("kustomization.yaml", kustomization), ("cm.yaml", &config_map("default", "k"))]);
-    // The real one is tried where there is a kubectl: `tests/kubectl.rs`.
+    // `tests/kubectl.rs` runs the real kubectl if one is installed.
     let script = "#!/bin/sh\n[ \"$1\" = kustomize ] && [ -f \"$2/kustomization.yaml\" ] && exec cat \"$2/cm.yaml\"\n";
     let tools = folder("tools", &[("kubectl", script)]);
     let kubectl = std::path::Path::new(&tools).join("kubectl");
@@ -230,7 +230,7 @@ fn help_lists_commands_and_exit_codes() {
     let output = steadfast(&["--help"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in ["watch", "lab", "serve", "Exit codes:", "  3  "] {
-        assert!(told.contains(part), "{part:?} is not in {told}");
+        assert!(told.contains(part), "{part:?} is missing in {told}");
     }
     for command in ["watch", "lab", "serve"] {
         assert!(steadfast(&[command, "--help"]).status.success());

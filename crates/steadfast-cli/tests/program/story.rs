@@ -1,9 +1,9 @@
-//! The scenario that this project begins with: service registry, DNS and load balancer follow two clusters through a random sequence of
-//! troubles. API servers restart, vanish, are stale and are restored from a backup; a cluster is away; pods are replaced and scaled; a tenant
-//! sends nonsense; load balancer, DNS server and etcd restart or lose their contents; the program itself is killed.
+//! Main scenario of the project: service registry, DNS and load balancer follow two clusters through a random sequence of faults.
+//! API servers restart, vanish, become stale and return from a backup; one cluster is unreachable; pods are replaced and scaled.
+//! A tenant sends nonsense; load balancer, DNS server and etcd restart or lose their contents; the program itself is killed.
 //!
-//! No entry of a ready pod may be removed, except where a system loses its contents, and in the end all three systems equal the clusters. The
-//! guard has its defaults.
+//! No entry of a ready pod may be removed, unless a system loses its contents. In the end all three systems equal the clusters. The
+//! guard runs with its defaults.
 //!
 //! With `STEADFAST_SERVER=reference` the first cluster is a real API server with its etcd.
 //!
@@ -42,20 +42,20 @@ const LASTING_PODS: u64 = 3;
 /// Pods of the second cluster at first.
 const FAR_PODS: u64 = 4;
 
-/// Prefixes of the names of all pods that are judged. Other names are the tenant's.
+/// Name prefixes of all judged pods. Other names belong to the tenant.
 const PREFIXES: [&str; 3] = ["web-", "keep-", "far-"];
 
 /// Troubles of a run in CI. All of them take too long for every change of the program.
 const TROUBLES_IN_CI: usize = 5;
 
-/// Time within which each system must have its entries again after it lost them.
+/// Time limit of each system for regaining lost entries.
 const RETURN_LIMITS: [(&str, Duration); 3] =
     [("HAProxy", Duration::from_secs(2)), ("DNS", Duration::from_secs(10)), ("etcd", Duration::from_secs(1))];
 
 /// Limit for all three systems to equal the clusters.
 const CONVERGENCE_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a fault lasts, a little more or less.
+/// Average duration of a fault, in milliseconds.
 const LASTS: u64 = 1500;
 
 struct World {
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// One pod is deleted, or is no longer ready; at most one is not ready, which the guard's defaults allow.
+    /// Deletes one pod or makes it unready. At most one pod is unready at a time, within the defaults of the guard.
     fn lose(&mut self, chance: &mut Chance) {
         let ready = self.ready("web-");
         let exists = |number: &u64| self.server.pod(&format!("web-{number}")).is_some();
@@ -266,7 +266,7 @@ impl World {
         }
     }
 
-    /// `system` loses its contents by `action`, and must have them again within its limit.
+    /// Runs `action`, by which `system` loses its contents, and records the period until its limit.
     fn lose_contents(&mut self, system: &'static str, action: impl FnOnce(&Self)) {
         let from = Instant::now();
         action(self);
@@ -274,14 +274,14 @@ impl World {
         self.losses.push(Loss { system, from, to: Instant::now() + limit });
     }
 
-    /// The server is restored to its state of some changes ago.
+    /// Restores the server to its state of some changes ago.
     fn restore(&mut self, chance: &mut Chance) {
         let back = 3 + chance.below(20);
         if let Cluster::Real(real) = &mut self.server {
             real.back_up();
             meanwhile(self, chance, Trouble::Restored);
         }
-        // A removal is noted before it happens and an addition after it: the restored state is read from the server.
+        // A removal is noted before the restore and an addition after it, since the restored state comes from the server.
         for name in &self.ready("web-") {
             self.truth.note(name, false);
         }
@@ -303,7 +303,7 @@ impl World {
         }
     }
 
-    /// A trouble begins.
+    /// Starts a trouble.
     fn begin(&mut self, trouble: Trouble, acting: &mut Killed, chance: &mut Chance) {
         match trouble {
             Trouble::Restored => self.restore(chance),
@@ -347,7 +347,7 @@ impl World {
     }
 }
 
-/// The names among `names` that are not the tenant's.
+/// Returns the names of judged pods among `names`.
 fn judged(names: BTreeSet<String>) -> BTreeSet<String> {
     let is_judged = |name: &String| {
         let number = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix));
@@ -418,7 +418,7 @@ impl Drop for Witness {
     }
 }
 
-/// Changes go on, for about as long as a fault lasts.
+/// Continues with changes for the duration of a fault.
 fn meanwhile(world: &mut World, chance: &mut Chance, trouble: Trouble) {
     let until = Instant::now() + Duration::from_millis(LASTS / 2 + chance.below(LASTS));
     let is_writable = world.server.is_writable_during(trouble);

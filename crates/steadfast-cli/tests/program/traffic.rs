@@ -90,7 +90,7 @@ fn rolling_update_of_stateful_set_fails_no_request() {
 fn scaling_from_ten_pods_to_three_fails_no_request() {
     let Some((mut world, mut web)) = begin(Setup { name: "scale", ..DOCUMENTED }, 10) else { return };
     web.scale_down(&mut world, 3);
-    // More than a third is missing, and needs no approval: the objects are gone while others serve.
+    // Removing more than a third needs no approval here: the objects were deleted, and other pods still serve.
     world.finish();
 }
 
@@ -126,7 +126,7 @@ fn balancer_restart_recovers_within_two_seconds() {
 #[test]
 fn checker_detects_dead_servers() {
     let Some((mut world, mut web)) = begin(Setup { name: "seen", ..DOCUMENTED }, 1) else { return };
-    // Two dead servers, and no program that removes them.
+    // Leaves two dead servers: the program no longer runs.
     world.end_notify("TERM");
     web.grace = Duration::ZERO;
     web.roll(&mut world);

@@ -65,7 +65,7 @@ fn outage_shows_doubt_and_missed_changes() {
     for part in
         ["# the embedded server: cut off for ", " ! pods: ", "can be reached again", " ! pods: fresh again after "]
     {
-        assert!(said.contains(part), "no {part:?} in {said}");
+        assert!(said.contains(part), "{part:?} is missing in {said}");
     }
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(shown.contains(" - pods ") && shown.contains("(inferred: deleted)"), "{shown}");
@@ -98,7 +98,7 @@ fn text_has_symbol_resource_and_name() {
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in ["+ deployments.apps default/web\n", "+ deployments.apps shop/cart\n", "= deployments.apps synced at "]
     {
-        assert!(told.contains(part), "{part:?} is not in {told}");
+        assert!(told.contains(part), "{part:?} is missing in {told}");
     }
 }
 
@@ -137,7 +137,7 @@ fn selectors_contexts_and_names_reach_the_server() {
     let output = steadfast(&several);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     for part in ["+ configmaps default/a", "+ namespaces default", "= nodes synced"] {
-        assert!(told.contains(part), "{part:?} is not in {told}");
+        assert!(told.contains(part), "{part:?} is missing in {told}");
     }
 }
 
@@ -153,7 +153,7 @@ fn unreachable_server_is_reported_and_retried() {
     stderr.read_line(&mut told).expect("it can be read");
     assert!(told.starts_with("waiting for https://127.0.0.1:1: ") && told.contains("refused"), "{told}");
     std::thread::sleep(std::time::Duration::from_millis(500));
-    assert!(child.try_wait().expect("it can be asked").is_none(), "it has given up");
+    assert!(child.try_wait().expect("it can be asked").is_none(), "the program retries instead of ending");
     child.stderr = Some(stderr.into_inner());
     signal(&child, "INT");
     let output = finish(child);
@@ -294,5 +294,5 @@ async fn json_doubt_lines_precede_newer_events() {
     server.create(&config_map("after", "1")).expect("a config map");
     assert_eq!(next()["name"], "after");
     child.stdout = Some(told.into_inner());
-    assert!(finish(child).status.success(), "four events, whatever was said of freshness");
+    assert!(finish(child).status.success(), "four events; freshness lines do not count");
 }

@@ -100,7 +100,7 @@ pub(crate) fn retry() -> Outcome {
 
 pub(crate) const AT_ONCE: Duration = Duration::ZERO;
 
-/// Engine with one rule, which sends the value, and one sink, with `more` as additional settings.
+/// Engine with one rule for the value, and one sink with the additional settings `more`.
 pub(crate) struct World {
     pub(crate) engine: Engine,
     pub(crate) sink: Arc<Scripted>,

@@ -1,4 +1,4 @@
-//! Sink that starts programs.
+//! Sink `exec`: starts programs.
 
 use std::path::Path;
 use std::sync::Arc;

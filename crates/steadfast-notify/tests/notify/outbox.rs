@@ -39,8 +39,8 @@ type UnderWay = (Duration, u64, Vec<Arc<Message>>, Fate, f64);
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Whatever a sink does: of each object all is delivered or given up, each for the first time in order, nothing after
-    /// something newer was acknowledged, and at most as much at a time as may be.
+    /// For any behaviour of a sink, all messages of an object are delivered or become dead letters. First attempts keep their
+    /// order, no message follows an acknowledged newer message, and the concurrency limit holds.
     #[test]
     fn whatever_a_sink_does_order_is_kept_and_nothing_is_lost(
         puts in prop::collection::vec((0_usize..4, 0_u64..2_000), 1..40),
@@ -84,14 +84,14 @@ proptest! {
             for (_, _, messages, ..) in &under_way {
                 let mut own: Vec<&str> = messages.iter().map(|message| message.name.as_str()).collect();
                 own.dedup();
-                prop_assert!(own.iter().all(|lane| !lanes.contains(lane)), "one lane is under way twice");
+                prop_assert!(own.iter().all(|lane| !lanes.contains(lane)), "one ordering key is in flight twice");
                 lanes.extend(own);
             }
             under_way.sort_by_key(|(at, ..)| *at);
             let ends = under_way.first().map(|(at, ..)| *at);
             let comes = puts.peek().map(|(_, (_, at))| Duration::from_millis(*at));
             let Some(next) = [ends, comes, outbox.next(now)].into_iter().flatten().min() else { break };
-            prop_assert!(next > now || ends == Some(next) || comes == Some(next), "it waits for what was");
+            prop_assert!(next > now || ends == Some(next) || comes == Some(next), "the next deadline has already passed");
             now = now.max(next);
             if ends == Some(next) {
                 let (_, number, messages, fate, chance) = under_way.remove(0);

@@ -120,7 +120,7 @@ fn slow_namespace_leaves_slots_to_others() {
     }
     let second = sent(&mut outbox, seconds(10));
     assert_eq!(second[0].1, "other/x");
-    // From now on one slot is left to others, who do not wait at all.
+    // From now on one slot is reserved for other namespaces, whose messages are sent without a wait.
     assert_eq!(second.len(), 4);
     outbox.settle(seconds(11), second[0].0, &Outcome::Delivered, || 0.5, |_, _, _| true);
     assert_eq!(sent(&mut outbox, seconds(11)), []);
@@ -143,8 +143,8 @@ fn namespaces_take_turns_in_batches() {
 }
 
 proptest! {
-    /// Whatever wait a receiver requests and whatever the configuration says, the next attempt comes within an hour and not
-    /// after the age limit of the message.
+    /// For any requested wait and any configuration, the next attempt starts within an hour and before the age limit of the
+    /// message.
     #[test]
     fn requested_wait_never_exceeds_its_bounds(
         after in prop_oneof![any::<u64>(), 0_u64..10_000],

@@ -162,7 +162,7 @@ impl World {
         Run { engine, factory: watch_spec.factory, informer, is_killed, _following: following }
     }
 
-    /// Kills the program: the next run has the file as it is now.
+    /// Kills the program: the next run starts with a copy of the current file.
     fn kill(&mut self, run: &Run) {
         let before = self.file();
         self.files += 1;
@@ -204,7 +204,7 @@ async fn dead_sink_does_not_delay_another_sink_of_its_rule() {
     assert_eq!(world.receivers["chat"].lines(), all);
     assert_eq!(world.receivers["pager"].lines(), Vec::<String>::new());
 
-    // The pager gets what is pending for it: the first change under its ID, and the net change since.
+    // The pager receives its pending events: the first change under its ID, and the net change since.
     world.receivers["pager"].set(false, false);
     world.settle(&run).await;
     assert_eq!(world.receivers["pager"].lines(), ["Added a \"1\"", "Deleted a \"3\""]);
@@ -256,7 +256,7 @@ async fn older_state_is_taken_over(rule: &'static str, name: &str, older: &str) 
     world.settle(&run).await;
     world.kill(&run);
 
-    // `mail` is new: it gets nothing of what happened before. The pager gets what the older version had pending.
+    // `mail` is new and receives no earlier change. The pager receives the pending events of the older version.
     world.receivers["pager"].set(false, false);
     let run = world.start(&["pager", "chat", "mail"]).await;
     world.settle(&run).await;
@@ -281,7 +281,7 @@ async fn older_version_state_is_migrated() {
 
 #[tokio::test(start_paused = true)]
 async fn long_rule_name_state_is_migrated() {
-    // SHA-256 of the name, the first 16 bytes, as the older version has it.
+    // The older version stored the first 16 bytes of the SHA-256 of the name.
     let rule = "a-rule-whose-name-is-longer-than-the-sixty-three-bytes-of-a-handler-name";
     let mut hash = String::new();
     for byte in Sha256::digest(rule.as_bytes()).iter().take(16) {

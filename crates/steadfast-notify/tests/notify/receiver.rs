@@ -11,7 +11,7 @@ use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-/// A request as it arrived.
+/// Received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrived {
     pub(crate) method: String,

@@ -27,14 +27,14 @@ mod restarts;
 use crate::chance::Chance;
 use crate::folder::Folder;
 
-/// Age at which an object is reported.
+/// Age of a reported object.
 const AGE: i64 = 30;
 
 thread_local! {
     /// The instant at which the wall clock of the test has the value [`start`].
     static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
 
-    /// Time that the machine was suspended.
+    /// Duration of the suspend.
     static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 
     /// Number of reads of the wall clock.
@@ -45,10 +45,10 @@ fn start() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().expect("a time")
 }
 
-/// Time that passes from one reading of the wall clock to the next one. Otherwise handler and task always read the same time.
+/// Time between two readings of the wall clock. Without it, handler and task would always read equal times.
 const TICK: Duration = Duration::from_micros(20);
 
-/// A wall clock that follows the clock of the runtime, which is virtual.
+/// Wall clock on top of the virtual clock of the runtime.
 fn clock() -> Timestamp {
     READS.set(READS.get() + 1);
     let begun = BEGUN.get().unwrap_or_else(|| {
@@ -64,7 +64,7 @@ async fn pause() {
     pause.await.expect("a pause");
 }
 
-/// Receiver that records messages.
+/// Recording receiver.
 #[derive(Default)]
 pub(crate) struct Receiver(Mutex<Vec<Message>>);
 
@@ -97,7 +97,7 @@ impl Receiver {
         self.messages().into_iter().skip(skipped).map(|message| (message.name, message.data)).collect()
     }
 
-    /// Waits for this number of messages. Evaluations of other tests may be in the way; virtual time stands still meanwhile.
+    /// Waits for `count` messages. Evaluations of other tests may delay them; virtual time does not advance during the wait.
     async fn until(&self, count: usize) -> Vec<Message> {
         for _ in 0..2000 {
             if self.messages().len() >= count {
@@ -124,7 +124,7 @@ pub(crate) struct Settings<'a> {
     pub(crate) seed: u64,
     pub(crate) when: &'a str,
     pub(crate) send: &'a str,
-    /// State folder; its checkpoint has this number.
+    /// State folder with the number of its checkpoint.
     pub(crate) folder: Option<(&'a Folder, u64)>,
     pub(crate) replication: Replication,
 }
@@ -211,7 +211,7 @@ impl Run {
         self.following = following.expect("it begins");
     }
 
-    /// Kills the program: the next run has the files as they are now, under the next number.
+    /// Kills the program: the next run starts with copies of the current files, under the next number.
     pub(crate) fn kill(&self, folder: &Folder, number: u64) {
         let next = number + 1;
         std::fs::copy(folder.join(format!("{number}.checkpoint")), folder.join(format!("{next}.checkpoint")))
@@ -239,7 +239,7 @@ struct Known {
     value: u64,
     /// The time from which the age counts.
     since: Timestamp,
-    /// The Service that is looked up.
+    /// The looked-up Service.
     of: String,
     version: String,
 }
@@ -257,7 +257,7 @@ impl Model {
 }
 
 impl Model {
-    /// Compares the last message of each object that both receivers have with what exists at present.
+    /// Compares the last message per object of both receivers with the current objects.
     fn check(&self, receivers: &[Arc<Receiver>]) -> Result<(), String> {
         for (name, Known { since, version, .. }) in &self.objects {
             let due = *since + SignedDuration::from_secs(AGE);
@@ -268,7 +268,7 @@ impl Model {
                 let messages = receiver.messages();
                 let last = last_of(&messages, name);
                 let Some(expected) = self.expected(name) else {
-                    // The last message, if there is one, is of a state before this one.
+                    // No message is due; the last message may only report an earlier state.
                     match last.filter(|message| message.time >= due) {
                         Some(message) => return Err(format!("sent too early: {message:?}")),
                         None => continue,
@@ -278,7 +278,7 @@ impl Model {
                 if message.data != expected {
                     return Err(format!("not {expected}: {message:?}"));
                 }
-                // A message of an earlier version may be the last one, if its data are the same.
+                // An earlier version with equal data may remain the last message.
                 let of_version = message.id.split_once(&format!("@{version}~"));
                 let instant = of_version.and_then(|(_, instant)| instant.split(['+', '/']).next());
                 if instant.is_some_and(|instant| message.time != due || instant != due.to_string()) {
@@ -393,13 +393,13 @@ async fn history(seed: u64) {
             if fault.is_ok() {
                 break;
             }
-            // As in `Receiver::until`.
+            // See `Receiver::until`.
             pause().await;
         }
         fault.unwrap_or_else(|fault| panic!("{at}: {fault}"));
     }
     let reported = receivers.iter().map(|receiver| receiver.messages()).collect::<Vec<_>>();
-    // One run may skip a state that the other one has seen, but what both send of one cause has one ID and one content.
+    // One run may skip a state of the other run, but messages with one cause share one ID and one content.
     let mut contents = BTreeMap::new();
     for message in reported.iter().flatten() {
         let known = contents.entry(message.id.clone()).or_insert_with(|| message.data.clone());

@@ -1,4 +1,4 @@
-//! The recipes of `docs/notify-recipes.md`, each run against a receiver that behaves as the real one. Issue 31, item 15.
+//! The recipes of `docs/notify-recipes.md`, each run against a receiver with the behaviour of the real service. Issue 31, item 15.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use steadfast_notify::{Engine, Plan};
 use crate::folder::Folder;
 use crate::receiver::{Arrived, Receiver, Reply};
 
-/// Returns the configuration of a recipe, as the page has it.
+/// Returns the configuration of a recipe, verbatim from the page.
 fn recipe(name: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/notify-recipes.md");
     let page = std::fs::read_to_string(page).expect("the page of recipes");
@@ -33,7 +33,7 @@ struct World {
 }
 
 impl World {
-    /// `real` is the URL in the recipe, or the file that has it.
+    /// `real` is the URL in the recipe, or the file with the URL.
     async fn start(name: &str, real: &str, path: &str, secrets: &[(&str, &str)], receiver: Receiver) -> Self {
         let folder = Folder::new(&format!("recipe-{name}"));
         let url = receiver.url(path);
@@ -92,7 +92,7 @@ impl World {
     }
 }
 
-/// A rate limit for the first request, as these receivers have it for a burst.
+/// Rate limit for the first request, like the burst limits of these receivers.
 fn limited(number: usize, reply: Reply) -> Reply {
     if number == 0 { (429, Some(("retry-after", "1".to_owned())), "rate_limited".to_owned()) } else { reply }
 }
@@ -122,7 +122,7 @@ async fn slack_gets_its_text() {
     let text = "Pod shop/web failed: &lt;Evicted&gt; &amp; gone";
     assert_eq!((requests[1].method.as_str(), requests[1].json()), ("POST", json!({"text": text})));
 
-    // The webhook is replaced by another one, as after a leak.
+    // Replaces the webhook URL, as after a leak.
     std::fs::write(world.folder.join("slack-url"), world.receiver.url("/services/T00/B00/other"))
         .expect("enough space");
     tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -221,7 +221,7 @@ async fn pagerduty_triggers_and_resolves() {
     );
     assert!(requests.iter().any(|request| request.json()["dedup_key"] == "east/shop/gone"));
 
-    // A key that is none: the reason says which field, and not the key.
+    // Invalid routing key: the reason names the field and hides the key.
     std::fs::write(world.folder.join("pagerduty-routing-key"), "short-key").expect("enough space");
     tokio::time::sleep(Duration::from_millis(1100)).await;
     world.put("web", EventKind::Updated, json!({"unavailableReplicas": 1})).await;
@@ -252,7 +252,7 @@ fn alertmanager(request: &Arrived) -> Reply {
 #[tokio::test]
 async fn alertmanager_fires_until_the_object_is_well() {
     let receiver = Receiver::start(|request, number| match number {
-        // Alertmanager has no rate limit; a proxy before it returns 503 while it restarts.
+        // Alertmanager sets no rate limit; during its restart a proxy returns 503.
         0 => (503, None, String::new()),
         _ => alertmanager(request),
     })

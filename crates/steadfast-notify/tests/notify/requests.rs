@@ -134,7 +134,7 @@ async fn changed_secret_files_are_read_again() {
     std::fs::write(folder.join("token"), "Bearer new").expect("enough space");
     pause().await;
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
-    // While a file is replaced it may be missing. The last value is used.
+    // A file may be missing during its replacement. The last value applies.
     std::fs::remove_file(folder.join("token")).expect("an existing file");
     pause().await;
     assert_eq!(deliver(&stream).await, Outcome::Delivered);
@@ -156,7 +156,7 @@ async fn rejected_credentials_are_reloaded_before_failing() {
         let why = retried(deliver(&stream).await);
         assert!(why.contains(&status.to_string()) && why.ends_with("the secrets are unchanged"), "{why}");
         assert!(!why.contains("hunter2"), "{why}");
-        // The file has changed a moment ago: the same attempt uses it.
+        // The failing attempt itself re-reads a file that has just changed.
         std::fs::write(folder.join("token"), "Bearer new").expect("enough space");
         assert_eq!(deliver(&stream).await, Outcome::Delivered);
         assert_eq!(receiver.take().len(), 3);

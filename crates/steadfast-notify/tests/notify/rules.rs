@@ -81,7 +81,7 @@ proptest! {
              send = \"{'images': object.spec.containers.map(c, c.image), 'was': old != null}\"",
         );
         let at = |object: &Option<Value>| object.as_ref().and_then(|object| object["spec"].get("replicas").cloned());
-        let last = new.as_ref().or(old.as_ref()).expect("something is there");
+        let last = new.as_ref().or(old.as_ref()).expect("an old or a new state");
         let many = last["spec"].get("replicas").map(|replicas| replicas.as_i64() > Some(2));
         let is_web = last["metadata"]["labels"].get("app").map(|app| app == "web");
         let scaled = and(Some(at(&old) != at(&new)), many);
@@ -159,7 +159,7 @@ fn quadratic_expression_fails_with_its_budget() {
         panic!("it fails")
     };
     assert!(why.contains("cost budget of 1000000 exceeded"), "{why}");
-    // What `when` has spent is not available to `send`.
+    // `when` and `send` share one budget.
     let both = rule(
         "when = \"object.data.all(a, size(a + a + a + a + a + a + a + a) > 0) || true\"\n\
          send = \"object.data.map(a, size(a + a + a + a + a + a + a + a))\"",

@@ -35,7 +35,7 @@ fn engine(folder: &Folder, panics: u32, sink: Arc<Scripted>) -> (Engine, Supervi
 #[tokio::test(start_paused = true)]
 async fn panicked_worker_restarts_and_delivers_everything() {
     let folder = Folder::new("panicked");
-    // `stuck` is in flight when the worker panics: its attempt has no result then.
+    // `stuck` is in flight at the panic of the worker: the attempt never returns a result.
     let sink = Scripted::new(|message, tries| match (&*message.name, tries) {
         ("fails", 1) => (Duration::from_secs(1), retry()),
         ("stuck", 1) => (Duration::from_secs(10), Outcome::Delivered),

@@ -1,4 +1,4 @@
-//! A hostile namespace next to a quiet one: what a sink's queue and a cache hold of it. Issue 31, item 14.
+//! Hostile namespace next to a quiet one: limits of the sink queue and the cache. Issue 31, item 14.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,7 +52,7 @@ struct World {
 }
 
 impl World {
-    /// Watches each of `scopes`; one that can be kept in `folder`, if there is any.
+    /// Watches each of `scopes`, with a checkpoint in `folder` if possible.
     async fn start(scopes: &[Scope], memory_limit: Option<usize>, folder: Option<&Folder>, when: &str) -> Self {
         let server = ApiServer::builder().in_memory().start().await.expect("a running server");
         let factory = InformerFactory::new(&InMemory::default().connection(&server).await.expect("a connection"));
@@ -90,7 +90,7 @@ impl World {
         let world = Self { server, receiver, factory, engine, informers, _following: following };
         for namespace in ["hostile", "quiet"] {
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-            // The server may have made it already.
+            // The server may have created the namespace already.
             let _ = world.server.create(&object);
         }
         world
@@ -165,7 +165,7 @@ async fn huge_objects_of_a_namespace_fill_only_its_cache() {
     assert_eq!(names, ["q-0", "q-1", "q-2", "q-3", "q-4"]);
     let used = world.informers.iter().map(Informer::memory).map(|memory| memory.objects + memory.keys);
     let used: Vec<usize> = used.collect();
-    // The object that is too much is decoded before it is rejected.
+    // The object above the limit is decoded before its rejection.
     assert!(used.iter().all(|bytes| *bytes <= 1_000_000 + 410_000), "{used:?}");
     let states: Vec<&str> = world.informers.iter().map(|informer| informer.freshness().name()).collect();
     assert_eq!(states, ["failed", "fresh"]);

@@ -181,7 +181,7 @@ async fn unreachable_server_is_retried_with_reason() {
     let address = TcpListener::bind("127.0.0.1:0").await.and_then(|listener| listener.local_addr()).expect("a port");
     let url = format!("http://{address}");
     let stream = opened(&folder("nobody"), &url, "timeout = \"2s\"").await.expect("a valid configuration");
-    let Outcome::Retry { after: None, why } = stream.deliver(&[message("a")]).await else { panic!("nobody is there") };
+    let Outcome::Retry { after: None, why } = stream.deliver(&[message("a")]).await else { panic!("not a retry") };
     assert!(!why.is_empty() && !why.contains("hunter2"), "{why}");
 }
 
@@ -189,6 +189,6 @@ async fn unreachable_server_is_retried_with_reason() {
 async fn missing_certificates_have_positions() {
     let url = "https://127.0.0.1:1/";
     let reported =
-        opened(&folder("certificates"), url, "ca_file = \"none.pem\"").await.map(drop).expect_err("none is there");
+        opened(&folder("certificates"), url, "ca_file = \"none.pem\"").await.map(drop).expect_err("missing file");
     assert!(reported.contains("x.toml:6:") && reported.contains("none.pem"), "{reported}");
 }

@@ -155,7 +155,7 @@ async fn new_replica_leads_only_after_catching_up() {
     let leader = world.start("leader", 5, false).await;
     leader.until_leader().await;
     sleep(Duration::from_secs(5)).await;
-    // The new replica has listed at version 8; the leader has not settled what was deleted before.
+    // The new replica has listed at version 8; the leader has not settled the earlier deletions.
     let new = world.start("new", 8, true).await;
     let old = world.start("old", 5, false).await;
     sleep(Duration::from_secs(60)).await;

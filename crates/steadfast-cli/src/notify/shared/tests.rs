@@ -64,7 +64,7 @@ async fn late_write_of_earlier_leader_conflicts() {
     let why = first.publish(&progress(99, 2), String::new()).await.expect_err("a later leader has written it");
     assert!(why.contains("a later leader has written it (term 2)"), "{why}");
     let read = world.read().await;
-    assert_eq!((read.term, read.settled["a/log x"]), (2, 7), "what was settled stays");
+    assert_eq!((read.term, read.settled["a/log x"]), (2, 7), "settled versions stay published");
     // Positions without a watch at the new leader keep their versions.
     let other = Progress { versions: [("b/log x".to_owned(), 3)].into(), activity: 1, ..Progress::default() };
     second.publish(&other, String::new()).await.expect("it is written");

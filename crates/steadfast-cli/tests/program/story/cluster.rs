@@ -17,7 +17,7 @@ pub(super) enum Cluster {
 }
 
 impl Cluster {
-    /// Starts the server that `STEADFAST_SERVER` asks for. `None`, with the reason on standard error, if it was not built.
+    /// Starts the server of `STEADFAST_SERVER`. Returns `None`, with the reason on standard error, if the server was not built.
     pub(super) fn start(runtime: &Runtime) -> Option<Self> {
         match ServerKind::from_env() {
             ServerKind::Reference => Some(Self::Real(Box::new(Real::start(runtime)?))),
@@ -33,7 +33,7 @@ impl Cluster {
         }
     }
 
-    /// Creates an object with its status, or replaces it.
+    /// Creates or replaces an object with its status.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Cluster {
         }
     }
 
-    /// Whether objects can be written while `trouble` lasts.
+    /// Returns whether the server accepts writes during `trouble`.
     pub(super) fn is_writable_during(&self, trouble: Trouble) -> bool {
         matches!(self, Self::Embedded(_)) || !matches!(trouble, Trouble::Frozen | Trouble::Errors)
     }
@@ -92,7 +92,7 @@ impl Cluster {
     }
 }
 
-/// The part of a trouble that happens at once: its beginning, what follows after some changes, and its end.
+/// Phase of a trouble: its start, a second step after some changes, and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Begin,
@@ -101,7 +101,7 @@ pub(super) enum Phase {
 }
 
 impl Cluster {
-    /// Does to the server what `trouble` does in this phase. Nothing, for a trouble of another part.
+    /// Applies this phase of `trouble` to the server. Troubles of other parts have no effect.
     pub(super) fn suffer(&mut self, trouble: Trouble, phase: Phase) {
         match self {
             Self::Embedded(server) => suffer_embedded(server, trouble, phase),

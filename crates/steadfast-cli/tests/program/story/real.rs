@@ -1,4 +1,4 @@
-//! A real API server with its etcd, a second API server that can be made stale, and a network that can fail before both.
+//! Real API server with its etcd, a second API server with an optional stale cache, and a fault-injecting network before both.
 
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -12,7 +12,7 @@ use tokio::runtime::{Handle, Runtime};
 use super::cluster::Phase;
 use super::trouble::Trouble;
 
-/// The user that the program is; its rights can be taken away.
+/// User of the program, with revocable permissions.
 const USER: &str = "story";
 
 /// Number of the second API server.
@@ -37,7 +37,7 @@ impl Real {
         Some(Self { runtime: runtime.handle().clone(), reference, network, to_etcd, client, backup: 0 })
     }
 
-    /// The first server's, with the network's address and a user who may only read.
+    /// Returns the kubeconfig of the first server, with the address of the network and a read-only user.
     pub(super) fn kubeconfig(&self) -> String {
         let mut file = Kubeconfig::read_from(self.reference.kubeconfig()).expect("the server wrote it");
         for cluster in &mut file.clusters {
@@ -124,7 +124,7 @@ impl Real {
         self.renew_client();
     }
 
-    /// A write is never sent twice; it must not be what discovers that a connection is dead.
+    /// Opens a new connection. A client never retries a write, so no write may be the first request on a dead connection.
     fn renew_client(&mut self) {
         self.client = self.runtime.block_on(self.reference.connection()).expect("a connection").client();
     }

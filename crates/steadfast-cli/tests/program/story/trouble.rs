@@ -26,7 +26,7 @@ pub(super) enum Trouble {
     EtcdRestart,
 }
 
-/// All of them.
+/// All troubles.
 pub(super) const TROUBLES: [Trouble; 21] = [
     Trouble::Restart,
     Trouble::Away,

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Processing time of a request, so that some requests are in flight at any instant.
+/// Processing time of a request. Keeps some requests in flight at any instant.
 const PROCESSING_TIME: Duration = Duration::from_millis(5);
 
 /// Number of addresses handed out in this process.

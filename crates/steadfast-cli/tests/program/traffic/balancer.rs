@@ -1,4 +1,4 @@
-//! A real `HAProxy` with the documented settings, in master-worker mode as its packages run it.
+//! Real `HAProxy` with the documented settings, in master-worker mode like the packaged service.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ pub(crate) struct Balancer {
     master: Child,
 }
 
-/// State of one server that the mirror added.
+/// State of one server of the mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServerState {
     pub(crate) weight: u32,
@@ -64,14 +64,14 @@ impl Balancer {
         });
     }
 
-    /// Kills `HAProxy` and starts it again; returns when it listens. All servers that were added at run time are lost.
+    /// Restarts `HAProxy` by a kill and waits for its socket. Servers added at run time are lost.
     pub(crate) fn restart(&mut self) {
         self.stop();
         self.master = spawn(&self.program, &self.folder);
         self.wait_until_listening();
     }
 
-    /// Reloads the configuration; returns when the new worker has taken over. All servers that were added at run time are lost.
+    /// Reloads the configuration and waits for the new worker. Servers added at run time are lost.
     pub(crate) fn reload(&self) {
         let before = self.worker();
         signal(&self.master, "USR2");

@@ -22,7 +22,7 @@ const ADD_LIMIT: Duration = Duration::from_secs(2);
 /// Time from the end of a pod's container until its records must not exist.
 const REMOVE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Addresses that one system contained.
+/// Addresses in one system.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) system: &'static str,
@@ -92,7 +92,7 @@ pub(crate) fn judge(started: Instant, timeline: &Timeline, losses: &[Loss], samp
     }
 }
 
-/// Reads one system; `None` if it does not respond.
+/// Reads one system; `None` without a response.
 pub(crate) type Reader = Box<dyn Fn() -> Option<BTreeSet<IpAddr>> + Send>;
 
 /// Reads systems until it is finished or dropped.
@@ -164,7 +164,7 @@ pub(crate) fn resolve(port: u16, name: &str) -> Option<BTreeSet<IpAddr>> {
     let count = u16::from_be_bytes([*response.get(6)?, *response.get(7)?]);
     let (mut at, mut addresses) = (question_end, BTreeSet::new());
     for _ in 0..count {
-        // The name of an answer is a pointer to the question in all servers that these tests start.
+        // Compression pointer (RFC 1035, section 4.1.4): all tested servers refer to the question for the record name.
         matches!(response.get(at)?, 0xc0..).then_some(())?;
         let kind = u16::from_be_bytes([*response.get(at + 2)?, *response.get(at + 3)?]);
         let length = usize::from(u16::from_be_bytes([*response.get(at + 10)?, *response.get(at + 11)?]));

@@ -8,9 +8,9 @@ use super::outages::TWO_CLUSTERS;
 use super::workload::Deployment;
 use super::world::{Setup, TENANT, World};
 
-/// Names, keys and values of one rule per system. Names and keys come from annotations, where a pod has them.
+/// Names, keys and values of one rule per system. Annotations of a pod override the defaults.
 ///
-/// A name belongs to one cluster and namespace, so the clusters have different names.
+/// Each name belongs to one cluster and namespace, so the clusters use different names.
 const RECORDS: Setup = Setup {
     name: "records",
     clusters: &["here"],
@@ -145,7 +145,7 @@ fn records_that_servers_reject_affect_only_themselves() {
         json!({"example.org/name": "key.example.org", "example.org/key": "with\u{1b}[31m\n control"}),
     ];
     for (number, mut annotations) in wrong.into_iter().enumerate() {
-        // Keys of the tenant, unless the annotations give another one, lie outside of what is read.
+        // Default keys of the tenant lie outside the prefix that the test reads.
         if annotations["example.org/key"].is_null() {
             annotations["example.org/key"] = json!(format!("theirs/{number}"));
         }

@@ -98,7 +98,7 @@ fn body(response: &str) -> Result<String, String> {
 /// Periods in which failed requests are allowed: restarts of the load balancer, and crashes of pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Allowances {
-    /// Periods; a request that was in flight in one of them can fail.
+    /// Periods in which a request in flight may fail.
     pub(crate) windows: Vec<(Instant, Instant)>,
 }
 

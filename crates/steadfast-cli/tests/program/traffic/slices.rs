@@ -1,4 +1,4 @@
-//! The pods of a Service as the control plane publishes them, and the rule that reads only these objects.
+//! Pods of a Service in the `EndpointSlices` of the control plane, and a rule for these slices only.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ to = ["web"]
     ..DOCUMENTED
 };
 
-/// An endpoint as the `EndpointSlice` controller writes it.
+/// Endpoint in the format of the `EndpointSlice` controller.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) pod: String,
@@ -45,7 +45,7 @@ impl Endpoint {
     }
 }
 
-/// The two slices of the Service `web`. One without endpoints has `null`, as Go writes an empty list.
+/// Returns the two slices of the Service `web`. An empty slice contains `null`, the JSON of a nil slice in Go.
 pub(super) fn slices(endpoints: &[Endpoint], port: u16) -> [Value; 2] {
     [0, 1].map(|half| {
         let in_half = endpoints.iter().filter(|endpoint| endpoint.pod.len() % 2 == half);

@@ -14,7 +14,7 @@ use crate::removals::Loss;
 /// Time within which names must exist again after the zone was lost.
 const ZONE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Time within which keys must exist again after they were lost: at once, with the time of a read.
+/// Time limit for restoring lost keys: immediately, plus the duration of a read.
 const KEYS_LIMIT: Duration = Duration::from_secs(1);
 
 /// A DNS server and an etcd.
@@ -48,7 +48,7 @@ impl Records {
         };
         let keys = move || {
             let values = etcd.values("/services/web/")?;
-            // What is not an address is as foreign as an address of no pod.
+            // An invalid address counts as foreign, like an address without a pod.
             let address = |value: String| value.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
             Some(values.into_iter().map(address).collect::<BTreeSet<_>>())
         };

@@ -1,4 +1,4 @@
-//! One tenant misbehaves; the traffic of the others, and what serves it, must not change.
+//! One tenant misbehaves; traffic and entries of other tenants must not change.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ send = "{'key': object.metadata.name, 'address': object.status.podIP, 'port': PO
 to = ["web"]
 "#;
     let Some((mut world, web)) = begin(Setup { name: "names", rules, ..DOCUMENTED }, 3) else { return };
-    // Names that nobody holds yet would be the tenant's: the rule of this scenario has unscoped keys.
+    // The shop must hold the names first: with the unscoped keys of this rule, the tenant could claim free names.
     let tenants: Vec<_> = (0..3).map(|number| world.create_ready(0, TENANT, &format!("web-{number}"))).collect();
     world.sleep(Duration::from_millis(300));
     world.wait_until_converged_for(is_shop, |id| !is_shop(id));

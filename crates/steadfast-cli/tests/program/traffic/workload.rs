@@ -1,4 +1,4 @@
-//! Pods that come and go as a Deployment's do.
+//! Pods with the life cycle of a Deployment.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(crate) struct Deployment {
     cluster: usize,
     name: &'static str,
     pub(crate) pods: Vec<PodId>,
-    /// Number of pods created so far, which names the next one.
+    /// Number of pods created so far, used in the next name.
     created: usize,
     /// Time from the creation of a pod until it is ready.
     pub(crate) startup: Duration,
@@ -37,14 +37,14 @@ impl Deployment {
         pod
     }
 
-    /// Creates one pod and waits until it is ready.
+    /// Creates one pod and waits for its readiness.
     pub(crate) fn add(&mut self, world: &mut World) {
         let pod = self.start_pod(world);
         world.sleep(self.startup);
         world.set_ready(&pod, true);
     }
 
-    /// Replaces all pods: the next pod is created when the one before is ready, and each deletes an old one.
+    /// Replaces all pods one by one: creates a pod, waits for its readiness, deletes an old pod.
     pub(crate) fn roll(&mut self, world: &mut World) {
         self.roll_with(world, |_, _| {});
     }
@@ -69,7 +69,7 @@ impl Deployment {
         }
     }
 
-    /// Replaces all pods as a `StatefulSet` does: each new pod has the name of the old one and another address.
+    /// Replaces all pods like a `StatefulSet`: each new pod keeps the name and changes the address.
     pub(crate) fn roll_in_place(&mut self, world: &mut World) {
         world.note(&format!("a rolling update of the StatefulSet {} starts", self.name));
         for pod in self.pods.clone() {

@@ -21,7 +21,7 @@ use super::systems::Records;
 use crate::removals::Loss;
 use crate::run::{Killed, said, signal, start, steadfast};
 
-/// Namespace of the pods that the traffic is for.
+/// Namespace of the pods that receive traffic.
 pub(crate) const SHOP: &str = "shop";
 
 /// Namespace of the careless tenant. Sorts before [`SHOP`].
@@ -36,7 +36,7 @@ const CONVERGENCE_LIMIT: Duration = Duration::from_secs(20);
 /// Interval between two comparisons of the load balancer with the pods.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Holds a deleted pod until its container has stopped, as the kubelet does.
+/// Finalizer that keeps a deleted pod until its container stops, like the kubelet.
 const FINALIZER: &str = "example.org/kubelet";
 
 /// Parts of a [`World`].
@@ -50,7 +50,7 @@ pub(crate) struct Setup {
     pub(crate) has_records: bool,
     /// Publishes the pods of [`SHOP`] in the first cluster as `EndpointSlices` of the Service `web`.
     pub(crate) has_slices: bool,
-    /// Sinks and rules of the configuration, in which `PORT` is the port of all pods, and `DNS_SERVER` and `ETCD_URL` are the systems.
+    /// Sinks and rules of the configuration. `PORT`, `DNS_SERVER` and `ETCD_URL` are placeholders for the port of all pods and the systems.
     pub(crate) rules: &'static str,
 }
 
@@ -237,7 +237,7 @@ impl World {
         }
     }
 
-    /// Returns the object of a pod that is not ready. Its annotations are those that a rule of [`super::tenants`] reads.
+    /// Returns an unready pod with the annotations for a rule of [`super::tenants`].
     pub(crate) fn object(&self, namespace: &str, name: &str, address: &str) -> Value {
         let annotations = json!({"example.org/port": self.port.to_string(), "example.org/weight": "1"});
         json!({
@@ -268,7 +268,7 @@ impl World {
         self.publish();
     }
 
-    /// Creates a pod that is ready at once.
+    /// Creates a pod in the ready state.
     pub(crate) fn create_ready(&mut self, cluster: usize, namespace: &str, name: &str) -> PodId {
         let id = self.create(cluster, namespace, name);
         self.set_ready(&id, true);
@@ -398,7 +398,7 @@ impl World {
         self.verdict(|id| id.contains(&shop)).unwrap_or_else(|fault| panic!("{fault}\n{}", self.report()))
     }
 
-    /// Stops the traffic and judges it: only pods that `may_respond` may have responded.
+    /// Stops the traffic and checks the responses: only pods accepted by `may_respond` may appear.
     pub(crate) fn verdict(&mut self, may_respond: impl Fn(&str) -> bool) -> Result<Verdict, String> {
         let traffic = self.traffic.take().expect("traffic was started");
         let requests = traffic.finish();

@@ -32,7 +32,7 @@ async fn only_lookups_wait(folder: Option<&Folder>) {
     sleep(Duration::from_secs(30)).await;
     receiver.until(1).await;
     assert_eq!(receiver.news(0), [("b".to_owned(), json!({"of": ""}))]);
-    // A further change of the object, and one of what it looks up.
+    // Changes the object and its looked-up object again.
     world.set("a", 3, clock(), "s");
     world.set_service("s", 5);
     sleep(Duration::from_secs(30)).await;
@@ -84,7 +84,7 @@ async fn doubt_before_the_lock_loses_nothing() {
     let (mut world, receiver) = (World::new().await, Arc::<Receiver>::default());
     let run = Run::start(&world.server, 1, "true", receiver.clone()).await;
     world.set_service("s", 4);
-    // What is known of an informer that has listed nothing yet.
+    // Freshness of an informer before its first list.
     let watch_spec = WatchSpec {
         factory: InformerFactory::new(&InMemory::default().connection(&world.server).await.expect("a connection")),
         ..run.watch_spec.clone()

@@ -32,7 +32,7 @@ impl Replica {
         Self { run, replication, keeper }
     }
 
-    /// Reads what `leader` has settled, as its shared state has it.
+    /// Returns the settled versions of `leader` from its shared state.
     fn read(&self, leader: &Self) {
         let positions = leader.run.following.iter();
         let positions = positions.flat_map(|(sink, following)| following.positions(&leader.run.source, sink));
@@ -103,7 +103,8 @@ async fn lookup_change_without_a_leader_is_sent_by_the_next() {
     sleep(Duration::from_secs(20)).await;
     receiver.until(2).await;
     assert_eq!(receiver.news(1), [("a".to_owned(), json!({"value": "1", "of": "7"}))]);
-    // Back to what the first leader has sent: the earlier leader, again in office, has to know.
+    // Restores the value of the first message. The first leader, elected again, must know the message of the other leader
+    // in between, and must send this change.
     standby.keeper.close();
     leader.read(&standby);
     sleep(Duration::from_secs(20)).await;

@@ -1,10 +1,10 @@
-//! Instants and changes of looked-up objects that pass while the program is down or the machine is suspended. Issue 31, item 18.
+//! Due instants and lookup changes during a stopped program or a suspended machine. Issue 31, item 18.
 
 use super::*;
 
 const BOTH: [(&str, &str); 2] = [("a", "s"), ("b", "other")];
 
-/// A run with two objects that were reported, and the folder of it.
+/// Run with two reported objects, and its folder.
 async fn started(name: &str, when: &str) -> (World, Folder, Arc<Receiver>, Run) {
     let (mut world, folder, receiver) = (World::new().await, Folder::new(name), Arc::<Receiver>::default());
     let settings = Settings { when, folder: Some((&folder, 0)), ..Settings::default() };
@@ -68,7 +68,7 @@ async fn lookup_change_while_down_is_reported_once_after_restart() {
 async fn lookup_message_in_flight_at_kill_is_sent_again() {
     let (mut world, folder, receiver, run) = started("lookup-flight", "true").await;
     assert_eq!(receiver.until(2).await.len(), 2);
-    // What is sent from now on arrives nowhere.
+    // Messages from now on are lost.
     run.is_killed.store(true, Ordering::Relaxed);
     world.set_service("s", 7);
     sleep(Duration::from_secs(10)).await;
