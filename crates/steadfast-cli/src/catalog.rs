@@ -85,6 +85,8 @@ impl Catalog {
     /// If no such resource exists, with similar names, or if the resource cannot be watched.
     pub(crate) fn find(&self, name: &str) -> Result<ServedResource, NotFound> {
         let lower = name.to_lowercase();
+        // Names are lowercase in Kubernetes, so the kind `Pod` matches in lowercase too. The suffix is `GROUP` or
+        // `VERSION.GROUP`, as in kubectl.
         let (word, place) = lower.split_once('.').unwrap_or((&lower, ""));
         let entry = self.search(word, place).ok_or_else(|| NotFound::Unknown(self.unknown(name, word)))?;
         if !entry.verbs.iter().any(|verb| verb == "watch") {
@@ -101,8 +103,11 @@ impl Catalog {
         if place.is_empty() {
             return self.named(word, |_| true);
         }
+        // The core group has an empty name, so kubectl writes `pods.v1.` for it.
         let place = place.trim_end_matches('.');
         let (version, group) = place.split_once('.').unwrap_or((place, ""));
+        // A group may look like a version with a group (`v1.example.com`), so an exact group takes precedence. A prefix
+        // of a group is the last resort.
         self.named(word, |entry| entry.group == place)
             .or_else(|| self.named(word, |entry| entry.version == version && entry.group == group))
             .or_else(|| self.named(word, |entry| entry.group.starts_with(place)))
@@ -138,6 +143,7 @@ impl Catalog {
             let names = [&entry.plural, &entry.singular].into_iter().filter(|name| !name.is_empty());
             let Some(difference) = names.map(|name| edits(word, name)).min() else { continue };
             let name = entry.full_name();
+            // Longer words may contain more typing errors. All versions of a resource share one full name, listed once.
             if difference <= 1 + word.chars().count() / 4 && !near.iter().any(|(_, known)| *known == name) {
                 near.push((difference, name));
             }
@@ -152,6 +158,8 @@ impl Catalog {
 /// Returns the edit distance: the number of letters to insert, delete or replace.
 fn edits(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
+    // Levenshtein distance in one row: entries up to `j` belong to the current letter, later entries to the previous
+    // letter. `diagonal` saves the overwritten neighbour.
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (i, letter) in one.chars().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);

@@ -15,6 +15,7 @@ impl Clock {
 
     /// Formats the time of day with its offset from UTC: `10:45:51.988+02:00`, in UTC `08:45:51.988Z`.
     pub(crate) fn of_day(&self, at: Timestamp) -> String {
+        // Local zones may have the offset `+00:00` too, such as London in winter, so `Z` marks UTC.
         let form = if self.0 == TimeZone::UTC { "%H:%M:%S%.3fZ" } else { "%H:%M:%S%.3f%:z" };
         at.to_zoned(self.0.clone()).strftime(form).to_string()
     }

@@ -38,6 +38,8 @@ fn configuration(file: Option<&Path>, context: Option<String>) -> Result<(Config
     let merged = match files(file).and_then(|files| files.read()) {
         Ok(merged) => merged,
         Err(error) => {
+            // The service account of the pod applies only without an explicit file and context: a mistake in a flag
+            // must not silently select another cluster.
             if let (None, None, Ok(config)) = (file, &context, Config::incluster()) {
                 return Ok((config, None));
             }
@@ -45,6 +47,7 @@ fn configuration(file: Option<&Path>, context: Option<String>) -> Result<(Config
         }
     };
     let config = usable(&source, &merged, context.as_deref())?;
+    // Fixes the context for reloads, which must not follow a changed current context to another cluster.
     let context = context.or_else(|| merged.current_context().map(str::to_owned));
     Ok((config, context))
 }
@@ -52,6 +55,7 @@ fn configuration(file: Option<&Path>, context: Option<String>) -> Result<(Config
 /// Returns the settings of `context`, or an error that names the flag to correct.
 fn usable(source: &str, merged: &MergedKubeconfig, context: Option<&str>) -> Result<Config, Failure> {
     merged.config(context).map_err(|error| {
+        // A missing selection is the only mistake that a flag of this program can correct.
         let advice = match context.or(merged.current_context()) {
             None => "; choose one with --context",
             Some(_) => "",
@@ -86,6 +90,7 @@ pub(crate) enum RequestFailure {
 
 /// Classifies `error`, the failure of a request to `server`.
 pub(crate) fn classify(server: &str, error: &kube::Error) -> RequestFailure {
+    // The error of the transport is more precise than the status or the outer error of kube, so it decides first.
     if let Some(error) = find::<SendError>(error) {
         return match error {
             SendError::Transport(error) => classify_transport(error),
@@ -102,9 +107,11 @@ pub(crate) fn classify(server: &str, error: &kube::Error) -> RequestFailure {
                 "{server} forbids these credentials to list its resources (403 {})",
                 status.message
             ))),
+            // Every API server serves discovery: a 404 there means another server or a wrong path in the URL.
             404 => RequestFailure::Permanent(Failure::config(format!(
                 "{server} responds, but not as an API server (404); check the URL in the kubeconfig"
             ))),
+            // Overload, a starting server or an unavailable backend: a retry may succeed.
             code @ (429 | 500..) => {
                 RequestFailure::Transient(format!("{server} responded with {code} {}", status.message))
             }
@@ -112,6 +119,7 @@ pub(crate) fn classify(server: &str, error: &kube::Error) -> RequestFailure {
                 RequestFailure::Permanent(Failure::run(format!("{server} responded with {code} {}", status.message)))
             }
         },
+        // A proxy or a login page often responds 200 with HTML.
         kube::Error::SerdeError(_) => RequestFailure::Permanent(Failure::config(format!(
             "{server} responds, but not as an API server; check the URL in the kubeconfig"
         ))),
@@ -133,6 +141,7 @@ fn classify_transport(error: &TransportError) -> RequestFailure {
 }
 
 fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    // kube boxes the errors of its service, so only the chain of sources leads to the original type.
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<E>() {
@@ -144,6 +153,7 @@ fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
 }
 
 fn innermost(error: &dyn Error) -> String {
+    // The outer errors of kube and hyper only state that a request failed; the last source names the cause.
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;

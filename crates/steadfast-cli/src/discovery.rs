@@ -32,10 +32,12 @@ pub(crate) async fn catalog(connection: &Connection, patience: Option<Duration>)
                 RequestFailure::Transient(why) => why,
             },
         };
+        // The pause counts toward the limit: an attempt after the deadline would be pointless.
         if let Some(patience) = patience.filter(|patience| begun.elapsed() + pause > *patience) {
             let waited = patience.as_secs();
             return Err(Failure::run(format!("{server} could not be reached within {waited} s: {why}")));
         }
+        // Reports each cause once, and again only after a different cause.
         if told.as_ref() != Some(&why) {
             console::report(format_args!("waiting for {server}: {why}"));
             told = Some(why);
@@ -68,10 +70,12 @@ pub(crate) async fn await_kinds(
         }
         sleep(pause).await;
         pause = (pause * 2).min(RETRY_MAX_DELAY);
+        // The server may become unreachable during the wait. The remaining time bounds both waits together.
         let catalog = catalog(connection, left).await?;
         for wanted in std::mem::take(&mut missing) {
             match catalog.find(&wanted.resource) {
                 Ok(resource) => found(wanted, resource).await?,
+                // An API group that is temporarily unavailable also ends up here, so only the deadline ends the wait.
                 Err(NotFound::Unknown(_)) => missing.push(wanted),
                 Err(why @ NotFound::Unwatchable(_)) => return Err(Failure::usage(why)),
             }
@@ -82,6 +86,7 @@ pub(crate) async fn await_kinds(
 
 /// Requests the resources of the server once.
 pub(crate) async fn fetch_catalog(client: &Client) -> Result<Catalog, Error> {
+    // The core group has an endpoint of its own, `/api`; all other groups are at `/apis`.
     let (core, groups) = try_join(client.list_core_api_versions(), client.list_api_groups()).await?;
     let mut catalog = Catalog::default();
     for version in &core.versions {
@@ -100,6 +105,7 @@ pub(crate) async fn fetch_catalog(client: &Client) -> Result<Catalog, Error> {
             Err(error) => return Err(error),
         }
     }
+    // Several versions of one group may fail. They are adjacent in the list.
     catalog.unavailable_groups.dedup();
     Ok(catalog)
 }
@@ -108,12 +114,14 @@ pub(crate) async fn fetch_catalog(client: &Client) -> Result<Catalog, Error> {
 fn versions(group: &APIGroup) -> Vec<(&str, &str)> {
     let preferred = group.preferred_version.as_ref().map(|preferred| preferred.version.as_str());
     let mut versions: Vec<&str> = group.versions.iter().map(|version| version.version.as_str()).collect();
+    // The sort is stable: the other versions keep the server's order of preference.
     versions.sort_by_key(|version| Some(*version) != preferred);
     versions.into_iter().map(|version| (group.name.as_str(), version)).collect()
 }
 
 fn entries(group: &str, version: &str, list: APIResourceList) -> impl Iterator<Item = Entry> {
     let (group, version) = (group.to_owned(), version.to_owned());
+    // Subresources such as `pods/status` are listed too, and cannot be watched.
     list.resources.into_iter().filter(|resource| !resource.name.contains('/')).map(move |resource| Entry {
         group: group.clone(),
         version: version.clone(),
@@ -140,6 +148,7 @@ pub(crate) async fn check_selectors(
     let parameters = ListParams {
         label_selector: scope.label_selector().map(str::to_owned),
         field_selector: scope.field_selector().map(str::to_owned),
+        // The server validates selectors even if no object matches, so the smallest list is enough.
         limit: Some(1),
         ..ListParams::default()
     };
@@ -148,7 +157,9 @@ pub(crate) async fn check_selectors(
         Some(namespace) => Api::namespaced_with(client, namespace, &resource.api_resource),
         None => Api::all_with(client, &resource.api_resource),
     };
+    // Metadata only: the one object may be large.
     match api.list_metadata(&parameters).await.map(|_: kube::core::ObjectList<PartialObjectMeta<DynamicObject>>| ()) {
+        // API servers reject a malformed selector, or a field without an index, with 400 (Bad Request).
         Err(Error::Api(status)) if status.code == 400 => {
             Err(Failure::usage(format!("{resource} in {scope}: {}; correct the selector", status.message)))
         }

@@ -99,6 +99,7 @@ pub(crate) fn serve(
 ) -> Result<SocketAddr, Failure> {
     let cannot =
         |error| Failure::run(format!("metrics cannot be served at {address}: {error}; choose another address"));
+    // Bound on the calling thread, so that an occupied address fails the start of the program.
     let listener = std::net::TcpListener::bind(address).map_err(cannot)?;
     listener.set_nonblocking(true).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
@@ -113,7 +114,10 @@ pub(crate) fn serve(
         .map_err(cannot)?;
     let serving = move || {
         runtime.block_on(async move {
+            // Dropping the handle would abort the task. A restarted task duplicates the socket, so the address stays
+            // bound after a panic.
             let _accepting = supervisor.spawn("health endpoint", move || accept(listener.try_clone(), shown.clone()));
+            // The runtime polls its tasks only inside `block_on`, which therefore must not return.
             std::future::pending::<Infallible>().await
         });
     };
@@ -145,6 +149,8 @@ async fn accept(listener: std::io::Result<std::net::TcpListener>, shown: Arc<End
         connections.retain(|open| !open.task.is_finished());
         if connections.len() >= MAX_CONNECTIONS {
             let idle = connections.iter().position(|open| !open.is_requested.load(Ordering::Relaxed));
+            // The queue is in order of arrival: the first match is the oldest idle connection. Without an idle one, the
+            // oldest of all is closed.
             if let Some(open) = connections.remove(idle.unwrap_or_default()) {
                 open.task.abort();
             }
@@ -157,6 +163,7 @@ async fn accept(listener: std::io::Result<std::net::TcpListener>, shown: Arc<End
 
 async fn converse(stream: TcpStream, shown: Arc<EndpointState>, is_requested: Arc<AtomicBool>) {
     let respond = service_fn(move |request: Request<Incoming>| {
+        // Relaxed is enough: the flag orders no other data, and a late view only closes a different connection.
         is_requested.store(true, Ordering::Relaxed);
         let shown = shown.clone();
         async move { Ok::<_, Infallible>(respond(&shown, request.method(), request.uri().path()).await) }
@@ -205,6 +212,7 @@ fn live(shown: &EndpointState) -> Page {
 
 /// Renders a page on the blocking pool: it may have to wait for locks of the program.
 async fn rendered(shown: &EndpointState, path: &str) -> Page {
+    // Rejects instead of queueing: requests of scrapers would pile up behind a blocked lock, and scrapers retry anyway.
     let Ok(permit) = shown.rendering.clone().try_acquire_owned() else {
         let why = format!("{MAX_RENDERING} responses are being prepared and do not get ready; see /livez\n");
         return (StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
@@ -216,6 +224,7 @@ async fn rendered(shown: &EndpointState, path: &str) -> Page {
         drop(permit);
         page
     });
+    // The timeout abandons only the response: a blocking thread cannot be cancelled, and keeps its permit.
     match timeout(RENDER_TIMEOUT, rendering).await {
         Ok(Ok(page)) => page,
         Ok(Err(error)) => {
@@ -229,12 +238,15 @@ async fn rendered(shown: &EndpointState, path: &str) -> Page {
 }
 
 fn page(told: &dyn StatusSource, path: &str) -> Page {
+    // Without an overview, `/` continues to the list of endpoints with status 404.
     if path == "/"
         && let Some(overview) = told.overview()
     {
         return (StatusCode::OK, HTML, overview);
     }
     match path {
+        // The registry is built for each scrape: informers and sinks come and go with reloads, and collectors read
+        // current values.
         "/metrics" => {
             let (mut registry, mut text) = (Registry::default(), String::new());
             told.register(&mut registry);

@@ -17,6 +17,7 @@ pub(crate) async fn exchange(address: SocketAddr, request: &str, limit: u64) -> 
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(request.as_bytes()).await?;
     let mut response = Vec::new();
+    // With `Connection: close` the end of the stream ends the body, so no length is parsed.
     stream.take(limit).read_to_end(&mut response).await?;
     Ok(String::from_utf8_lossy(&response).into_owned())
 }

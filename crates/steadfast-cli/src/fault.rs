@@ -35,6 +35,7 @@ pub(crate) async fn run(args: FaultArgs) -> Result<ExitCode, Failure> {
         println!("{}", if active.is_empty() { "no fault is on; --list shows all" } else { active.trim_end() });
         return Ok(ExitCode::SUCCESS);
     }
+    // One request per fault, in order. After a failure the printed lines show the faults that are active.
     for text in &args.faults {
         control.switch(text).await?;
         println!("{text}");
@@ -55,6 +56,7 @@ fn find(file: Option<&Path>, context: Option<&str>) -> Result<Control, Failure> 
     let files = files(file).map_err(|error| Failure::config(detail(error)))?;
     let files = files.paths();
     for file in files {
+        // `KUBECONFIG` may list missing files, which kubectl ignores too.
         let Ok(text) = std::fs::read_to_string(file) else { continue };
         if let Some((address, token)) = control_of(&text, context) {
             return Control::new(&address, token)

@@ -61,6 +61,8 @@ impl Fleet {
                     steps += 1;
                     if let Err(status) = deployment.step(&server) {
                         tracing::error!(%status, "the fleet has stopped: a write was refused");
+                        // The task owns the server and must not end: informers would report a lost connection
+                        // instead.
                         return std::future::pending().await;
                     }
                 }
@@ -80,6 +82,7 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
+        // The task owns the server, so the abort stops both.
         self.task.abort();
     }
 }
@@ -92,6 +95,7 @@ fn disturb_at(step: u64, server: &ApiServer, clock: &Clock) {
         report(clock, &format!("cut off for {lasts:.1} s, and what happens meanwhile will not be in its history"));
         server.faults().cut();
     } else if step > 0 && step.is_multiple_of(round) {
+        // The history is dropped before the connection returns: no watch can resume, and the informers must list again.
         server.compact();
         server.faults().expire_events();
         server.faults().heal();
@@ -162,6 +166,7 @@ impl Deployment {
             RolloutStep::Ready => {
                 self.pod_ready(server)?;
                 self.write_status(server)?;
+                // `started` counts the initial pods too, so each multiple of `replicas` completes a rollout.
                 RolloutStep::Remove { left: self.started as usize % self.replicas }
             }
             RolloutStep::Remove { left } => {
@@ -175,6 +180,8 @@ impl Deployment {
 
     fn start_pod(&mut self, server: &ApiServer) -> Result<(), Status> {
         self.started += 1;
+        // Multiplication by an odd number is a bijection modulo 2^16: names look random and do not repeat for 65,536
+        // pods.
         let name = format!("{}-{:04x}", self.name, self.started.wrapping_mul(40_503) & 0xffff);
         server.create(&json!({
             "apiVersion": "v1", "kind": "Pod",

@@ -78,7 +78,10 @@ async fn run_combined(args: &LabArgs) -> Result<ExitCode, Failure> {
 /// Runs `chosen`, the slow ones first, and reports each when it ends. The results are in the order of `chosen`.
 async fn run_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> {
     let mut order: Vec<usize> = (0..chosen.len()).collect();
+    // The longest scenarios start first: the total duration is then close to that of the longest one.
     order.sort_by_key(|&index| std::cmp::Reverse(chosen[index].seconds));
+    // Separate limits: long scenarios mostly wait, and must not hold the slots of busy ones. Too many busy scenarios
+    // would distort the measured times.
     let (busy, waiting) = (Arc::new(Semaphore::new(MAX_BUSY_SCENARIOS)), Arc::new(Semaphore::new(MAX_LONG_SCENARIOS)));
     let mut playing: FuturesUnordered<_> = order
         .into_iter()
@@ -93,6 +96,7 @@ async fn run_all(chosen: &[&'static Scenario], args: &LabArgs) -> Vec<Outcome> {
         })
         .collect();
     let mut outcomes: Vec<(usize, Outcome)> = Vec::new();
+    // The futures are lazy: no scenario starts before the first poll below.
     report::begin(chosen, args.output);
     while let Some((index, outcome)) = playing.next().await {
         report::live(&outcome, args.output);

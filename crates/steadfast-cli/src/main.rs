@@ -49,6 +49,7 @@ use crate::failure::Failure;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // Standard output belongs to events and results, so logs go to standard error. They are off by default.
     let filter = EnvFilter::try_from_env("STEADFAST_LOG").unwrap_or_else(|_| EnvFilter::new("off"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let runtime = match Builder::new_multi_thread().enable_all().build() {

@@ -44,6 +44,7 @@ use crate::failure::Failure;
 /// Runs the subcommand of the command line, or acts on changes.
 pub(crate) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     match args.command {
+        // The parser requires `--config` without a subcommand, so the default path is never used.
         None if args.dry_run => mirrors::dry_run(&args.config.unwrap_or_default()).await,
         None => run::run(args).await,
         Some(NotifyCommand::Check { config, online }) => check::check(&config, online).await,

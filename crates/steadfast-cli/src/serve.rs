@@ -50,6 +50,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     // Ctrl-C ends the program and its child.
     let texts = sources::read(&args.manifests, args.recursive, &args.kustomizations)?;
     let objects = manifest::read_all(&texts)?;
+    // Validated before the start; applied only after the objects exist, since a fault could prevent their creation.
     for fault in &args.faults {
         fault.parse::<FaultSpec>().map_err(Failure::usage)?;
     }
@@ -103,6 +104,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     print_line(format_args!("faults: steadfast fault --kubeconfig {} --list", place.file().display()));
     print_line(format_args!("try: kubectl --kubeconfig {} get namespaces -w", place.file().display()));
 
+    // `KubeconfigFile` removes its entries on every return from here on. Only `withdraw` reports an error.
     stop.received().await;
     print_line(format_args!("stopped at revision {}", server.revision()));
     server.stop();

@@ -84,6 +84,7 @@ impl GuardedStopSignal {
             });
         };
         thread::Builder::new().name("signals".to_owned()).spawn(guard).map_err(|error| cannot_listen(&error))?;
+        // Waits for the handlers: an earlier signal would end the process without a drain.
         is_ready.recv().map_err(|error| cannot_listen(&error))??;
         Ok(Self { requests, begin })
     }
@@ -109,6 +110,7 @@ async fn watch_over(
     deadline: Duration,
 ) {
     tokio::select! {
+        // Never blocks on the program: the channel is unbounded, and a blocked runtime reads nothing.
         () = stop.received() => drop(send.send(())),
         Some(()) = started.recv() => {}
     }
@@ -124,6 +126,7 @@ async fn watch_over(
         }
     };
     console::report(format_args!("error: {why}"));
+    // Not a return: the runtime of the program may be blocked, and would never end.
     process::exit(i32::from(crate::failure::RUN));
 }
 

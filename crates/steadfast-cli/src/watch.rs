@@ -57,12 +57,14 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     let patience = args.wait.map(Duration::from_secs);
     let clock = Clock::choose(args.utc);
     let disturbed = args.disturb.then(|| clock.clone());
+    // Held until the end: dropping the fleet stops its server.
     let fleet = if args.embedded { Some(fleet::Fleet::start(disturbed).await?) } else { None };
     let connection = match &fleet {
         Some(fleet) => fleet.connect().await?,
         None => connect(args.kubeconfig.clone(), args.context.clone()).await?,
     };
     let followed = WatchReadiness::new(&connection);
+    // Before discovery, which may wait for the server: until then `/readyz` responds 503 with the reason.
     if let Some(address) = args.metrics {
         let supervisor = Supervisor::new(Arc::new(console::report));
         endpoint::serve(address, followed.clone(), &supervisor)?;
@@ -73,6 +75,7 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     let style = match args.output {
         Output::Json => Style::Json { full: args.full },
         Output::Text => Style::Text {
+            // `NO_COLOR` disables colours by convention, regardless of its value.
             color: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
             clock: clock.clone(),
         },
@@ -94,6 +97,7 @@ async fn watch(mut args: WatchArgs) -> Result<ExitCode, Failure> {
     };
     tokio::pin!(ended);
     tokio::select! {
+        // The output may end while kinds are still missing: `--until` was reached, or the reader has closed the pipe.
         ended = &mut ended => return exit_code(ended),
         waited = waiting => waited?,
     }
@@ -136,6 +140,7 @@ fn requested_resources(args: &WatchArgs, catalog: &Catalog) -> Result<RequestedR
                 missing.push(wanted.clone());
             }
             Err(NotFound::Unknown(why)) => {
+                // `deploy web` is kubectl's syntax for one object, so a probable name gets a hint.
                 let before = found.last().filter(|(before, _)| before.object.is_none() && wanted.object.is_none());
                 let meant = before.map_or(String::new(), |(before, _)| {
                     format!("; to name an object, use a slash: {}/{}", before.resource, wanted.resource)
@@ -150,6 +155,7 @@ fn requested_resources(args: &WatchArgs, catalog: &Catalog) -> Result<RequestedR
 
 /// Returns the scope to watch in `resource`: all objects, the selected ones, or one `object`.
 fn scope(args: &WatchArgs, resource: &ServedResource, object: Option<&str>, connection: &Connection) -> Scope {
+    // The embedded fleet spans several namespaces, so the default there is all of them.
     let everywhere = args.all_namespaces || (args.embedded && args.namespace.is_none());
     let mut scope = match (&args.namespace, resource.namespaced && !everywhere) {
         (_, false) => Scope::all(),

@@ -47,6 +47,7 @@ impl Switchboard {
     /// Switches the fault that `text` names.
     pub(crate) fn switch(&self, text: &str) -> Result<(), String> {
         let spec: FaultSpec = text.parse()?;
+        // One lock for both steps: the record must have the order in which concurrent requests applied their faults.
         let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
         spec.apply(&self.faults, self.replicas).map_err(|why| format!("fault {text:?}: {why}"))?;
         active.retain(|(_, earlier)| !spec.ends(earlier));
@@ -75,6 +76,7 @@ pub(crate) async fn serve(switchboard: Arc<Switchboard>, token: &str) -> Result<
     tokio::spawn(async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else {
+                // Probably out of file descriptors: an immediate retry would spin.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
@@ -135,7 +137,9 @@ impl Control {
     /// A client of the endpoint at `address`; none if that is not an address of this machine.
     pub(crate) fn new(address: &str, token: String) -> Option<Self> {
         let address: SocketAddr = address.parse().ok()?;
+        // The token comes from a file: control characters would inject header lines into the request.
         let is_header = token.bytes().all(|byte| byte.is_ascii_graphic());
+        // The address comes from the same file, and the token must not leave this machine.
         (address.ip().is_loopback() && is_header).then_some(Self { address, token })
     }
 
@@ -168,6 +172,7 @@ impl Control {
             response.split_once("\r\n\r\n").ok_or_else(|| failed("an incomplete response".to_owned()))?;
         match head.split_whitespace().nth(1) {
             Some("200") => Ok(body.to_owned()),
+            // The server parses the faults, so a 400 is a mistake on the command line.
             Some("400") => Err(Failure::usage(body.trim_end())),
             status => Err(failed(format!("status {}: {}", status.unwrap_or("none"), body.trim_end()))),
         }

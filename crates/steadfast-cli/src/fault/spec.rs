@@ -120,6 +120,7 @@ pub(crate) const CATALOG: &[Entry] = &[
 /// Verbs of the option `verb` of `respond`, by their names in Kubernetes authorization.
 const VERBS: [(&str, &[Verb]); 8] = [
     ("get", &[Verb::Get]),
+    // The server records several kinds of LIST and watch separately; authorization has one verb for each group.
     ("list", &[Verb::List, Verb::Page, Verb::Probe, Verb::State]),
     ("watch", &[Verb::Watch, Verb::StreamedList]),
     ("create", &[Verb::Create]),
@@ -167,6 +168,7 @@ impl FromStr for FaultSpec {
         for (key, value) in parts {
             let Some(value) = value else { return fail(format!("option {key:?} needs a value, as in {key}=…")) };
             match key {
+                // Parsed here without an upper bound: only the server knows its number of replicas.
                 "replica" => match value.parse() {
                     Ok(number) => replica = Some(number),
                     Err(_) => return fail(format!("replica {value:?} is not a number")),
@@ -228,6 +230,7 @@ impl FaultSpec {
         match (&self.entry.action, &self.value) {
             (Action::Switch(_), Value::On(on)) => *on,
             (Action::Delay(_), Value::Duration(delay)) => !delay.is_zero(),
+            // The other numbers act once or are used up, and the server does not report their end.
             (Action::Number(_), Value::Number(number)) => *number > 0 && self.entry.name == "split-bodies",
             (Action::Respond, _) => true,
             _ => matches!(self.entry.name, "stop" | "cut"),
@@ -236,11 +239,13 @@ impl FaultSpec {
 
     /// Returns whether this fault ends the effect of `earlier`.
     pub(crate) fn ends(&self, earlier: &Self) -> bool {
+        // A command for one replica does not end a fault of all replicas: the others still have it.
         let is_here = self.replica.is_none() || self.replica == earlier.replica;
         let ended: &[&str] = match self.entry.name {
             "none" => return is_here,
             "start" | "restart" => &["stop"],
             "heal" => &["cut", "refuse", "accept-and-close", "black-hole"],
+            // Several rules may be active at once, for different requests.
             "respond" => &[],
             "respond-truly" => &["respond"],
             name => return is_here && name == earlier.entry.name,
@@ -250,6 +255,7 @@ impl FaultSpec {
 }
 
 fn clear(faults: &Faults) {
+    // `start` and `heal` cover stopped processes and connections; the loop below covers all switches.
     faults.start();
     faults.heal();
     faults.answer_truly();
@@ -263,6 +269,7 @@ fn clear(faults: &Faults) {
 }
 
 fn respond(code: &str, options: &[(&str, &str)]) -> Result<Value, String> {
+    // A status below 300 without the true body would look like a success to the client.
     let code = code.parse().ok().filter(|code| (300..600).contains(code));
     let code: u16 = code.ok_or("the status must be a number from 300 to 599")?;
     let (mut rule, mut answer) = (RequestRule::any(), Answer::code(code));

@@ -32,6 +32,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Creates the result of a completed `scenario`.
     pub(crate) fn of(scenario: &Scenario, findings: &Findings) -> Self {
+        // Starts from a failed result, so that only `counting` can mark the scenario as passed.
         let none = Self::failed(scenario, String::new());
         Self { problems: findings.problems(), ..none }.counting(findings)
     }

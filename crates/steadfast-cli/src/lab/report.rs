@@ -129,6 +129,7 @@ pub(crate) fn json(outcomes: &[Outcome]) -> Result<(), Failure> {
 
 /// Writes a progress line: to standard output, or to standard error if standard output is JSON. A closed pipe is ignored.
 fn print_line(output: Output, line: Arguments<'_>) {
+    // Standard output carries only the JSON document in that format.
     let _ = match output {
         Output::Text => writeln!(io::stdout(), "{line}"),
         Output::Json => writeln!(io::stderr(), "{line}"),

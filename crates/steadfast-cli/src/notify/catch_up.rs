@@ -30,6 +30,7 @@ impl CatchUp {
             // A version after that of the list is safe too: it only delays the replica.
             self.started.entry(position.clone()).or_insert(*version);
         }
+        // This replica never lists for a rule or sink outside its configuration, and would wait forever for such a position.
         let counts = |position: &str| position_owner(position).is_some_and(|(rule, sink)| is_configured(rule, sink));
         let is_settled = |position: &String| {
             let started = self.started.get(position);
@@ -55,6 +56,7 @@ impl<T: PartialEq> LeaseWatch<T> {
 
     /// Records the current renewal of the lease: `None` without a holder. Returns whether there was no renewal for `timeout`.
     pub(super) fn is_abandoned(&mut self, renewal: Option<T>, timeout: Duration) -> bool {
+        // Measures on the local clock: the time in the lease comes from the clock of another machine, which may differ.
         if renewal.is_some() && renewal != self.last {
             (self.last, self.since) = (renewal, Instant::now());
         }

@@ -28,6 +28,7 @@ const SCHEMA_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Validates a configuration and reports its mistakes.
 pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure> {
+    // Collects all problems, so that a user can correct them in one pass.
     let (plan, mut problems) = Plan::examine_file(file).map_err(Failure::config)?;
     let Findings { problems: found, warnings } = plan.inspect();
     problems.extend(found);
@@ -47,6 +48,7 @@ pub(super) async fn check(file: &Path, online: bool) -> Result<ExitCode, Failure
         let (places, failed) = clusters;
         for (cluster, failure) in failed {
             let problem = plan.problem_with_cluster(&cluster, failure.to_string());
+            // An unreachable cluster is not a mistake in the configuration, and has another exit code.
             if failure.is_run() { unreachable.push(problem) } else { problems.push(problem) }
         }
         if let Err(Problems(missing)) = sources(&plan, &places).await {
@@ -95,6 +97,7 @@ async fn unknown_fields(plan: &Plan, places: &ConnectedClusters) -> Vec<Problem>
             Some((rule, cluster, found.collect::<Option<Vec<_>>>()?))
         })
         .collect();
+    // One request per API version, even if several rules watch its resources.
     let versions: BTreeSet<Version<'_>> = watched
         .iter()
         .flat_map(|(_, cluster, found)| {
@@ -104,6 +107,7 @@ async fn unknown_fields(plan: &Plan, places: &ConnectedClusters) -> Vec<Problem>
     let fetched = versions.into_iter().map(|version| async {
         let place: &ConnectedCluster = places.get(version.0)?;
         let schemas = schemas(&place.connection, &version.1, &version.2).await;
+        // Only a warning: old servers and some aggregated APIs serve no OpenAPI v3.
         if let Err(why) = &schemas {
             let (cluster, group) = (version.0, if version.1.is_empty() { "the core group" } else { &version.1 });
             console::report(format_args!("warning: {cluster}: the fields of {group} are not checked: {why}"));
@@ -124,6 +128,7 @@ async fn unknown_fields(plan: &Plan, places: &ConnectedClusters) -> Vec<Problem>
                 schemas,
             })
         });
+        // All schemas or none: a selected field may belong to the resource whose schema is missing.
         if let Some(typed) = typed.collect::<Option<Vec<_>>>() {
             problems.extend(plan.unknown_fields(rule, &typed));
         }

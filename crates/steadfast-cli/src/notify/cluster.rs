@@ -225,6 +225,8 @@ impl Cluster {
         let place = self.connected(&orders).await;
         let (mut delay, mut is_new) = (RETRY_INITIAL_DELAY, true);
         loop {
+            // Marks the assignment as seen before the work starts, so that a reload during the work wakes the `select`
+            // below.
             let now = orders.borrow_and_update().clone();
             let known = self.held().catalog.clone();
             if let Some(catalog) = known.filter(|_| is_new) {
@@ -271,6 +273,7 @@ impl Cluster {
     async fn connected(&self, orders: &watch::Receiver<Assignment>) -> ClusterLink {
         let mut delay = RETRY_INITIAL_DELAY;
         loop {
+            // A restarted task reuses the connection of its predecessor, whose informers are still running.
             if let Some(place) = self.held().place.clone() {
                 return place;
             }
@@ -303,6 +306,7 @@ impl Cluster {
         let mut watch_spec = watch_spec(&connection, &self.config);
         if let Some(state) = &self.state {
             let file = state.checkpoint_of(&self.name, &self.config);
+            // Opening reads and validates the whole file.
             let opened = tokio::task::spawn_blocking(move || Checkpoint::open(file)).await;
             let opened = opened.map_err(|error| error.to_string())?;
             watch_spec.checkpoint = Some(opened.map_err(|error| error.to_string())?);
@@ -338,14 +342,18 @@ impl Cluster {
             resolved.into_iter().partition(|one| held.followed.iter().any(|known| known.source == one.source))
         };
         let new = without_rejected(plan, &place.connection, new, &mut missing).await;
+        // Locked only after the last request: a slow server must not block status reports.
         let mut held = self.held();
+        // The shutdown may have started during the request above. A source attached now would never be drained.
         if held.is_closing {
             return true;
         }
         let looked_up = watched.iter().chain(&new).flat_map(|one| one.looked_up.clone());
         let watched_now = watched.iter().chain(&new).map(|one| (one.name.clone(), one.found.clone()));
+        // Rebuilt in each pass, so that resources of removed rules do not accumulate.
         held.known = looked_up.chain(watched_now).collect();
         let sources = watched.into_iter().chain(new).map(|one| one.source);
+        // `follow` consumes the old list. The lock hides the empty list from reports.
         let before = std::mem::take(&mut held.followed);
         let (followed, failed) = follow(plan, &place.watch_spec, &self.surroundings.engine, before, sources);
         if let Some(folder) = &place.watch_spec.rechecks {
@@ -367,6 +375,7 @@ impl Cluster {
         held.is_attached = true;
         let before = std::mem::replace(&mut held.missing, missing.clone());
         drop(held);
+        // The lock is released: reports write to standard error, which may block.
         self.report_recovery();
         self.report(&before, &missing);
         missing.is_empty()
@@ -379,6 +388,7 @@ impl Cluster {
             console::report(format_args!("{problem}; checked again at least every {retry} s, everything else runs"));
         }
         for Missing { rule, resource, .. } in before {
+            // Compares without the text of the problem: a changed reason does not mean that the resource was found.
             let is_still = now.iter().any(|one| (&one.rule, &one.resource) == (rule, resource));
             if !is_still {
                 console::report(format_args!("cluster {}: rule {rule} watches {resource} now", self.name));
@@ -388,6 +398,7 @@ impl Cluster {
 
     fn report_outage(&self, why: &str) {
         let mut held = self.held();
+        // Another cause does not restart the outage: its start is reported as the time without a connection.
         let since = held.outage.as_ref().map_or_else(Instant::now, |(_, since)| *since);
         let is_new = held.outage.as_ref().is_none_or(|(known, _)| known != why);
         held.outage = Some((why.to_owned(), since));

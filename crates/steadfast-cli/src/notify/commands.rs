@@ -122,6 +122,8 @@ async fn lookups(
     subject: &Subject,
 ) -> Result<Option<Arc<Lookups>>, Failure> {
     let (resolved, _) = resolve(plan, &subject.cluster, |name| place.catalog.find(name));
+    // A rule for several namespaces has one source per namespace, and each source looks up objects of its own
+    // namespace.
     let is_of_object = |source: &Source| {
         let namespace = source.scope.in_namespace();
         source.rule == rule.config.name && namespace.is_none_or(|namespace| namespace == subject.namespace)
@@ -149,6 +151,7 @@ async fn overlooked(
     if !rule.config.namespaces.is_empty() && !rule.config.namespaces.contains(&subject.namespace) {
         return Ok(Some(NotCovered::Namespace));
     }
+    // Selectors are checked last, since only they need a request.
     if rule.config.labels.is_none() && rule.config.fields.is_none() {
         return Ok(None);
     }
@@ -170,6 +173,7 @@ async fn get(
     } else {
         Api::all_with(client, &found.api_resource)
     };
+    // A list instead of a GET: the server applies the selectors exactly as for the watch of the rule.
     let mut fields = format!("metadata.name={name}");
     if let Some(more) = rule.and_then(|rule| rule.config.fields.as_ref()) {
         fields = format!("{fields},{more}");

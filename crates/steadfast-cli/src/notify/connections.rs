@@ -97,6 +97,7 @@ pub(super) async fn connection(plan: &Plan, cluster: &Cluster, fleet: Option<&Fl
 
 /// Creates the settings of informers on `connection`, without a checkpoint. No informer starts yet.
 pub(super) fn watch_spec(connection: &Connection, cluster: &Cluster) -> WatchSpec {
+    // Two connections may belong to clusters with equal names, before and after a reload.
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     WatchSpec {
         connection: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -151,6 +152,7 @@ pub(super) fn resolve(
         for (number, name) in rule.config.resources.iter().enumerate() {
             let found = find(name).map_err(|why| format!("{cluster}: {why}"));
             let found = found.and_then(|found| {
+                // Cluster-scoped resources have no namespaced endpoint: the watch would fail with 404.
                 let is_nowhere = !found.namespaced && !rule.config.namespaces.is_empty();
                 let what = || format!("{found} are in no namespace, and the rule is for some");
                 if is_nowhere { Err(what()) } else { Ok(found) }
@@ -203,6 +205,7 @@ pub(super) async fn without_rejected(
         match (check, plan.rule(&source.rule)) {
             (Ok(Err(why)), Some(rule)) => {
                 let problem = plan.problem_with_selectors(rule, format!("{}: {why}", source.cluster));
+                // All sources of a rule share its selectors, so the mistake is reported once.
                 let is_known = missing.iter().any(|missing| missing.problem == problem);
                 if !is_known {
                     missing.push(Missing { rule: source.rule.clone(), resource: name.clone(), problem });

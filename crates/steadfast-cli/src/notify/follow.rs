@@ -43,6 +43,7 @@ impl WatchedSource {
 /// `incomplete` keep their state: their sources are not fully known yet.
 pub(super) fn forget_rules(followed: &[WatchedSource], incomplete: &[&str]) {
     for WatchedSource { source, informer, .. } in followed {
+        // Several rules may share one informer, so the handlers of all of them are known.
         let same = followed.iter().filter(|other| other.watches(source));
         let known: Vec<(&str, &str)> = same
             .flat_map(|other| other.following.keys().map(|sink| (other.source.rule.as_str(), sink.as_str())))
@@ -66,6 +67,7 @@ pub(super) fn follow(
             plan.rule(&source.rule).map(|rule| plan.streams_of(&rule.config).collect()).unwrap_or_default();
         let known = before.iter().position(|known| known.source == source).map(|at| before.swap_remove(at));
         if let Some(mut known) = known {
+            // Moves the handlers into the new subscription, so that unchanged streams keep their positions.
             let following = std::mem::take(&mut known.following);
             match RuleSubscription::begin(watch_spec, &source, &streams, following, engine) {
                 Ok(following) => followed.push(WatchedSource { following, ..known }),

@@ -33,7 +33,9 @@ impl FreshnessReporter {
                 }));
             });
         }
+        // Reports are written without the lock of a cluster: standard error may block.
         for (of, freshness) in all {
+            // Rules with equal sources share an informer, reported once.
             if !seen.insert(of.clone()) {
                 continue;
             }
@@ -55,6 +57,7 @@ impl FreshnessReporter {
                 }
             }
         }
+        // A source that a reload has removed must not report its end later.
         self.0.retain(|of, _| seen.contains(of));
     }
 }

@@ -52,6 +52,7 @@ impl Collector for NotifyMetrics {
         let Self { counts, mirrors, clusters, restarts, is_leader } = self;
         let mut write = |(name, unit, help, kind): Family, samples: Vec<Sample>| -> fmt::Result {
             let name = format!("steadfast_notify_{name}");
+            // The encoder adds the suffix `_total` to counters, and the unit to the name.
             let mut encoder = encoder.encode_descriptor(&name, help, unit.as_ref(), kind)?;
             for Sample { of, value } in samples {
                 let labels: Vec<(&str, &str)> = of.iter().map(|(label, name)| (*label, name.as_str())).collect();
@@ -113,6 +114,7 @@ impl Collector for NotifyMetrics {
         write(("mirror_failing", None, help, Gauge), mirrors(|mirror| f64::from(u8::from(mirror.failing.is_some()))))?;
         let states = self.mirrors.iter().flat_map(|(mirror, standing)| {
             let is_in = state_name(&standing.state);
+            // One sample per state, so that no series vanishes when the state changes.
             STATES.map(|state| Sample {
                 of: vec![("mirror", mirror.clone()), ("state", state.to_owned())],
                 value: f64::from(u8::from(state == is_in)),
@@ -121,6 +123,7 @@ impl Collector for NotifyMetrics {
         let help = "State of a mirror: 1 for the one that it is in";
         write(("mirror_state", None, help, Gauge), states.collect())?;
         let help = "Time since the last read of the target; infinite before the first read";
+        // Infinity instead of an absent sample: an alert on the age also fires if the first read never succeeds.
         let seen = mirrors(|mirror| mirror.seen.map_or(f64::INFINITY, |seen| seen.as_secs_f64()));
         write(("mirror_seen_age", Some(Unit::Seconds), help, Gauge), seen)?;
         let clusters = |value: fn(&ClusterStatus) -> f64| {

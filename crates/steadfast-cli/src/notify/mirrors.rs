@@ -61,6 +61,7 @@ impl Mirrors {
     /// Locks the state folder if the plan needs one: for checkpoints, pending deliveries or mirrors.
     pub(super) fn prepare(&mut self, plan: &Plan) -> Result<(), Failure> {
         if (plan.keeps || plan.mirrors().next().is_some()) && !self.is_simulated && self.state.is_none() {
+            // Excludes a second process with this state folder, which would write to the same targets.
             self.state = Some(Arc::new(State::take(&plan.state).map_err(Failure::run)?));
         }
         Ok(())
@@ -89,6 +90,7 @@ impl Mirrors {
                 }
             }
         }
+        // Before any cluster task runs: an expected cluster counts as missing until its first report.
         for (name, feed) in &feeds {
             feed.expect(plan.clusters_of_mirror(name));
         }
@@ -156,6 +158,7 @@ pub(super) async fn dry_run(file: &Path) -> Result<ExitCode, Failure> {
     }
     let places = connected(&plan, None).await?;
     let sources = sources(&plan, &places).await.map_err(Failure::config)?;
+    // Read without the lock of the state folder, which a running program holds.
     let memory = state::remembered(&plan.state).map_err(Failure::run)?;
     let views = views(&plan, &places, &sources)?;
     let (mut text, mut blind) = (String::new(), Vec::new());
@@ -238,6 +241,7 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
             ));
             continue;
         }
+        // An equal group with a new ID: its set of entries has changed, so the approval does not apply to it.
         for ask in now.get(mirror).into_iter().flatten().filter(|now| asks.iter().any(|ask| ask.group == now.group)) {
             let id = &ask.id;
             others.push(format!(
@@ -260,6 +264,7 @@ fn chosen(
     pending.retain(|mirror, _| sink.is_none_or(|sink| sink == mirror));
     let all: Vec<String> = pending.values().flatten().map(|ask| ask.id.clone()).collect();
     if let Some(id) = id {
+        // A short prefix could match removals that the user has not seen.
         let is_named = |ask: &ApprovalRequest| ask.id == id || id.len() >= MIN_ID_PREFIX && ask.id.starts_with(id);
         for asks in pending.values_mut() {
             asks.retain(is_named);

@@ -43,6 +43,7 @@ fn section(page: &mut String, title: &str, heads: &[&str], rows: Vec<Vec<String>
     if rows.is_empty() {
         return;
     }
+    // The cells are HTML already: the functions for rows escape every text.
     let cells = |tag: &str, cells: &mut dyn Iterator<Item = String>| {
         cells.map(|cell| format!("<{tag}>{cell}</{tag}>")).collect::<Vec<_>>().concat()
     };

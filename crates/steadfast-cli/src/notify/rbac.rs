@@ -32,6 +32,7 @@ pub(super) async fn rbac(file: &Path, namespace: &str, embedded: bool) -> Result
         let _ = writeln!(text, "# For the cluster {cluster}.");
         let mut roles = roles(of_cluster);
         if plan.keeps {
+            // An empty cluster role still gets the rule for reading `kube-system`.
             roles.entry(None).or_default();
         }
         text.push_str(&manifests(&roles, namespace, plan.keeps));
@@ -49,6 +50,7 @@ fn replicas(place: &str, lease: &str, account_in: &str) -> String {
     let (name, secret) = (format!("{NAME}-replicas"), settled_name(lease));
     let metadata = format!("metadata:\n  name: {name}\n  namespace: {place}\n");
     let mut text = format!("apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\n{metadata}rules:\n");
+    // `resourceNames` restricts `get` and `update` to the lease and its Secret.
     for (group, resource, object) in [("coordination.k8s.io", "leases", lease), ("", "secrets", &secret)] {
         let _ = write!(
             text,
@@ -96,12 +98,14 @@ fn manifests(roles: &Roles, account_in: &str, keeps: bool) -> String {
     let mut text =
         format!("apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {NAME}\n  namespace: {account_in}\n---\n");
     for (namespace, role) in roles {
+        // A Role and its binding apply in their own namespace only, also for an account of another namespace.
         let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
         let place = namespace.as_ref().map(|namespace| format!("\n  namespace: {namespace}")).unwrap_or_default();
         let metadata = format!("metadata:\n  name: {NAME}{place}\n");
         let _ = write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\n{metadata}rules:\n");
         for (group, resources) in role {
             let resources = resources.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            // Informers only list and watch, so `get` is not granted.
             let _ = write!(text, "- apiGroups: [\"{group}\"]\n  resources: [{resources}]\n  verbs: [list, watch]\n");
         }
         if keeps && namespace.is_none() {

@@ -165,6 +165,7 @@ impl Replicas {
     /// Publishes the settled versions and releases the lease, so that another replica takes over immediately.
     pub(super) async fn stop(mut self) {
         self.stopping.send_replace(true);
+        // If the API server is unreachable, the lease expires without a release.
         let _ = timeout(RELEASE_TIMEOUT, self.ended.wait_for(|ended| *ended)).await;
         self.task.stop().await;
     }
@@ -227,16 +228,20 @@ impl ReplicaTask {
         };
         self.identity_is(election.identity());
         loop {
+            // A request to stop comes first: no new term may start during the shutdown.
             let leader = tokio::select! {
                 biased;
                 () = is_set(&mut stopping) => break,
                 leader = election.until_leader() => leader,
                 never = self.follow(&connection, &election, namespace, name) => match never {},
             };
+            // A return makes the supervisor restart this task, which starts a new election.
             let Some(leader) = leader else { return "the election has ended".to_owned() };
+            // The client of the leader is fenced: it sends nothing after the end of the term.
             let mut state = SharedState::of_leader(leader.client(), namespace, name, leader.fencing_token());
             tokio::select! {
                 biased;
+                // First in the order of polling: nothing may delay closing the gate after the loss of the lease.
                 () = leader.lost() => {}
                 never = self.lead(&leader, &mut state) => match never {},
                 () = is_set(&mut stopping) => {
@@ -254,7 +259,9 @@ impl ReplicaTask {
             ));
         }
         self.keeper.close();
+        // A final publication may have used the other half of the timeout.
         let _ = timeout(RELEASE_TIMEOUT / 2, election.stop()).await;
+        // Pending from here on: the supervisor would restart a task that returns.
         self.ended.send_replace(true);
         std::future::pending().await
     }
@@ -276,6 +283,7 @@ impl ReplicaTask {
     /// Waits until a replica with a new state folder may become the leader: the leader has settled all earlier deletions, or no
     /// replica leads.
     async fn until_eligible(&self, connection: &Connection, namespace: &str, name: &str, lease_duration: Duration) {
+        // A replica with an older state folder knows its pending deletions.
         let Some(state) = self.state.as_ref().filter(|state| state.is_new()) else { return };
         let has_streams = self.plan.rules.iter().any(|rule| self.plan.streams_of(&rule.config).next().is_some());
         let shared = SharedState::of_standby(connection.client(), namespace, name);
@@ -303,6 +311,7 @@ impl ReplicaTask {
                     if has_caught_up || !has_streams {
                         break;
                     }
+                    // Twice the lease duration, so that a replica without this restriction can take the lease first.
                     if lease.is_abandoned(renewal, lease_duration * 2) {
                         console::report(format_args!(
                             "standby: no replica leads; this one may become the leader, although it does not know what was \
@@ -368,6 +377,8 @@ impl ReplicaTask {
             sleep(RETRY_DELAY).await;
         }
         self.failing(None);
+        // The gate opens only with the settled versions of the previous leader, so that no settled change is sent
+        // twice.
         self.keeper.open(Arc::new(LeaderTerm(leader.clone())));
         let identity = lock(&self.role).identity.clone();
         self.role_is(true, Some(identity));
@@ -403,6 +414,7 @@ impl ReplicaTask {
 
     fn role_is(&self, is_leader: bool, holder: Option<String>) {
         let mut role = lock(&self.role);
+        // A change of the holder alone does not start a new role.
         if role.is_leader != is_leader {
             role.since = Instant::now();
         }
@@ -418,6 +430,7 @@ impl ReplicaTask {
 
     /// Records a failure, and reports it if it is new.
     fn failing(&self, why: Option<String>) {
+        // The lock is released at the end of this statement, before the report.
         let before = std::mem::replace(&mut lock(&self.role).failing, why.clone());
         match why {
             Some(why) if before.as_ref() != Some(&why) => console::report(format_args!("replicas: {why}; retried")),

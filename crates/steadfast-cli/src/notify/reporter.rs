@@ -59,6 +59,7 @@ impl SourceReport {
     fn doubt(&self) -> Option<(&'static str, String)> {
         let freshness = self.informer.freshness();
         let why = freshness.doubt().map(|doubt| doubt.why.to_string());
+        // A cache before its first list may have no doubt yet, but its contents are incomplete.
         let why = why.or_else(|| (!self.informer.has_synced()).then(|| "it was not listed yet".to_owned()))?;
         Some((freshness.name(), why))
     }
@@ -82,6 +83,7 @@ impl StatusReporter {
     /// Returns the settled versions, and a counter that changes with each change for a rule.
     pub(super) fn positions(&self) -> Progress {
         let counts = self.known().as_ref().map(|known| known.engine.counts()).unwrap_or_default();
+        // Each change and each settled message increases the sum. The leader publishes a new sum without the quiet interval.
         let settled = counts.sinks.values().map(|sink| sink.delivered.saturating_add(sink.given_up));
         let activity = settled.fold(counts.changes, u64::saturating_add);
         let (mut versions, mut reached) = (SettledVersions::new(), SettledVersions::new());
@@ -148,6 +150,7 @@ impl StatusSource for StatusReporter {
         }
         for (name, asking) in &known.mirrors {
             let standing = asking();
+            // A standby does not read its target, so a missing read is not a failure.
             let is_standby = standing.state == MirrorState::Standby;
             if !is_standby && (standing.failing.is_some() || standing.seen.is_none()) {
                 let _ = writeln!(text, "mirror {name}: {}", escaped(&standing.state.to_string()));

@@ -73,6 +73,7 @@ struct NotifyProgram {
 /// Acts by the configuration until requested to stop.
 pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     let drain = Duration::from_secs(args.drain).min(MAX_DRAIN);
+    // Installed before the start, which may take long: until then SIGHUP would end the process.
     let mut stop = GuardedStopSignal::listen(drain)?;
     let mut again = ReloadSignal::listen()?;
     let file = args.config.unwrap_or_default();
@@ -104,9 +105,11 @@ impl NotifyProgram {
         let (embedded, plan) = (started.embedded, load(&file).await?);
         let supervisor = Supervisor::new(Arc::new(console::report));
         let mut mirrors = Mirrors::new(embedded, &supervisor);
+        // The lock of the state folder comes first: a second process must fail before it sends anything.
         mirrors.prepare(&plan)?;
         let standing = StatusReporter::new(&supervisor);
         if let Some(address) = started.metrics {
+            // Before sinks and clusters, so that `/livez` responds during a slow start.
             let address = endpoint::serve(address, standing.clone(), &supervisor)?;
             if let Some(state) = mirrors.state() {
                 state.tells_at(address).map_err(Failure::run)?;
@@ -124,6 +127,7 @@ impl NotifyProgram {
             mirrors.state().cloned(),
             &supervisor,
         );
+        // Before the first mirror starts: a standby must not write to any target.
         mirrors.set_gate(gate(replicas.as_ref()));
         let replication = replicas.as_ref().map_or_else(Replication::none, |replicas| replicas.replication().clone());
         let tell = Arc::new(console::report);
@@ -156,6 +160,7 @@ impl NotifyProgram {
         let state = self.mirrors.state().filter(|_| self.plan.keeps);
         for (name, config) in self.plan.clusters.iter().filter(|(name, _)| is_watched(&self.plan, name)) {
             let orders = Assignment { plan: self.plan.clone(), feeds: feeds.clone() };
+            // Dropping a task with other settings ends its watches. Tasks left in `before` end with this function.
             let known = before.remove(name).filter(|known| known.is(config));
             let task = if let Some(known) = known {
                 known.order(orders);
@@ -201,6 +206,7 @@ impl NotifyProgram {
                     tokio::select! {
                         biased;
                         () = stop.received() => return ShutdownReason::Done,
+                        // A request to stop cancels the reload, which applies the plan only after its last `await`.
                         reloaded = self.reload() => {
                             if let Err(why) = reloaded {
                                 console::report(format_args!("the configuration is unchanged: {why}"));
@@ -216,6 +222,7 @@ impl NotifyProgram {
     async fn reload(&mut self) -> Result<(), Failure> {
         let plan = load(&self.file).await?;
         let dead_letters = |plan: &Plan| (plan.dead_letters.clone(), plan.most_dead_letters);
+        // Engine and state folder take these settings at their start, and cannot change them at run time.
         if dead_letters(&plan) != dead_letters(&self.plan) {
             return Err(Failure::config("`dead_letters` can be changed by a restart only; restore its value"));
         }
@@ -289,6 +296,7 @@ impl NotifyProgram {
                 Err(_) => (Vec::new(), (engine.drain(Duration::ZERO).await, Vec::new())),
             },
         };
+        // The lease is released only after the last delivery. The next leader would otherwise send concurrently.
         if let Some(replicas) = self.replicas.take() {
             replicas.stop().await;
         }
@@ -343,6 +351,7 @@ impl NotifyProgram {
 async fn report(standing: StatusReporter) -> String {
     let mut doubts = FreshnessReporter::default();
     let mut look = interval(FRESHNESS_CHECK_INTERVAL);
+    // After a blocked runtime, the missed ticks must not follow in a burst.
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         look.tick().await;

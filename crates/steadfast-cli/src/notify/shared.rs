@@ -85,6 +85,8 @@ impl SharedState {
     pub(super) async fn take_over(&mut self) -> Result<PublishedState, String> {
         let (version, found) = self.secret().await?;
         self.version = version;
+        // Optimistic locking: a write between this read and ours changes the resource version, and the server responds
+        // 409.
         let own = PublishedState { term: self.term, ..found.clone() };
         self.write(own).await?;
         Ok(found)
@@ -97,11 +99,13 @@ impl SharedState {
         settled.extend(own.versions.iter().map(|(position, version)| (position.clone(), *version)));
         let has_learned = memory != self.published.memory;
         let next = PublishedState { term: self.term, settled, memory };
+        // Versions also move with changes for no rule. Publishing each of them would write the Secret every second.
         let is_due = self.published_at.is_none_or(|at| at.elapsed() >= QUIET_INTERVAL);
         if next == self.published || !(is_due || has_learned || own.activity != self.activity) {
             return Ok(());
         }
         self.write(next).await?;
+        // Only after a successful write: a failed publication stays due.
         self.activity = own.activity;
         Ok(())
     }
@@ -129,6 +133,7 @@ impl SharedState {
         let written = async {
             match &self.version {
                 Some(_) => self.secrets.replace(&self.name, &options, &secret).await,
+                // A concurrent creation by another replica also results in 409 (AlreadyExists).
                 None => self.secrets.create(&options, &secret).await,
             }
         };
@@ -140,6 +145,7 @@ impl SharedState {
             }
             Ok(Err(error)) => {
                 let why = self.failed(&error);
+                // 409: another writer was first. 404: the Secret was deleted, and the next attempt creates it.
                 if matches!(&error, Error::Api(status) if status.code == 409 || status.code == 404) {
                     self.resume().await?;
                 }
@@ -156,6 +162,7 @@ impl SharedState {
     /// Reads the Secret again after a failed write, unless a later leader has written it.
     async fn resume(&mut self) -> Result<(), String> {
         let (version, found) = self.secret().await?;
+        // A newer term proves that this leader was replaced. Adopting the version would let it overwrite the successor.
         if found.term > self.term {
             return Err(self.failed(&format!("a later leader has written it (term {})", found.term)));
         }

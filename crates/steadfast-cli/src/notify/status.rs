@@ -31,6 +31,7 @@ pub(super) async fn status(file: &Path, output: Output) -> Result<ExitCode, Fail
     };
     let asks = remembered.all_asks();
     let mut told = json!({"acting": acting.as_ref().map(|(who, _)| who), "dead_letters": letters, "asks": asks});
+    // Only a process with `--metrics` has recorded an address.
     if let Some((_, Some(address))) = acting {
         told["now"] = ask(address).await?;
     }
@@ -47,6 +48,7 @@ fn cannot(plan: &Plan, error: &std::io::Error) -> Failure {
 async fn ask(address: SocketAddr) -> Result<Value, Failure> {
     let wrong = |why: String| Failure::run(format!("the status of the program at {address} cannot be read: {why}"));
     let request = format!("GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    // The peer is the process that recorded this address in the state folder, so its response has no size limit.
     let response = timeout(STATUS_TIMEOUT, exchange(address, &request, u64::MAX)).await;
     let response = response.map_err(|_| wrong(format!("no response within {} s", STATUS_TIMEOUT.as_secs())))?;
     let response = response.map_err(|error| wrong(error.to_string()))?;

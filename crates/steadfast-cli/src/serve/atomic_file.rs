@@ -56,6 +56,7 @@ impl Lock {
     fn take<E>(path: &Path) -> Result<Self, UpdateError<E>> {
         let lock = beside(path, ".lock");
         for _ in 0..LOCK_RETRIES.0 {
+            // Exclusive creation is the lock. kubectl locks a kubeconfig in this way too, with the suffix `.lock`.
             match owners_own().open(&lock) {
                 Ok(_) => return Ok(Self(lock)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => sleep(LOCK_RETRIES.1),
@@ -74,9 +75,11 @@ impl Drop for Lock {
 
 /// Writes a new file and renames it over the old one: a reader finds either the old or the new content, complete.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // In the same folder: a rename is atomic only within one file system.
     let new = beside(path, &format!(".{}.new", std::process::id()));
     let written = owners_own().open(&new).and_then(|mut file: File| {
         file.write_all(text.as_bytes())?;
+        // Without a sync before the rename, a power failure could leave an empty file.
         file.sync_all()
     });
     let replaced = written.and_then(|()| fs::rename(&new, path));

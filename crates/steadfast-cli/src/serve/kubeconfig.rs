@@ -73,7 +73,9 @@ impl Entries {
         let mut file = read(text)?
             .unwrap_or_else(|| Node::map([("apiVersion", Node::text("v1")), ("kind", Node::text("Config"))]));
         let current = file.get("current-context").and_then(Node::as_text).unwrap_or_default().to_owned();
+        // Entries with this name belong to an earlier run, usually one that did not end cleanly.
         let left = remove_entries(&mut file, |mark| mark.name == self.name);
+        // If that run was current, its previous context is restored later, not the removed one.
         let previous = if left.contexts.contains(&current) { left.previous } else { current };
         for (replica, own) in self.replicas.iter().enumerate() {
             let own = yaml::parse(own).ok().flatten().unwrap_or_else(|| Node::map([]));
@@ -103,9 +105,12 @@ impl Entries {
             return Ok(RemainingKubeconfig { text: text.to_owned(), is_empty: true });
         };
         let current = file.get("current-context").and_then(Node::as_text).unwrap_or_default().to_owned();
+        // By run and not by name: a later run may have replaced these entries.
         let left = remove_entries(&mut file, |mark| mark.run == self.run);
         relink_previous_contexts(&mut file, &left);
+        // A context that the user has selected in the meantime stays current.
         if left.contexts.contains(&current) {
+            // Another program may have deleted the previous context.
             let there = names(&file, "contexts").contains(&left.previous);
             file.set("current-context", there.then(|| Node::text(&left.previous)));
         }
@@ -222,6 +227,7 @@ fn insert_entry(
     if names(file, section).iter().any(|known| known == name) {
         return Err(MergeError::Taken { section, name: name.to_owned() });
     }
+    // kubectl writes an empty list as `null`.
     if file.get(section).is_none_or(Node::is_null) {
         file.set(section, Some(Node::list([])));
     }

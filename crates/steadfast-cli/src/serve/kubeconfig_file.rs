@@ -51,11 +51,13 @@ impl KubeconfigFile {
     }
 
     fn remove_entries(&mut self) -> Result<(), UpdateError<MergeError>> {
+        // `take` limits the removal to once, since both `withdraw` and `drop` call this function.
         if !std::mem::take(&mut self.merged) || self.folder.is_some() || !self.file.exists() {
             return Ok(());
         }
         atomic_file::change(&self.file, |text| {
             let left = self.entries.withdrawn(text)?;
+            // A created file may contain entries of other programs by now.
             Ok(if left.is_empty && self.made { None } else { Some(left.text) })
         })
     }
@@ -79,6 +81,7 @@ fn own_folder() -> Result<PathBuf, Failure> {
     let mut number = 0;
     loop {
         let folder = env::temp_dir().join(format!("steadfast-{}-{number}", process::id()));
+        // Fails for an existing folder, so a folder of another user is never used.
         match builder.create(&folder) {
             Ok(()) => return Ok(folder),
             // Left by an earlier process with this ID.

@@ -77,10 +77,12 @@ fn parse(text: &str) -> Result<Vec<Value>, String> {
 }
 
 fn flatten(mut document: Value, objects: &mut Vec<Value>) -> Result<(), String> {
+    // A document without content, such as after a final `---`.
     if document.is_null() {
         return Ok(());
     }
-    // Only a list is taken apart: an object of another kind may have a field with this name.
+    // `List` and typed lists such as `PodList`. Objects of other kinds may have a field with this name, and a custom kind
+    // may end in `List` without being a list.
     if text(&document, "/kind").ends_with("List")
         && let Some(Value::Array(items)) = document.get_mut("items")
     {

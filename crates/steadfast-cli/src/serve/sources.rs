@@ -108,6 +108,7 @@ fn manifests_in(folder: &Path, recursive: bool) -> Result<Vec<PathBuf>, Failure>
 fn collect(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<bool, Failure> {
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let mut entries = entries.map_err(|error| unreadable(folder, &error))?;
+    // File systems list folders in any order. Manifests are created in the order of their names, as by kubectl.
     entries.sort_by_key(fs::DirEntry::file_name);
     let mut has_folders = false;
     for entry in entries {
@@ -135,6 +136,7 @@ fn collect(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> Result<b
 /// Kustomize is a language with versions. A partial implementation here could silently create other objects than the
 /// user's tool, so the user's tool builds them.
 fn build(folder: &Path) -> Result<String, Failure> {
+    // Kustomize accepts URLs of remote folders, too.
     if !folder.is_dir() && !is_url(folder) {
         let shown = folder.display();
         return Err(Failure::usage(format!(
@@ -142,6 +144,7 @@ fn build(folder: &Path) -> Result<String, Failure> {
         )));
     }
     for (program, verb) in BUILDERS {
+        // Without standard input: the child must not consume manifests for `-f -`.
         let built = Command::new(program).arg(verb).arg(folder).stdin(Stdio::null()).output();
         let built = match built {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

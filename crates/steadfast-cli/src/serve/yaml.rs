@@ -161,6 +161,7 @@ impl<'a> Reader<'a> {
     }
 
     fn node(&mut self, event: Event<'a>, depth: usize) -> Result<Node, YamlError> {
+        // This function recurses: a deeply nested text must not overflow the stack.
         let Some(depth) = depth.checked_sub(1) else {
             return Err(YamlError(format!("it is nested deeper than {MAX_DEPTH} levels")));
         };
@@ -189,6 +190,8 @@ impl<'a> Reader<'a> {
                         Event::MappingEnd => break,
                         event => self.node(event, depth)?,
                     };
+                    // Keys that are collections or aliases do not occur in kubeconfigs, and could not be written on one
+                    // line.
                     if key.as_text().is_none() {
                         return Err(YamlError("it has a key that is not a string".to_owned()));
                     }
@@ -227,6 +230,7 @@ impl Node {
             Some(tag) if tag.starts_with('!') => {
                 let _ = write!(out, " {tag}");
             }
+            // A verbatim tag, since the prefix of its handle is already resolved.
             Some(tag) => {
                 let _ = write!(out, " !<{tag}>");
             }
@@ -263,6 +267,7 @@ impl Node {
 
     fn write_item(&self, indent: usize, out: &mut String) {
         match &self.content {
+            // The first field follows the dash on its line, but an anchor or a tag must precede the mapping.
             Content::Map(fields) if !fields.is_empty() && self.anchor == 0 && self.tag.is_none() => {
                 out.push_str("- ");
                 for (number, (key, value)) in fields.iter().enumerate() {
@@ -298,6 +303,7 @@ fn quote(text: &str, out: &mut String) {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
+            // U+2028 and U+2029 are line breaks in YAML 1.1, and U+FEFF may be read as a byte order mark.
             _ if letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
                 let _ = write!(out, "\\u{:04x}", u32::from(letter));
             }

@@ -21,7 +21,7 @@ const MIN_REPORTED_DOUBT: Duration = Duration::from_millis(500);
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of transitions that are pending for output. While the channel is full, the check waits.
 const MAX_PENDING_TRANSITIONS: usize = 64;
-/// Interval between checks whether the handler has processed the events that were pending when the cache transition fresh.
+/// Interval between checks whether the handler has processed the events that were pending when the cache became fresh.
 const DELIVERY_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Reports every doubt about `informer` until it stops; `events` is the registration of the handler that prints its events.
@@ -39,6 +39,7 @@ pub(crate) fn follow(
     let reporter = DoubtReporter { subject, clock, transitions };
     let (noted, reporting) = (doubts.clone(), reporter.clone());
     informer.on_diagnostic(move |note| {
+        // A replaced history may be fresh again before the next periodic check, so the diagnostic itself is reported.
         if let Diagnostic::NewEpoch { .. } = note {
             let told = noted.lock().unwrap_or_else(PoisonError::into_inner).replaced_history(note, Instant::now());
             reporting.report(&told);
@@ -146,14 +147,17 @@ impl DoubtTracker {
     /// Returns the report that is due now, if any: one for each state and reason, and one at the end.
     fn check(&mut self, freshness: &Freshness, now: Instant) -> Option<DoubtReport> {
         let Some(doubt) = freshness.doubt() else {
+            // A doubt shorter than the minimum was never reported, and ends without a line.
             let since = self.since.take();
             self.told.take()?;
             let doubt_seconds = since.map_or(0.0, |since| seconds(since, now));
             let line = format!("fresh again after {doubt_seconds:.1} s");
             return Some(DoubtReport { line, transition: Transition { state: "Fresh", why: None, doubt_seconds } });
         };
+        // The doubt may have started before this check.
         let since = *self.since.get_or_insert(now - doubt.lasting);
         let telling = (freshness.name(), doubt.why.to_string());
+        // A stopped informer means that the program ends, which is not a doubt.
         if now - since < MIN_REPORTED_DOUBT
             || self.told.as_ref() == Some(&telling)
             || matches!(freshness, Freshness::Stopped(_))

@@ -140,6 +140,7 @@ impl Style {
                 namespace: subject.scope.in_namespace(),
                 state: became.state,
                 why: became.why.as_deref(),
+                // Whole milliseconds, without the digits of binary fractions.
                 doubt_seconds: (became.doubt_seconds * 1000.0).round() / 1000.0,
             })),
         }

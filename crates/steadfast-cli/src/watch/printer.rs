@@ -61,6 +61,7 @@ fn print(waiting: &Receiver<Line>, output: impl Write, until: Option<u64>) -> Ou
     while left > 0 {
         let line = match waiting.try_recv() {
             Ok(line) => line,
+            // All senders were dropped: the program ends.
             Err(TryRecvError::Disconnected) => break,
             Err(TryRecvError::Empty) => {
                 // A line must not stay in the buffer while no other line follows.
@@ -71,6 +72,7 @@ fn print(waiting: &Receiver<Line>, output: impl Write, until: Option<u64>) -> Ou
                 line
             }
         };
+        // Buffered: while lines are pending, many of them share one system call.
         if let Err(error) = writeln!(output, "{}", line.text) {
             return end(error);
         }

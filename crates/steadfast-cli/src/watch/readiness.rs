@@ -55,6 +55,7 @@ impl StatusSource for WatchReadiness {
         let Some(freshness) = known.factory.as_ref().map(InformerFactory::freshness) else {
             return (StatusCode::SERVICE_UNAVAILABLE, STARTING.to_owned());
         };
+        // A missing kind has no informer yet, so the freshness of the informers alone would report success.
         if known.awaited.is_empty() {
             return (freshness.status(), freshness.to_string());
         }
