@@ -85,8 +85,8 @@ impl Catalog {
     /// If no such resource exists, with similar names, or if the resource cannot be watched.
     pub(crate) fn find(&self, name: &str) -> Result<ServedResource, NotFound> {
         let lower = name.to_lowercase();
-        // Names are lowercase in Kubernetes, so the kind `Pod` matches in lowercase too. The suffix is `GROUP` or
-        // `VERSION.GROUP`, as in kubectl.
+        // The comparison ignores case, so the kind `Pod` matches, too. The suffix is `GROUP` or `VERSION.GROUP`, as in
+        // kubectl.
         let (word, place) = lower.split_once('.').unwrap_or((&lower, ""));
         let entry = self.search(word, place).ok_or_else(|| NotFound::Unknown(self.unknown(name, word)))?;
         if !entry.verbs.iter().any(|verb| verb == "watch") {

@@ -169,7 +169,7 @@ async fn converse(stream: TcpStream, shown: Arc<EndpointState>, is_requested: Ar
         async move { Ok::<_, Infallible>(respond(&shown, request.method(), request.uri().path()).await) }
     });
     let mut server = http1::Builder::new();
-    // One response for each connection: no client keeps one that does nothing.
+    // One response per connection, so that idle clients hold no connection.
     server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD_BYTES).keep_alive(false);
     if let Err(error) = server.serve_connection(TokioIo::new(stream), respond).await {
         tracing::debug!(%error, "a request to the health endpoint failed");

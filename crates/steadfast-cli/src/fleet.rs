@@ -61,8 +61,7 @@ impl Fleet {
                     steps += 1;
                     if let Err(status) = deployment.step(&server) {
                         tracing::error!(%status, "the fleet has stopped: a write was refused");
-                        // The task owns the server and must not end: informers would report a lost connection
-                        // instead.
+                        // The task owns the server. Its end would look like an outage to the informers.
                         return std::future::pending().await;
                     }
                 }

@@ -28,7 +28,7 @@ use outcome::Outcome;
 
 /// Maximum number of busy scenarios that run concurrently.
 const MAX_BUSY_SCENARIOS: usize = 4;
-/// Maximum number of long scenarios that run concurrently. They take minutes, most of which they wait.
+/// Maximum number of long scenarios that run concurrently. They take minutes, mostly waiting.
 const MAX_LONG_SCENARIOS: usize = 32;
 /// Duration in seconds above which a scenario counts as a long one.
 const LONG_SCENARIO_SECONDS: u64 = 15;

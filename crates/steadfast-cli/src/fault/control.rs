@@ -1,6 +1,6 @@
 //! The endpoint of `serve` that switches faults, and its client.
 //!
-//! It has a port and a token of its own: faults of the API server, such as a black hole, must not reach it.
+//! The endpoint uses a separate port and token: faults of the API server, such as a black hole, must not reach it.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -134,7 +134,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// A client of the endpoint at `address`; none if that is not an address of this machine.
+    /// Creates a client of the endpoint at `address`. Returns `None` unless the address is a loopback address.
     pub(crate) fn new(address: &str, token: String) -> Option<Self> {
         let address: SocketAddr = address.parse().ok()?;
         // The token comes from a file: control characters would inject header lines into the request.

@@ -27,7 +27,7 @@ impl CatchUp {
         is_configured: impl Fn(&str, &str) -> bool,
     ) -> bool {
         for (position, version) in reached {
-            // A version after that of the list is safe too: it only delays the replica.
+            // A later version than that of the list is safe, too, and only delays the replica.
             self.started.entry(position.clone()).or_insert(*version);
         }
         // This replica never lists for a rule or sink outside its configuration, and would wait forever for such a position.
@@ -36,7 +36,7 @@ impl CatchUp {
             let started = self.started.get(position);
             started.is_some_and(|started| published.get(position).is_some_and(|settled| started <= settled))
         };
-        // No position at all is not enough: a leader that has published nothing yet may have deletions to deliver.
+        // An empty set is not enough: a leader without publications may still have deletions to deliver.
         let mut positions = self.started.keys().chain(published.keys().filter(|position| counts(position))).peekable();
         positions.peek().is_some() && positions.all(is_settled)
     }

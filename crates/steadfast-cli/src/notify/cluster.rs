@@ -1,4 +1,4 @@
-//! The task of one cluster: connects, resolves what the rules watch there, and attaches that to the engine and the mirrors.
+//! Task of one cluster: connects, resolves the sources of the rules, and attaches them to the engine and the mirrors.
 //!
 //! No cluster waits for another one. A cluster that cannot be reached, or does not serve a resource yet, is reported once and
 //! retried with backoff. A reload first applies with the catalog that is already known, and then the cluster is queried again.
@@ -170,7 +170,7 @@ pub(super) enum ClusterState {
     Unreachable { why: String, since: Duration },
     /// Some resources that rules watch are missing.
     Incomplete,
-    /// All that rules watch is attached. Each cache reports its freshness separately.
+    /// All watched resources are attached. Each cache reports its freshness separately.
     Watching,
 }
 
@@ -204,12 +204,12 @@ impl Cluster {
         ClusterStatus { name: self.name.clone(), state, missing: held.missing.clone() }
     }
 
-    /// Returns the connection, if there is one yet.
+    /// Returns the connection, or `None` before the first successful attempt.
     pub(super) fn connection(&self) -> Option<Connection> {
         self.held().place.as_ref().map(|place| place.connection.clone())
     }
 
-    /// Returns the informers, if there are any yet.
+    /// Returns the informers, or `None` before the first connection.
     pub(super) fn watch_spec(&self) -> Option<WatchSpec> {
         self.held().place.as_ref().map(|place| place.watch_spec.clone())
     }

@@ -58,7 +58,7 @@ pub(super) async fn redrive(file: &Path, sink: Option<&str>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// Object whose rules are explained.
+/// Object of the explanation.
 pub(super) struct ExplainTarget {
     pub(super) object: ResourceArg,
     pub(super) namespace: Option<String>,

@@ -36,7 +36,7 @@ pub(super) struct Components {
     pub(super) engine: Engine,
     pub(super) clusters: Vec<Arc<Cluster>>,
     pub(super) mirrors: Vec<(String, MirrorStatusFn)>,
-    /// Returns the role of this process, if it is one of several replicas.
+    /// Function that returns the role of this process. Absent without replicas.
     pub(super) role: Option<Arc<dyn Fn() -> Role + Send + Sync>>,
 }
 

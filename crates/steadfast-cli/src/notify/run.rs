@@ -218,7 +218,7 @@ impl NotifyProgram {
         }
     }
 
-    /// Reloads the configuration. All of it is validated before anything changes; no cluster, sink or mirror is waited for.
+    /// Reloads the configuration. Validates the whole file before any change, and waits for no cluster, sink or mirror.
     async fn reload(&mut self) -> Result<(), Failure> {
         let plan = load(&self.file).await?;
         let dead_letters = |plan: &Plan| (plan.dead_letters.clone(), plan.most_dead_letters);
@@ -273,7 +273,7 @@ impl NotifyProgram {
         let delivered = async {
             // Handlers deliver their pending events, and settled positions are written to the checkpoint.
             let lookouts = clusters.iter().filter_map(|cluster| cluster.watch_spec());
-            // The leader delivers what a standby has pending.
+            // The leader delivers the pending messages of a standby.
             let is_standby = engine.replication().gate().permit().is_none();
             let drain = if is_standby { Duration::ZERO } else { drain };
             join_all(lookouts.map(async |watch_spec| watch_spec.factory.shutdown_drained(drain).await)).await;

@@ -115,7 +115,7 @@ impl SharedState {
         let read = read.map_err(|_| self.failed(&"no response"))?.map_err(|error| self.failed(&error))?;
         let Some(secret) = read else { return Ok((None, PublishedState::default())) };
         let content = secret.data.and_then(|mut data| data.remove(CONTENT)).map(|ByteString(bytes)| bytes);
-        // Damaged content counts as empty: everything that is pending is delivered once more.
+        // Damaged content counts as empty: the replicas deliver all pending changes once more.
         let versions = content.and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default();
         Ok((secret.metadata.resource_version, versions))
     }

@@ -198,7 +198,7 @@ fn remove_entries(file: &mut Node, wanted: impl Fn(&Mark) -> bool) -> RemovedEnt
     left
 }
 
-/// Updates marks that would restore a removed context: they restore the context before it.
+/// Updates marks that would restore a removed context, so that they restore its predecessor.
 fn relink_previous_contexts(file: &mut Node, left: &RemovedEntries) {
     for (section, inner) in SECTIONS {
         for item in file.get_mut(section).and_then(Node::items_mut).into_iter().flatten() {

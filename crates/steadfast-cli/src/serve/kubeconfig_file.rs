@@ -45,7 +45,7 @@ impl KubeconfigFile {
         self.entries.context(replica)
     }
 
-    /// Removes the entries, and the file if it was created for them.
+    /// Removes the entries, and also a file created for them.
     pub(crate) fn withdraw(mut self) -> Result<(), Failure> {
         self.remove_entries().map_err(|why| unchanged(&self.file, &why))
     }

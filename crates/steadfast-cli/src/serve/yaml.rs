@@ -121,7 +121,7 @@ impl From<Content> for Node {
     }
 }
 
-/// Parses the only document of `text`; returns `None` if there is none or it is null.
+/// Parses the only document of `text`; returns `None` for an empty or null document.
 pub(crate) fn parse(text: &str) -> Result<Option<Node>, YamlError> {
     let mut reader = Reader { parser: Parser::new_from_str(text) };
     let mut document = None;

@@ -175,7 +175,7 @@ fn json(now: Timestamp, full: bool, subject: &Subject, event: &Event<DynamicObje
     })
 }
 
-/// Returns the object with its type, which items of a list do not have.
+/// Returns the object with its type. Items of a list lack the type.
 fn typed(object: &DynamicObject, api_resource: &ApiResource) -> DynamicObject {
     let mut object = object.clone();
     let own = || TypeMeta { api_version: api_resource.api_version.clone(), kind: api_resource.kind.clone() };
