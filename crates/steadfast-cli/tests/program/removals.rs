@@ -57,6 +57,16 @@ impl Truth {
         let at_first = of.iter().rev().find(|(when, _)| *when <= from).is_some_and(|(_, is_there)| *is_there);
         at_first && of.iter().all(|(when, is_there)| *is_there || *when <= from || *when > to)
     }
+
+    /// Describes the changes of `name`, by their time before `now`.
+    fn history(&self, name: &str, now: Instant) -> String {
+        let changes = self.0.get(name).into_iter().flatten();
+        let described = changes.map(|(when, is_there)| {
+            let word = if *is_there { "wanted" } else { "not wanted" };
+            format!("{word} {:.1} s before", now.saturating_duration_since(*when).as_secs_f64())
+        });
+        described.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Returns the number of removed entries. An error names an entry of a ready pod that was removed outside of `losses`.
@@ -70,7 +80,13 @@ pub(crate) fn judge(truth: &Truth, losses: &[Loss], samples: &[Sample]) -> Resul
                 removals += 1;
                 if !is_lost && truth.was_there(name, from, sample.answered) {
                     let (outside, of, left) = (sample.outside, before.names.len(), sample.names.len());
-                    return Err(format!("{outside}: {name} was removed although it exists ({left} of {of} are left)"));
+                    let absent: Vec<_> = before.names.difference(&sample.names).collect();
+                    let new: Vec<_> = sample.names.difference(&before.names).collect();
+                    let history = truth.history(name, sample.answered);
+                    return Err(format!(
+                        "{outside}: {name} was removed although it exists ({left} of {of} are left); {history}; \
+                         absent {absent:?}, new {new:?}"
+                    ));
                 }
             }
         }
