@@ -1,4 +1,4 @@
-//! One Kubernetes API server: its connections, how to authenticate there, and an ordinary `kube::Client`.
+//! Access to one Kubernetes API server: connections, authentication, and an ordinary `kube::Client`.
 
 mod addressing;
 mod attempts;
@@ -54,10 +54,10 @@ use transfer_limiter::TransferLimiter;
 pub use warnings::ServerWarning;
 use warnings::Warnings;
 
-/// Everything between this program and one API server; cheap to clone.
+/// Access to one API server: connection pool, credentials and limits. Cheap to clone.
 ///
-/// It opens connections when they are needed, keeps them healthy, and closes them, with all tasks, when its
-/// last clone and the last client of it are dropped.
+/// A `Connection` dials when a request needs a socket, and keeps the sockets healthy. Dropping the last clone and the
+/// last client closes all sockets and ends all tasks.
 #[derive(Clone)]
 pub struct Connection {
     inner: Arc<Inner>,
@@ -74,44 +74,45 @@ struct Inner {
     warnings: Arc<Warnings>,
     manners: ClientDefaults,
     probes: Board,
-    /// What the server does not stream as lists.
+    /// Resources that the server does not list as a stream.
     paged: Remembered,
-    /// What cannot be read in protobuf.
+    /// Resources with protobuf that failed to decode.
     in_json: Remembered,
-    /// The resources that are relisted in full: metadata alone are not to be had.
+    /// Resources that the server does not serve as metadata only. Their relists are full.
     in_full: Remembered,
     recordings: Arc<Recordings>,
     #[cfg(feature = "metrics")]
     observed: crate::metrics::observed::Observed,
-    // After the pool: what runs in it ends first.
+    // Fields drop in this order: the pool must end its tasks before their environment ends.
     environment: SharedEnvironment,
 }
 
 impl Connection {
-    /// Where time, threads, randomness and sockets come from.
+    /// Returns the source of time, threads, randomness and sockets.
     pub fn environment(&self) -> &SharedEnvironment {
         &self.inner.environment
     }
 
-    /// The connections there are, oldest first.
+    /// Returns reports on the open connections, oldest first.
     pub fn connections(&self) -> Vec<ConnectionReport> {
         self.inner.pool.connections()
     }
 
-    /// Has every connection drained, as after a rotation of credentials: what runs on it may end, watches move to new ones
-    /// without a doubt, and nothing else goes there.
+    /// Drains every connection, as after a rotation of credentials.
+    ///
+    /// Requests in flight may finish, watches move to new connections without a doubt, and new requests use new connections.
     pub fn drain(&self) {
         self.inner.pool.drain();
     }
 
-    /// The last 16 connections that have ended, the latest first, and why.
+    /// Returns the last 16 closed connections with their reasons, the latest first.
     pub fn recently_closed(&self) -> Vec<ClosedConnection> {
         self.inner.pool.recently_closed()
     }
 
-    /// Another connection to the same server, with the same credentials, which sends nothing unless `fence` is open.
+    /// Returns another connection to this server with these credentials, which sends requests only while `fence` is open.
     ///
-    /// It has sockets of its own, which are aborted with what is under way on them when the fence closes; see [`Fence`].
+    /// The new connection uses separate sockets. A closing fence aborts them and their requests in flight; see [`Fence`].
     #[must_use]
     pub fn behind(&self, fence: Fence) -> Self {
         let Inner { decorator, reloader, server, default_namespace, takes_gzip, manners, environment, .. } =
@@ -132,7 +133,7 @@ impl Connection {
             paged: Remembered::default(),
             in_json: Remembered::default(),
             in_full: Remembered::default(),
-            // Its writes are the connection's, for the caches to know.
+            // Shared with the unfenced connection: its caches must also wait for the writes of this one.
             recordings: self.inner.recordings.clone(),
             #[cfg(feature = "metrics")]
             observed: crate::metrics::observed::Observed::default(),
@@ -141,82 +142,85 @@ impl Connection {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The URL of the server, for messages.
+    /// Returns the URL of the server, for messages.
     pub fn server(&self) -> &str {
         &self.inner.server
     }
 
-    /// The namespace that the configuration names, else `default`.
+    /// Returns the namespace that the configuration names. Defaults to `default`.
     pub fn default_namespace(&self) -> &str {
         &self.inner.default_namespace
     }
 
-    /// Whether answers that are long may come compressed.
+    /// Returns true if requests accept gzip for long responses.
     pub(crate) fn takes_gzip(&self) -> bool {
         self.inner.takes_gzip
     }
 
-    /// How many connections were ever dialled.
+    /// Returns the number of dials since the start.
     pub(crate) fn dialled(&self) -> u64 {
         self.inner.pool.dialled()
     }
 
-    /// Counts how often the server was found to answer after a failure, at most every 2 s.
+    /// Returns a counter that grows when the server responds after a failure, at most every 2 s.
     ///
-    /// Whoever waits before trying again may try at each change: someone else has had an answer.
+    /// A task in backoff may retry at each change, because another request received a response.
     pub(crate) fn reachability(&self) -> watch::Receiver<u64> {
         self.inner.pool.reachability()
     }
 
-    /// A place among the full transfers that are requested of the server at once, for the collection of this path.
+    /// Waits for a place among the concurrent full transfers, for the collection at `path`.
     pub(crate) fn transfer(&self, path: &str) -> BoxFuture<'static, Place> {
         self.inner.transfers.wait(path)
     }
 
-    /// A place among the full transfers if one is free now and nobody waits for it.
+    /// Returns a place among the full transfers if a place is free now and no task waits for it.
     pub(crate) fn spare_transfer(&self, path: &str) -> Option<Place> {
         self.inner.transfers.spare(path)
     }
 
-    /// The probes that informers on this connection share.
+    /// Returns the probes that informers on this connection share.
     pub(crate) fn probes(&self) -> &Board {
         &self.inner.probes
     }
 
-    /// Remembers that the resource, by its path in all namespaces, is to be listed in pages until then: its list was not
-    /// streamed, and pages came (R3).
+    /// Lists the resource in pages until `until`, because the server did not stream its list but sent pages (R3).
+    ///
+    /// `everywhere` is the path of the resource in all namespaces.
     pub(crate) fn remember_pages(&self, everywhere: &str, until: Instant) {
         self.inner.paged.remember(everywhere, until);
     }
 
-    /// Until when the resource, by its path in all namespaces, is to be listed in pages.
+    /// Returns the time until which the resource must be listed in pages. `everywhere` is its path in all namespaces.
     pub(crate) fn remembers_pages(&self, everywhere: &str) -> Option<Instant> {
         self.inner.paged.until(everywhere, self.environment().now())
     }
 
-    /// Remembers that the resource, by its path in all namespaces, is to be requested in JSON until then: in protobuf it
-    /// could not be read.
+    /// Requests the resource in JSON until `until`, because its protobuf failed to decode.
+    ///
+    /// `everywhere` is the path of the resource in all namespaces.
     pub(crate) fn remember_json(&self, everywhere: &str, until: Instant) {
         self.inner.in_json.remember(everywhere, until);
     }
 
-    /// Until when the resource, by its path in all namespaces, is to be requested in JSON.
+    /// Returns the time until which the resource must be requested in JSON. `everywhere` is its path in all namespaces.
     pub(crate) fn remembers_json(&self, everywhere: &str) -> Option<Instant> {
         self.inner.in_json.until(everywhere, self.environment().now())
     }
 
-    /// Remembers that relists of the resource, by its path in all namespaces, are to be full until then: metadata alone are
-    /// not to be had of it.
+    /// Relists the resource in full until `until`, because the server does not serve its metadata alone.
+    ///
+    /// `everywhere` is the path of the resource in all namespaces.
     pub(crate) fn remember_full(&self, everywhere: &str, until: Instant) {
         self.inner.in_full.remember(everywhere, until);
     }
 
-    /// Until when relists of the resource, by its path in all namespaces, are to be full.
+    /// Returns the time until which relists of the resource must be full. `everywhere` is its path in all namespaces.
     pub(crate) fn remembers_full(&self, everywhere: &str) -> Option<Instant> {
         self.inner.in_full.until(everywhere, self.environment().now())
     }
 
-    /// Who records the writes of its clients.
+    /// Returns the recordings of the writes of this connection's clients.
     pub(crate) fn recordings(&self) -> &Arc<Recordings> {
         &self.inner.recordings
     }
@@ -225,14 +229,14 @@ impl Connection {
     ///
     /// A request with an `Authorization` of its own keeps it, as in client-go, and is not sent again if the server rejects it.
     ///
-    /// Its extensions may hold [`Deadlines`](crate::transport::Deadlines) and a
-    /// [`Placement`](crate::transport::Placement). Credentials that the server refuses (401) are renewed
-    /// once where the configuration has a source for others, and the request is sent again; not below a subresource
-    /// `proxy`, where they may be refused by what the server passes the request on to, after it has acted.
+    /// The request's extensions may hold [`Deadlines`](crate::transport::Deadlines) and a
+    /// [`Placement`](crate::transport::Placement). After a 401 the credentials are renewed once if the configuration has
+    /// a source of new ones, and the request is sent again. Requests below a subresource `proxy` are not sent again: the
+    /// 401 may come from the proxied server, after it has acted.
     ///
     /// # Errors
     ///
-    /// No credentials could be had, or what the transport met.
+    /// No credentials are available, or the transport failed.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
         let inner = &*self.inner;
         let authorizer = &inner.decorator.authorizer;
@@ -243,7 +247,8 @@ impl Connection {
         let (answer, generation) = self.send_once(request).await?;
         let answer = match answer {
             Err(error @ TransportError::Tls { .. }) => {
-                // No request has left yet, so that one may be sent by what the configuration says now.
+                // The handshake failed before any request was sent, so a retry is safe even for a write. Reloaded
+                // certificates may fix the handshake.
                 let Some(spare) = spare else { return Err(error.into()) };
                 if !inner.reloader.refused(known).await {
                     return Err(error.into());
@@ -256,12 +261,14 @@ impl Connection {
             return Ok(answer);
         };
         let renewed = authorizer.renew(generation).await;
+        // A renewal without an `Authorization` value changes nothing: the client certificate was rejected then.
         let other = matches!(renewed, Ok(true)) && !authorizer.has_none();
         if !other && !inner.reloader.refused(known).await {
             renewed?;
             authorizer.complain();
             return Ok(answer);
         }
+        // Frees the stream of the 401 before the retry needs one.
         drop(answer);
         let answer = self.send_once(spare).await?.0?;
         if answer.status() == StatusCode::UNAUTHORIZED {
@@ -270,7 +277,7 @@ impl Connection {
         Ok(answer)
     }
 
-    /// Sends `request` with the credentials and headers of now; says which generation of credentials that was.
+    /// Sends `request` with the current credentials and headers. Returns the generation of the credentials as well.
     async fn send_once(
         &self,
         request: Request<Body>,
@@ -286,17 +293,19 @@ impl Connection {
     }
 }
 
-/// Whether the server passes a request for `path`, which names no server, on to something else: a node, a pod, a service,
-/// another server. An object may be named `proxy`, or its type; only a subresource of that name counts.
+/// Returns true if the server forwards a request for `path` to a node, a pod, a service or another server.
+///
+/// `path` has no host. An object or a resource may be named `proxy`; only a subresource of that name counts.
 fn is_passed_on(path: &str) -> bool {
     let mut segments = path.split('/').filter(|segment| !segment.is_empty());
-    // The version, and a group before it.
+    // `/api/VERSION/…` for the core group, `/apis/GROUP/VERSION/…` for all others.
     let skipped = match segments.next() {
         Some("api") => 1,
         Some("apis") => 2,
         _ => return false,
     };
     let mut segments = segments.skip(skipped).peekable();
+    // The segments before a subresource are the resource and the name, preceded by `namespaces` and a namespace.
     let before = if segments.peek() == Some(&"namespaces") { 4 } else { 2 };
     segments.nth(before) == Some("proxy")
 }

@@ -116,7 +116,7 @@ mod tests {
         const MANY: usize = 10_000;
         let mut registry = HandlerRegistry::default();
         let seats: Vec<_> = (0..MANY).map(|_| come(&mut registry)).collect();
-        assert_eq!(registry.steps, 0, "nobody is looked at when another comes");
+        assert_eq!(registry.steps, 0, "a new handler visits no other handler");
         for slot in seats {
             slot.release();
             come(&mut registry).release();

@@ -43,7 +43,7 @@ impl Drop for Share {
 
 /// A reference to an informer. Handles have a share; the factory's own reference has none.
 pub(crate) struct Held<K> {
-    // Fields are dropped in this order. If the factory then drops its reference because the share is gone, `owner` is
+    // Fields are dropped in this order. If the factory then drops its reference because the share was dropped, `owner` is
     // the last one.
     share: Option<Arc<Share>>,
     owner: Arc<Owner<K>>,

@@ -126,13 +126,13 @@ mod tests {
         let asked = (0..50).map(|_| ask(&board, &environment, &made, Some(Ok(SECOND / 2))));
         let begun = environment.now();
         for answer in futures::future::join_all(asked).await {
-            assert_eq!(answer.unwrap().sent, begun, "it proves what was true when it was sent");
+            assert_eq!(answer.unwrap().sent, begun, "the proof is for the time of sending");
         }
         ask(&board, &environment, &made, Some(Ok(SECOND))).await.unwrap();
         assert_eq!(made.load(Ordering::Relaxed), 1);
         tokio::time::sleep(SECOND).await;
         ask(&board, &environment, &made, Some(Ok(SECOND))).await.unwrap();
-        assert_eq!(made.load(Ordering::Relaxed), 2, "an answer that is too old serves nobody");
+        assert_eq!(made.load(Ordering::Relaxed), 2, "an outdated response serves no caller");
     }
 
     #[tokio::test(start_paused = true)]

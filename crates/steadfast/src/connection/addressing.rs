@@ -1,4 +1,4 @@
-//! From a request for a path to one for a server.
+//! Addressing of requests: adds the server's URL and the configured headers to a request for a path.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -15,7 +15,7 @@ use super::error::{ConnectError, describe};
 const IMPERSONATE: &str = "impersonate-";
 const IMPERSONATE_USER: &str = "impersonate-user";
 
-/// Makes a request for a path one for the server, with the configuration's headers.
+/// Adds the server's URL and the configuration's headers to requests.
 pub(super) struct Addressing {
     service: BaseUri<ExtraHeaders<Given>>,
 }
@@ -31,7 +31,7 @@ impl Addressing {
         if request.uri().path_and_query().is_none() {
             *request.uri_mut() = Uri::from_static("/");
         }
-        // A request that impersonates a user by itself keeps to that user, as in client-go: the server would reject two.
+        // The request's own impersonation replaces the configured one, as in client-go: the server rejects two users.
         let own = request.headers().contains_key(IMPERSONATE_USER).then(|| impersonation(request.headers()));
         let Ok(mut request) = self.service.clone().call(request).into_inner();
         if let Some(own) = own {
@@ -45,13 +45,13 @@ impl Addressing {
     }
 }
 
-/// The headers that impersonate a user.
+/// Copies the headers that impersonate a user.
 fn impersonation(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
     let all = headers.iter().filter(|(name, _)| name.as_str().starts_with(IMPERSONATE));
     all.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Answers a request with the request itself, as the layers around it have shaped it.
+/// Innermost service, which returns the request as the layers around it have changed it.
 #[derive(Clone)]
 struct Given;
 

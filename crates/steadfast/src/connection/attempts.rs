@@ -1,4 +1,4 @@
-//! One attempt for all who want one.
+//! Shared attempts: concurrent callers wait for the same operation.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,29 +9,29 @@ use tokio::sync::watch;
 
 use crate::environment::SharedEnvironment;
 
-/// Attempts at one thing, one at a time: whoever wants one while another is under way has what comes of that.
+/// Attempts at one operation, at most one at a time. A caller during a running attempt receives its outcome.
 ///
-/// So many that wait wait for one, and not each for those before it.
+/// All waiting callers share one attempt; they do not queue for one attempt each.
 pub(super) struct Attempts<T> {
     state: Arc<Mutex<State<T>>>,
 }
 
 struct State<T> {
-    /// When one began or ended last.
+    /// Time of the last start or end of an attempt.
     last: Option<Instant>,
     running: Option<watch::Receiver<Option<T>>>,
 }
 
 impl<T: Clone + Send + Sync + 'static> Attempts<T> {
-    /// None was made.
+    /// Creates attempts without a first attempt.
     pub(super) fn new() -> Self {
         Self { state: Arc::new(Mutex::new(State { last: None, running: None })) }
     }
 
-    /// What comes of the attempt under way, or else of the one that is `made` now; none where the last was less than `pause`
-    /// ago, or panics.
+    /// Returns the outcome of the running attempt, or else of a new attempt, which `made` starts.
     ///
-    /// It goes on, as a task of its own, where those who wait for it go away.
+    /// Returns `None` if the last attempt was less than `pause` ago, or if the attempt panics. The attempt runs as a
+    /// separate task, and continues if all its callers are dropped.
     pub(super) async fn join(
         &self,
         environment: &SharedEnvironment,
@@ -41,7 +41,8 @@ impl<T: Clone + Send + Sync + 'static> Attempts<T> {
         let mut running = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let now = environment.now();
-            // One whose task is gone without a word has panicked.
+            // `has_changed` fails once the sender is dropped: an attempt without an outcome has panicked. It must not
+            // block later attempts.
             match state.running.clone().filter(|running| running.has_changed().is_ok()) {
                 Some(running) => running,
                 None if state.last.is_some_and(|last| now.since(last) < pause) => return None,
@@ -52,6 +53,8 @@ impl<T: Clone + Send + Sync + 'static> Attempts<T> {
                     let (attempt, state, clock) = (made(), self.state.clone(), environment.clone());
                     environment.spawn(Box::pin(async move {
                         let outcome = attempt.await;
+                        // Under the lock: a caller finds either the running attempt or `last`, and so starts no second
+                        // attempt within `pause`.
                         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
                         state.last = Some(clock.now());
                         state.running = None;
@@ -92,12 +95,12 @@ mod tests {
                 })
             })
         };
-        // Whoever made it does not wait for it.
-        tokio::time::timeout(Duration::from_secs(1), join()).await.expect_err("it takes longer");
+        // The first caller times out, and the attempt continues without it.
+        tokio::time::timeout(Duration::from_secs(1), join()).await.expect_err("the attempt takes 30 s");
         let begun = tokio::time::Instant::now();
         assert_eq!(join_all((0..20).map(|_| join())).await, [Some(0); 20]);
         assert_eq!(begun.elapsed(), Duration::from_secs(29));
-        assert_eq!(join().await, None, "it was just now");
+        assert_eq!(join().await, None, "within the pause");
         tokio::time::sleep(PAUSE).await;
         assert_eq!(join().await, Some(1));
     }

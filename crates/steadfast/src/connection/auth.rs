@@ -1,4 +1,4 @@
-//! Credentials: what is put into a request's `Authorization`, and how it is renewed.
+//! Credentials: the value of a request's `Authorization`, and its renewal.
 
 use std::future::{Ready, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,30 +26,30 @@ use super::{ConnectError, SendError};
 use crate::environment::SharedEnvironment;
 use crate::transport::Login;
 
-/// How often credentials are renewed at most because a server refuses them.
+/// Minimum interval between renewals of credentials that the server rejects.
 const RENEWAL: Duration = Duration::from_secs(5);
 
-/// How often a token is read from its file; a kubelet renews it long before it expires.
+/// Interval between reads of a token file. The kubelet renews a token long before its expiry.
 const TOKEN_FILE: Duration = Duration::from_secs(60);
 
-/// How often it is said that the server refuses the credentials.
+/// Minimum interval between warnings that the server rejects the credentials.
 const COMPLAINT: Duration = Duration::from_secs(60);
 
-/// Why nothing came of an attempt whose task is gone.
+/// Error of an attempt after its task was dropped.
 const GIVEN_UP: &str = "the attempt was given up";
 
 type Source = BoxCloneService<Request<Body>, Shown, BoxError>;
 
-/// Credentials, in the form of an answer that the layers which add them ask for.
+/// Value of `Authorization`, as a response: `kube`'s layers wrap a service, and so need a response type.
 type Shown = Response<Option<HeaderValue>>;
 
-/// Puts credentials into requests.
+/// Adds credentials to requests.
 pub(super) struct Authorizer {
     server: String,
     environment: SharedEnvironment,
-    /// How long a request waits for credentials.
+    /// Maximum time that a request waits for credentials.
     patience: Duration,
-    /// How long a credential plugin may run.
+    /// Maximum run time of a credential plugin.
     plugin_timeout: Duration,
     current: Mutex<Current>,
     renewals: Attempts<Result<(), String>>,
@@ -67,34 +67,34 @@ enum Credentials {
     None,
     Fixed(HeaderValue),
     File(Arc<TokenFile>),
-    /// From a plugin, which runs again before they expire.
+    /// From a plugin, which runs again before the credentials expire.
     Plugin(Arc<Plugin>),
-    /// From a source that `kube` implements, which is asked again before they expire.
+    /// From a source that `kube` implements, which renews the credentials before they expire.
     Sourced(Arc<Sourced>),
 }
 
-/// A source of credentials, asked by one at a time for all.
+/// Source of credentials. Concurrent requests share one query.
 struct Sourced {
     source: Mutex<Source>,
     asked: Attempts<Result<Option<HeaderValue>, NoAnswer>>,
 }
 
-/// Why a source gave nothing.
+/// Error of a source of credentials.
 #[derive(Clone)]
 struct NoAnswer {
     detail: String,
-    /// It gives something of another kind now, as does a plugin whose tokens expire no more.
+    /// The source returns another kind of credentials now, as a plugin does after its tokens cease to expire.
     changed: bool,
 }
 
-/// A token in a file, as it was read last.
+/// Path of a token file, and the token of the last read with its time.
 struct TokenFile {
     path: PathBuf,
     read: Mutex<(HeaderValue, Instant)>,
 }
 
 impl Authorizer {
-    /// Credentials as `config` says.
+    /// Loads the credentials that `config` specifies.
     pub(super) fn new(
         config: Arc<kube::Config>,
         server: String,
@@ -119,7 +119,7 @@ impl Authorizer {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether requests carry no credentials, as where a certificate is all that says who we are.
+    /// Returns true if requests carry no `Authorization`, as with a client certificate alone.
     pub(super) fn has_none(&self) -> bool {
         match &self.current().credentials {
             Credentials::None => true,
@@ -128,7 +128,7 @@ impl Authorizer {
         }
     }
 
-    /// The plugin that the credentials come from, if they come from one.
+    /// Returns the plugin that provides the credentials, if any.
     pub(super) fn plugin(&self) -> Option<Arc<Plugin>> {
         match &self.current().credentials {
             Credentials::Plugin(plugin) => Some(plugin.clone()),
@@ -136,17 +136,17 @@ impl Authorizer {
         }
     }
 
-    /// How long a credential plugin may run.
+    /// Returns the maximum run time of a credential plugin.
     pub(super) fn plugin_timeout(&self) -> Duration {
         self.plugin_timeout
     }
 
-    /// The generation of the credentials: it grows with each configuration, and with each run of the plugin.
+    /// Returns the generation of the credentials, which grows with each configuration and each run of the plugin.
     fn generation(&self) -> u64 {
         self.current().generation()
     }
 
-    /// Takes the credentials of `config` from now on.
+    /// Replaces the credentials by those of `config`.
     pub(super) async fn adopt(&self, config: Arc<kube::Config>) -> Result<(), SendError> {
         let credentials = self.load(config.clone()).await.map_err(|detail| self.failed(detail))?;
         let mut current = self.current();
@@ -154,7 +154,7 @@ impl Authorizer {
         Ok(())
     }
 
-    /// Says, once in a while, that the server takes none of the credentials there are.
+    /// Logs that the server rejects all available credentials, at most once per [`COMPLAINT`].
     pub(super) fn complain(&self) {
         let now = self.environment.now();
         let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
@@ -174,7 +174,7 @@ impl Authorizer {
         }
     }
 
-    /// Puts credentials into `headers`, unless the request has its own; returns the generation of the credentials.
+    /// Adds credentials to `headers`, unless the request has its own. Returns the generation of the credentials.
     pub(super) async fn authorize(self: &Arc<Self>, headers: &mut HeaderMap) -> Result<u64, SendError> {
         if is_authorized(headers) {
             return Ok(self.generation());
@@ -191,11 +191,13 @@ impl Authorizer {
                 Credentials::File(file) => Some(self.token(file).await),
                 Credentials::Plugin(plugin) => {
                     let given = self.ask_plugin(&plugin, None).await.map_err(|detail| self.failed(detail))?;
+                    // The generation of the returned token: the plugin may have run again since.
                     generation = self.current().generation.saturating_add(given.generation);
                     given.token.clone()
                 }
                 Credentials::Sourced(sourced) => match self.ask(&sourced).await {
                     Ok(value) => value,
+                    // `kube` cannot switch a source to another kind, so the whole source is loaded again, once.
                     Err(NoAnswer { changed: true, .. }) if !std::mem::replace(&mut loaded_anew, true) => {
                         self.renew(generation).await?;
                         continue;
@@ -212,17 +214,17 @@ impl Authorizer {
         Ok(generation)
     }
 
-    /// The credentials of `plugin`, which runs if they have expired, or are not newer than the generation `refused`.
+    /// Returns the credentials of `plugin`. Runs it if they have expired or are not newer than the generation `refused`.
     async fn ask_plugin(&self, plugin: &Arc<Plugin>, refused: Option<u64>) -> Result<Arc<plugin::Credentials>, String> {
         tokio::select! {
             biased;
             asked = plugin.request(&self.environment, refused) => asked,
-            // The plugin goes on until its own deadline, and the next request waits for the same process.
+            // The plugin continues until its own deadline, and the next request waits for that process.
             () = self.environment.sleep_until(self.environment.now() + self.patience) => Err(self.too_long()),
         }
     }
 
-    /// What `sourced` gives, asked now or by someone else just before.
+    /// Returns the value from `sourced`. Joins a query in flight instead of starting a second one.
     async fn ask(&self, sourced: &Sourced) -> Result<Option<HeaderValue>, NoAnswer> {
         let ask = || -> BoxFuture<'static, Result<Option<HeaderValue>, NoAnswer>> {
             let source = sourced.source.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -243,17 +245,18 @@ impl Authorizer {
                 }
             })
         };
-        // A plugin's threads are those of the runtime that it is asked on, as the attempt is.
+        // The attempt is a task of the environment: the source must use its runtime, not the caller's, which may end.
         let asked = sourced.asked.join(&self.environment, Duration::ZERO, ask).await;
         asked.unwrap_or_else(|| Err(NoAnswer { detail: GIVEN_UP.to_owned(), changed: false }))
     }
 
-    /// Gets other credentials than those of the generation `refused`; says whether there are any.
+    /// Requests newer credentials than the generation `refused`. Returns true if there are any.
     pub(super) async fn renew(self: &Arc<Self>, refused: u64) -> Result<bool, SendError> {
         if !renewable(&self.current().config.auth_info) {
             return Ok(false);
         }
         if self.generation() > refused {
+            // Another request has renewed the credentials since this request read them.
             return Ok(true);
         }
         let renewing = Arc::downgrade(self);
@@ -276,12 +279,12 @@ impl Authorizer {
         let plugin = self.plugin();
         tracing::info!(server = %self.server, "the credentials are refused, or of another kind now; they are requested anew");
         if let Some(plugin) = plugin {
-            // It counts its own generations.
+            // The plugin counts its runs, and they are part of the generation here.
             return self.ask_plugin(&plugin, Some(plugin.generation())).await.map(drop);
         }
         let credentials = self.load(config.clone()).await?;
         let mut current = self.current();
-        // Where another configuration was adopted meanwhile, these are of the one before.
+        // If another configuration was adopted during the load, these credentials belong to the previous one.
         if Arc::ptr_eq(&current.config, &config) {
             current.credentials = credentials;
             current.generation += 1;
@@ -289,7 +292,7 @@ impl Authorizer {
         Ok(())
     }
 
-    /// The credentials of `config`, from wherever it has them.
+    /// Loads the credentials of `config` on a thread that may block.
     async fn load(&self, config: Arc<kube::Config>) -> Result<Credentials, String> {
         let (done, loaded) = oneshot::channel();
         let (now, timeout) = (self.environment.now(), self.plugin_timeout);
@@ -297,8 +300,9 @@ impl Authorizer {
         self.within_patience(loaded).await?
     }
 
-    /// The token in `file`, read again by one request where it was read long ago; the last one where it cannot be, and for
-    /// those who ask meanwhile.
+    /// Returns the token in `file`, and reads the file again after [`TOKEN_FILE`].
+    ///
+    /// One request reads the file; concurrent requests, and a failed read, use the last token.
     async fn token(&self, file: Arc<TokenFile>) -> HeaderValue {
         let now = self.environment.now();
         let last = {
@@ -307,6 +311,7 @@ impl Authorizer {
             if now.since(at) < TOKEN_FILE {
                 return last;
             }
+            // Set before the read, so that concurrent requests do not read the file too.
             read.1 = now;
             last
         };
@@ -349,17 +354,17 @@ impl Current {
     }
 }
 
-/// If a request has credentials of its own, which client-go sends unchanged.
+/// Returns true if a request has credentials of its own, which client-go sends unchanged.
 pub(super) fn is_authorized(headers: &HeaderMap) -> bool {
     headers.get(AUTHORIZATION).is_some_and(|value| !value.is_empty())
 }
 
-/// Whether the configuration has a source of other credentials than those it began with.
+/// Returns true if the configuration has a source that can provide new credentials.
 fn renewable(info: &AuthInfo) -> bool {
     info.auth_provider.is_some() || uses_plugin(info) || (info.username.is_none() && info.token_file.is_some())
 }
 
-/// If the credentials come from a plugin: fixed ones, and files, take precedence over it.
+/// Returns true if the credentials come from a plugin: fixed credentials, and files, take precedence.
 pub(super) fn uses_plugin(info: &AuthInfo) -> bool {
     let others = info.username.is_some() || info.token.is_some() || info.token_file.is_some();
     info.exec.is_some() && !others && info.auth_provider.is_none()
@@ -377,9 +382,9 @@ fn read_token(path: &Path) -> Result<HeaderValue, String> {
 }
 
 impl Credentials {
-    /// Reads files and runs plugins, so it may block.
+    /// Loads the credentials of `config`. Reads files and runs plugins, and so may block.
     ///
-    /// The order is that of client-go: a name and a password, a token file, a token, a plugin, and the URL at last.
+    /// The order is that of client-go: a name and a password, a token file, a token, a plugin, and finally the URL.
     fn load(config: &kube::Config, now: Instant, plugin_timeout: Duration) -> Result<Self, String> {
         const UNSENDABLE: &str = "has a character that no header can hold, such as the end of a line";
 
@@ -396,7 +401,7 @@ impl Credentials {
         let token = token.map(|value| value.ok_or_else(|| format!("the token {UNSENDABLE}"))).transpose()?;
         if let Some(path) = &info.token_file {
             let path = PathBuf::from(path);
-            // The token serves where the file does not.
+            // As in client-go, the token is the fallback for a file that cannot be read.
             let read = read_token(&path).or_else(|error| token.ok_or(error))?;
             return Ok(Self::File(Arc::new(TokenFile { path, read: Mutex::new((read, now)) })));
         }
@@ -411,17 +416,17 @@ impl Credentials {
         Ok(Self::of_url(config).map_or(Self::None, Self::Fixed))
     }
 
-    /// The name and the password in the URL of the server, as Go sends them.
+    /// Returns the name and the password in the URL of the server, as Go sends them.
     fn of_url(config: &kube::Config) -> Option<HeaderValue> {
         let login = Login::of(&config.cluster_url)?;
         basic(&login.user, &login.password)
     }
 
-    /// Credentials of an auth provider, of which `kube` implements `oidc`.
+    /// Returns the credentials of an auth provider. `kube` implements `oidc` alone.
     fn of_provider(config: &kube::Config, name: &str) -> Result<Self, String> {
         match name {
             "oidc" => {}
-            // They ran a program that the configuration names; client-go has not done so since 1.26.
+            // These providers ran a program that the configuration names. client-go removed them in 1.26.
             "gcp" | "azure" => {
                 let plugin = if name == "gcp" { "gke-gcloud-auth-plugin" } else { "kubelogin" };
                 return Err(format!(
@@ -434,6 +439,7 @@ impl Credentials {
         }
         let mut config = config.clone();
         config.auth_info.exec = None;
+        // `kube` panics on a token that is not a valid header value.
         let layer = catch_unwind(AssertUnwindSafe(|| config.auth_layer()))
             .map_err(|_| format!("the token of the auth provider {name:?} has a character that no header can hold"))?;
         let Some(layer) = layer.map_err(|error| describe(&error))? else { return Ok(Self::None) };
@@ -450,7 +456,7 @@ impl Credentials {
     }
 }
 
-/// Answers a request with the credentials that were put into it.
+/// Innermost service, which returns the credentials that the layers around it have added.
 #[derive(Clone)]
 struct Revealed;
 

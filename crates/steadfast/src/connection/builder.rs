@@ -1,4 +1,4 @@
-//! From a configuration to a connection.
+//! Construction of a connection from a configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use crate::environment::{Environment, SharedEnvironment};
 use crate::transport::{Connector, Pool, Settings};
 
 impl Connection {
-    /// The server that the kubeconfig names, or else the cluster in which this program runs.
+    /// Connects to the server that the kubeconfig names, or else to the cluster in which this program runs.
     ///
-    /// The kubeconfig is the one that kubectl reads: the files in `KUBECONFIG`, else `~/.kube/config`. Where it cannot be
-    /// used, the service account of the pod is. The kubeconfig is followed, as by [`from_loader`](Self::from_loader), in the
-    /// context that is current at the start.
+    /// The kubeconfig is that of kubectl: the files in `KUBECONFIG`, else `~/.kube/config`. If the kubeconfig cannot be
+    /// used, the service account of the pod replaces it. The kubeconfig is reloaded, as by
+    /// [`from_loader`](Self::from_loader), in the context that is current at the start.
     ///
     /// # Errors
     ///
@@ -61,14 +61,14 @@ impl Connection {
         Self::build_aside(Self::builder(config).loader(again)).await
     }
 
-    /// The server of the configuration that `load` gives, now and whenever it may have changed.
+    /// Connects to the server of the configuration that `load` returns, and reloads the configuration later.
     ///
-    /// It is asked again every 5 minutes, and when the server refuses credentials or TLS fails; see
+    /// `load` runs again every 5 minutes, after rejected credentials, and after a failure of TLS; see
     /// [`ConnectionBuilder::loader`].
     ///
     /// # Errors
     ///
-    /// What `load` says the first time, or its configuration cannot be used.
+    /// The first `load` fails, or its configuration cannot be used.
     pub async fn from_loader<F, R, E>(load: F) -> Result<Self, ConnectError>
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -79,7 +79,7 @@ impl Connection {
         Self::build_aside(Self::builder(config).loader(load)).await
     }
 
-    /// Builds where a credential plugin may take its time, which is not the caller's runtime's to lose.
+    /// Builds on a thread of the environment: a credential plugin may block, and must not block the caller's runtime.
     async fn build_aside(builder: ConnectionBuilder) -> Result<Self, ConnectError> {
         let environment = Arc::new(Threads::new().map_err(ConnectError::Threads)?);
         let (done, built) = oneshot::channel();
@@ -88,9 +88,9 @@ impl Connection {
         built.await.unwrap_or_else(|_| Err(ConnectError::Credentials { detail: "the attempt was given up".into() }))
     }
 
-    /// The server of `config`, in an environment of its own with default settings.
+    /// Connects to the server of `config`, in a separate environment with default settings.
     ///
-    /// A credential plugin that `config` names is run here, and waited for.
+    /// Blocks while a credential plugin of `config` runs.
     ///
     /// # Errors
     ///
@@ -99,13 +99,15 @@ impl Connection {
         Self::builder(config).build()
     }
 
-    /// The server of `config`, with more to say about it.
+    /// Returns a builder for a connection to the server of `config`.
     pub fn builder(config: kube::Config) -> ConnectionBuilder {
         ConnectionBuilder::new(config)
     }
 }
 
-/// The configuration of `context`, or of the current one, and its name; that of the pod where no kubeconfig can be used.
+/// Returns the configuration of `context`, or of the current context, and the context's name.
+///
+/// Without a usable kubeconfig, returns the pod's configuration and no name.
 fn inferred(
     files: Result<KubeconfigFiles, ConnectError>,
     context: Option<&str>,
@@ -117,7 +119,7 @@ fn inferred(
     };
     let (mut config, context) = match kubeconfig() {
         Ok(found) => found,
-        // A program that uses a kubeconfig keeps to it.
+        // A requested context, and a reload, never fall back to the pod: its cluster may be another one.
         Err(error) if context.is_some() => return Err(error),
         Err(error) => {
             let config = kube::Config::incluster().map_err(|_| match error {
@@ -131,7 +133,7 @@ fn inferred(
     Ok((config, context))
 }
 
-/// What a connection is made of; see [`Connection::builder`].
+/// Builder of a connection; see [`Connection::builder`].
 pub struct ConnectionBuilder {
     config: kube::Config,
     environment: Option<SharedEnvironment>,
@@ -155,21 +157,21 @@ impl ConnectionBuilder {
         }
     }
 
-    /// Runs in `environment` instead of threads of its own.
+    /// Runs the connection in `environment` instead of separate threads.
     #[must_use]
     pub fn environment(mut self, environment: SharedEnvironment) -> Self {
         self.environment = Some(environment);
         self
     }
 
-    /// Waits and limits by `settings` instead of the defaults.
+    /// Sets the timeouts and limits.
     #[must_use]
     pub fn settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Says `agent` to the server instead of `steadfast/` and the version.
+    /// Sets the header `User-Agent`. Defaults to `steadfast/` and the version.
     #[must_use]
     pub fn user_agent(mut self, agent: impl Into<String>) -> Self {
         self.agent = Some(agent.into());
@@ -178,7 +180,7 @@ impl ConnectionBuilder {
 
     /// Kills a credential plugin that runs for longer than `timeout`. Defaults to 60 s.
     ///
-    /// A plugin that may read from a terminal has at least 5 minutes, since a user logs in there.
+    /// The timeout is at least 5 minutes for a plugin that may read from a terminal, since a user logs in there.
     #[must_use]
     pub fn plugin_timeout(mut self, timeout: Duration) -> Self {
         self.plugin_timeout = timeout;
@@ -195,10 +197,10 @@ impl ConnectionBuilder {
         self
     }
 
-    /// Asks `load` for the configuration anew: every 5 minutes, and when the server refuses credentials or TLS fails.
+    /// Reloads the configuration with `load`: every 5 minutes, after rejected credentials, and after a failure of TLS.
     ///
-    /// What has changed is used by new connections and requests; connections there are drain. A
-    /// configuration that names another server is not followed: what an informer knows is of one server.
+    /// New connections and requests use the changed configuration; existing connections drain. A configuration of another
+    /// server is ignored, because an informer's cache belongs to one server.
     #[must_use]
     pub fn loader<F, R, E>(mut self, load: F) -> Self
     where
@@ -213,9 +215,9 @@ impl ConnectionBuilder {
         self
     }
 
-    /// The connection; nothing is dialled before the first request.
+    /// Builds the connection. The first request dials.
     ///
-    /// A credential plugin that the configuration names is run here, and waited for; once for all connections of equal
+    /// Blocks while a credential plugin of the configuration runs. The plugin runs once for all connections of equal
     /// configurations, until its credentials expire or are rejected.
     ///
     /// # Errors
@@ -235,9 +237,9 @@ impl ConnectionBuilder {
         let target = reach::target(&config)?;
         let takes_gzip = reach::takes_gzip(&config, &target);
         let config = Arc::new(config);
-        // Before the route is made, so that no change falls between.
+        // The files are hashed before the route reads them: a change in between then leads to a reload.
         let followed = Followed::new(config.clone());
-        // Before the route too: a plugin returns the certificate with the token.
+        // Also before the route: a plugin returns the client certificate together with the token.
         let authorizer =
             Authorizer::new(config.clone(), server.clone(), environment.clone(), settings.headers, plugin_timeout)?;
         let given = authorizer.plugin().and_then(|plugin| plugin.latest());

@@ -1,4 +1,4 @@
-//! An ordinary `kube::Client` on a connection: patient with a busy server, and within the times of its configuration.
+//! An ordinary `kube::Client` on a connection, with retries for a busy server and the configured timeouts.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,11 +20,12 @@ use crate::writes::recording::Recording;
 use crate::writes::request;
 
 impl Connection {
-    /// An ordinary client on these connections; it keeps them open as a clone of this would.
+    /// Returns an ordinary client, which keeps this connection open as a clone does.
     pub fn client(&self) -> kube::Client {
         let namespace = self.default_namespace();
         let mut client = None;
-        // The client spawns its queue on the runtime that is current here, and the connection's outlives it.
+        // `kube::Client::new` spawns a task on the current runtime. The caller's runtime may end before the client does,
+        // so the task belongs to the environment.
         self.environment().enter(&mut || {
             client = Some(kube::Client::new(Transport { connection: self.clone() }, namespace));
         });
@@ -32,8 +33,9 @@ impl Connection {
         client
     }
 
-    /// Begins to record the writes that pass through the clients of this connection, so that caches can be waited for that
-    /// have them: those of the work that is handed to [`Recording::of`], and of what belongs to no such work.
+    /// Starts to record the writes of this connection's clients, so that a caller can wait until caches contain them.
+    ///
+    /// Records the writes of futures passed to [`Recording::of`], and the writes outside of all such futures.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -53,14 +55,13 @@ impl Connection {
         self.inner.recordings.begin()
     }
 
-    /// Tells of writes that were made some other way, by another client or another program on behalf of this one: they are
-    /// recorded as if they had passed through a client of this connection here and now.
+    /// Records writes by another client or another program, as if a client of this connection had sent them now.
     pub fn tell_writes(&self, writes: &Writes) {
         self.inner.recordings.tell(writes);
     }
 }
 
-/// A connection as `kube` wants it.
+/// Connection as the service that `kube` requires.
 struct Transport {
     connection: Connection,
 }
@@ -76,13 +77,14 @@ impl Service<Request<Body>> for Transport {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let connection = self.connection.clone();
+        // An upgraded stream (exec, port-forward) may outlive the client, and must keep the pool alive.
         if is_upgrade(&request) {
             request.extensions_mut().insert(Keep::new(connection.clone()));
         }
         let sensitive = Sensitive::of(&request);
         connection.inner.manners.deadlines(&mut request);
         Box::pin(async move {
-            // In here, where whoever sends it polls: it is known by that whose write it is.
+            // Inside the future: the task that polls it identifies the recording to which the write belongs.
             let mut witness = connection.inner.recordings.write(|| request::target(&request)).map(|write| {
                 let environment = connection.environment().clone();
                 Witness::new(write, request.method(), environment)
@@ -104,7 +106,7 @@ impl Service<Request<Body>> for Transport {
     }
 }
 
-/// A body that keeps its connection open: a stream of `kube` may outlive the client it came from.
+/// Body that keeps its connection open: a stream of `kube` may outlive the client that created it.
 struct Held {
     body: Either<ResponseBody, Checked>,
     witness: Option<Witness>,
@@ -121,7 +123,7 @@ impl http_body::Body for Held {
         if let (Some(witness), Some(data)) = (&mut self.witness, data) {
             witness.see(data);
         }
-        // Whoever knows how long it is does not ask again after the last piece.
+        // A reader that knows the length does not poll after the last frame, so `is_end_stream` completes the witness too.
         if frame.is_none() || (data.is_some() && self.body.is_end_stream()) {
             self.witness.take().into_iter().for_each(Witness::complete);
         } else if matches!(frame, Some(Err(_))) {

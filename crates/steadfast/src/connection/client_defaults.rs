@@ -1,4 +1,4 @@
-//! What a configuration says of how its clients are to behave.
+//! Timeouts and retries of clients, as the configuration specifies them.
 
 use std::time::Duration;
 
@@ -8,25 +8,26 @@ use kube::client::Body;
 
 use crate::transport::{Deadlines, Settings, is_long};
 
-/// What `kube` puts into a configuration of which nothing is said. Ours are shorter, and hold then.
+/// Default that `kube` writes into a configuration without this timeout. Our own default is shorter and replaces it.
 const DEFAULT_CONNECT: Duration = Duration::from_secs(30);
+/// Default write timeout of `kube`; it does not count as configured.
 const DEFAULT_WRITE: Duration = Duration::from_secs(295);
 
-/// What a configuration says of how its clients are to behave.
+/// Timeouts and retries of clients, as the configuration specifies them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientDefaults {
-    /// Whether a request is sent again where the server is too busy for it.
+    /// If a request is retried after the server was too busy.
     pub(super) retry: bool,
     headers: Duration,
     progress: Duration,
-    /// How long a read may wait, where that was said.
+    /// Configured read timeout.
     read: Option<Duration>,
-    /// How long sending a body may take on top, where that was said.
+    /// Configured additional timeout for sending a request body.
     write: Option<Duration>,
 }
 
 impl ClientDefaults {
-    /// What `config` says, and `settings` where it says nothing.
+    /// Takes the values of `config`, and those of `settings` for absent ones.
     pub(super) fn new(config: &kube::Config, settings: &Settings) -> Self {
         Self {
             retry: config.default_retry,
@@ -37,19 +38,20 @@ impl ClientDefaults {
         }
     }
 
-    /// Gives `request` the deadlines that the configuration asks for, if it has none of its own.
+    /// Adds the configured deadlines to `request`, unless it has its own.
     pub(super) fn deadlines(&self, request: &mut Request<Body>) {
         let write = self.write.filter(|_| !request.body().is_end_stream());
         if request.extensions().get::<Deadlines>().is_some() || (self.read, write) == (None, None) {
             return;
         }
+        // A watch or a log may be silent for a long time, so only a configured timeout limits it.
         let progress = self.read.or_else(|| (!is_long(request.uri())).then_some(self.progress));
         let headers = self.read.unwrap_or(self.headers) + write.unwrap_or_default();
         request.extensions_mut().insert(Deadlines { headers: Some(headers), progress });
     }
 }
 
-/// `settings` with the time that `config` gives to opening a connection, unless they say it themselves.
+/// Returns `settings` with the connect timeout of `config`, unless `settings` changes the default.
 pub(super) fn within(settings: Settings, config: &kube::Config) -> Settings {
     let asked = config.connect_timeout.filter(|timeout| *timeout != DEFAULT_CONNECT);
     match asked {

@@ -1,6 +1,6 @@
-//! A configuration that is followed: certificates and keys in files or from a plugin, and a loader that gives it anew.
+//! Reloading of the configuration: certificates and keys in files or from a plugin, and an optional loader.
 //!
-//! What has changed is used by new connections; those there are drain: their watches move to new ones.
+//! New connections use the changed configuration. Existing connections drain, and their watches move to new ones.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,52 +21,52 @@ use super::{ConnectError, reach};
 use crate::environment::{SharedEnvironment, Task};
 use crate::transport::{Pool, Route, Settings, Target};
 
-/// How often files are read to see whether they have changed: as often as `kube` reads a CA or a token.
+/// Interval between checks of the files, as for a CA or a token in `kube`.
 const FILES: Duration = Duration::from_secs(60);
 
-/// After how many looks at the files the loader is asked too: every 5 minutes.
+/// Number of checks of the files per run of the loader, which so runs every 5 minutes.
 const ROUNDS: u32 = 5;
 
-/// How often a refusal by the server leads to a look, at most.
+/// Minimum interval between checks that a rejection by the server triggers.
 const REFUSALS: Duration = Duration::from_secs(5);
 
-/// Gives a configuration, each time anew.
+/// Loads the configuration again.
 pub(super) type Loader = Arc<dyn Fn() -> BoxFuture<'static, Result<kube::Config, ConnectError>> + Send + Sync>;
 
-/// Keeps a connection to what its configuration says.
+/// Applies changes of the configuration to a connection.
 pub(super) struct ConfigReloader {
     environment: SharedEnvironment,
     target: Target,
     prior_knowledge: bool,
-    /// How long loading may take.
+    /// Timeout of a load.
     patience: Duration,
     loader: Option<Loader>,
     followed: Mutex<Followed>,
-    /// Held while a look is under way.
+    /// Held during a check.
     looking: tokio::sync::Mutex<()>,
-    /// Looks because of refusals.
+    /// Checks after rejections by the server.
     looks: Attempts<bool>,
-    /// Who is to reach the server in another way where the configuration says another one.
+    /// Receives a changed route.
     pool: Pool,
-    /// Who is to say to it what the configuration says.
+    /// Receives changed headers and credentials.
     decorator: Arc<RequestDecorator>,
 }
 
-/// A configuration, and what the files that it names held when that was read.
+/// Configuration in use, and the content of its files at the last read.
 pub(super) struct Followed {
     config: Arc<kube::Config>,
     files: Contents,
-    /// What the plugin returned, if there is one.
+    /// Credentials of the plugin, if any.
     given: Option<Arc<plugin::Credentials>>,
-    /// Counts the changes.
+    /// Number of changes.
     generation: u64,
     rounds: Option<Task>,
 }
 
-/// What files hold, by a hash; what cannot be read is not in it.
+/// Hashes of the files' content. Unreadable files are absent.
 type Contents = BTreeMap<PathBuf, u64>;
 
-/// What is to be used from now on.
+/// Changed configuration, ready for use.
 struct Change {
     config: Arc<kube::Config>,
     files: Contents,
@@ -76,7 +76,7 @@ struct Change {
     _plugin: Option<Arc<Plugin>>,
 }
 
-/// What a connection uses, with which a change is compared.
+/// Current state of a connection, with which a change is compared.
 struct Before {
     files: Contents,
     given: Option<Arc<plugin::Credentials>>,
@@ -86,19 +86,19 @@ struct Before {
 }
 
 impl Followed {
-    /// `config`, and what its files hold now.
+    /// Hashes the files of `config`.
     pub(super) fn new(config: Arc<kube::Config>) -> Self {
         Self { files: contents(&config), config, given: None, generation: 0, rounds: None }
     }
 
-    /// The same, with what the plugin has returned.
+    /// Adds the credentials of the plugin.
     pub(super) fn with_given(self, given: Option<Arc<plugin::Credentials>>) -> Self {
         Self { given, ..self }
     }
 }
 
 impl ConfigReloader {
-    /// Keeps `pool` and `decorator` to what is `followed`.
+    /// Creates a reloader that applies changes of `followed` to `pool` and `decorator`.
     pub(super) fn new(
         followed: Followed,
         loader: Option<Loader>,
@@ -121,7 +121,7 @@ impl ConfigReloader {
         }
     }
 
-    /// Looks for changes from time to time, where there can be any, until the connection is gone.
+    /// Starts periodic checks until the connection is dropped, unless nothing can change.
     pub(super) fn start(self: &Arc<Self>) {
         let config = self.config();
         if self.loader.is_none() && names(&config).is_empty() && !uses_plugin(&config.auth_info) {
@@ -131,14 +131,14 @@ impl ConfigReloader {
         self.lock().rounds = Some(self.environment.spawn(Box::pin(rounds)));
     }
 
-    /// How often the configuration has changed.
+    /// Returns the number of changes of the configuration.
     pub(super) fn generation(&self) -> u64 {
         self.lock().generation
     }
 
-    /// The server does not take us as we are, as of `generation`; says whether we are someone else now.
+    /// Checks for changes after the server rejected the configuration of `generation`. Returns true if it has changed.
     ///
-    /// No longer than loading may take, whatever the look that is waited for does.
+    /// Waits no longer than the timeout of a load, even if the check takes longer.
     pub(super) async fn refused(self: &Arc<Self>, generation: u64) -> bool {
         if self.generation() > generation {
             return true;
@@ -148,7 +148,7 @@ impl ConfigReloader {
             Box::pin(async move {
                 let Some(reloader) = looking.upgrade() else { return false };
                 let _looking = reloader.looking.lock().await;
-                // A plugin's certificate is known to no file: it is asked for another.
+                // A plugin's certificate is in no file, so no hash reveals a change: the plugin must run again.
                 let plugin = uses_plugin(&reloader.config().auth_info) && reloader.decorator.authorizer.has_none();
                 reloader.look(true, plugin).await
             })
@@ -169,7 +169,7 @@ impl ConfigReloader {
         self.lock().config.clone()
     }
 
-    /// Takes over what has changed, if anything has; what cannot be used is reported and left as it is.
+    /// Checks for changes and applies them. Logs an unusable configuration, and keeps the current one.
     async fn look(&self, load: bool, force: bool) -> bool {
         let (current, files, given) = {
             let followed = self.lock();
@@ -212,6 +212,7 @@ impl ConfigReloader {
                 return false;
             }
         };
+        // Headers and credentials first: if they fail, the route stays unchanged too, and both belong together.
         if other && let Err(error) = self.decorator.adopt(change.config.clone()).await {
             tracing::warn!(%server, error, "the changed configuration cannot be used; the last one is");
             return false;
@@ -231,7 +232,7 @@ impl ConfigReloader {
     async fn load(&self, loader: &Loader) -> Result<kube::Config, ConnectError> {
         let (done, answer) = oneshot::channel();
         let loader = loader.clone();
-        // Whatever the loader needs of a runtime is there on this environment's own, and its panic stays there.
+        // On the environment's runtime: the loader may need timers and I/O, and its panic must end this task alone.
         let task = self.environment.spawn_foreign(Box::pin(async move { drop(done.send(loader().await)) }));
         let answer = self.in_time(answer).await.inspect_err(|_| task.abort());
         answer.map_err(|detail| ConnectError::Infer { detail })?
@@ -268,7 +269,7 @@ async fn look_around(environment: SharedEnvironment, reloader: Weak<ConfigReload
     }
 }
 
-/// What follows from `config`, the files that it names and its plugin, if that is not what was there `before`. It may block.
+/// Compares `config`, its files and its plugin's credentials with those `before`, and returns the change. May block.
 ///
 /// An `other` configuration is always a change; with `renew`, the plugin returns credentials newer than those before.
 fn change(
@@ -281,7 +282,7 @@ fn change(
     let plugin = config.auth_info.exec.as_ref().filter(|_| uses_plugin(&config.auth_info));
     let plugin = plugin.map(|exec| Plugin::of(exec, before.plugin_timeout));
     let refused = before.given.as_ref().filter(|_| renew && !other).map(|given| given.generation);
-    // A token is renewed by the request that needs it; a certificate before the connection that needs it.
+    // A request can renew a token, but a handshake cannot renew a certificate: a check must renew it in advance.
     let certifies = before.given.as_ref().is_some_and(|given| given.certificate.is_some());
     let given = match &plugin {
         Some(plugin) if other || renew || certifies => Some(plugin.obtain(refused)),
@@ -294,7 +295,7 @@ fn change(
         (one, another) => one.is_some() || another.is_some(),
     };
     let changed = files.iter().any(|(name, content)| before.files.get(name) != Some(content));
-    // A token alone is no reason to drain connections: each request has it.
+    // A changed token needs no new connection, since each request carries the current one.
     if !changed && !has_other_certificate && !other && !renew {
         return Ok(None);
     }
@@ -306,7 +307,7 @@ fn certificate(given: Option<&plugin::Credentials>) -> Option<&Arc<CertifiedKey>
     given?.certificate.as_ref()
 }
 
-/// The files whose content decides how a server is reached; a token file is read by whoever sends the token.
+/// Returns the files that determine the route. The authorizer reads the token file itself.
 fn names(config: &kube::Config) -> Vec<PathBuf> {
     let info = &config.auth_info;
     let certificate = info.client_certificate.as_ref().filter(|_| info.client_certificate_data.is_none());
@@ -323,8 +324,9 @@ fn contents(config: &kube::Config) -> Contents {
     names(config).into_iter().filter_map(hash).collect()
 }
 
-/// Whether two configurations lead to the same requests on the same connections.
+/// Returns true if two configurations result in equal requests and connections.
 fn alike(one: &kube::Config, other: &kube::Config) -> bool {
+    // `AuthInfo` has no `PartialEq`.
     let identity = |config: &kube::Config| serde_json::to_value(&config.auth_info).ok();
     one.cluster_url == other.cluster_url
         && one.root_cert == other.root_cert

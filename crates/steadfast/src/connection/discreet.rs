@@ -1,8 +1,8 @@
-//! Answers with secrets in them that `kube` would print.
+//! Withholding of responses with secrets that `kube` would log.
 //!
-//! `kube` logs the whole body of an answer that it cannot decode, and quotes values in its errors. So what holds
-//! secrets by its kind is decoded here first, to the types of `kube`, and withheld if that fails. A type of the
-//! program's own that demands more than Kubernetes does is not known here, and not covered.
+//! `kube` logs the whole body of a response that it cannot decode, and quotes values in its errors. So this module first
+//! decodes responses with secrets to the types of `kube`, and withholds them if that fails. The program's own types,
+//! which may require more fields than Kubernetes does, are not covered.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -22,12 +22,12 @@ use tower::BoxError;
 
 use crate::transport::ResponseBody;
 
-/// Bytes of one answer that is held here; `kube` holds it whole as well.
+/// Maximum bytes of a buffered response; `kube` buffers the whole response as well.
 const ANSWER_LIMIT: usize = 256 * 1024 * 1024;
-/// Bytes of one line of a watch; etcd keeps objects of 1.5 MiB.
+/// Maximum bytes of one line of a watch. etcd limits objects to 1.5 MiB.
 const LINE_LIMIT: usize = 16 * 1024 * 1024;
 
-/// An answer that holds secrets and cannot be decoded; it is withheld, since `kube` would log it.
+/// Error for a response with secrets that cannot be decoded and is withheld, since `kube` would log it.
 #[derive(Clone, thiserror::Error)]
 #[error(
     "{server} answered {path} with what is no {kind} ({detail}); it is withheld, since its text may hold secrets: \
@@ -38,13 +38,13 @@ pub struct WithheldAnswer {
     pub server: String,
     /// The path that was requested.
     pub path: String,
-    /// What it should have been.
+    /// The expected kind.
     pub kind: &'static str,
-    /// What is wrong, and where; nothing of the answer is in it.
+    /// The reason and its position, without any text of the response.
     pub detail: String,
 }
 
-/// What an answer holds that nobody should see.
+/// Kind of secret content in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Secret,
@@ -53,19 +53,19 @@ enum Kind {
     Events,
 }
 
-/// How an answer with secrets in it is read.
+/// Expected form of a response with secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sensitive {
     kind: Kind,
     path: String,
-    /// Only the metadata was requested.
+    /// If the request is for metadata only.
     metadata: bool,
-    /// It may be a `Status`.
+    /// If the response may be a `Status`, as after a deletion.
     status: bool,
 }
 
 impl Sensitive {
-    /// How the answer to `request` is read, if it holds secrets and is JSON of a type that is known here.
+    /// Returns the expected form of the response to `request`, if it is JSON of a known type with secrets.
     pub(super) fn of(request: &Request<Body>) -> Option<Self> {
         let path = request.uri().path();
         let mut segments = path.split('/').filter(|segment| !segment.is_empty());
@@ -105,12 +105,13 @@ impl Sensitive {
         WithheldAnswer { server: server.to_owned(), path: self.path.clone(), kind, detail }
     }
 
-    /// Whether `text`, an answer or a line of a watch, is what it should be; if not, why.
+    /// Checks that `text`, a response or a line of a watch, has the expected form. The error holds none of `text`.
     fn check(&self, text: &[u8]) -> Result<(), String> {
         #[derive(Deserialize)]
         struct Head {
             kind: Option<String>,
         }
+        // `kube` reads a body as UTF-8 text, and its error otherwise holds all bytes.
         if let Err(error) = std::str::from_utf8(text) {
             return Err(format!("it is no text, byte {}", error.valid_up_to()));
         }
@@ -129,7 +130,7 @@ impl Sensitive {
     }
 }
 
-/// Decodes `text`; of what is wrong with it, tells nothing that is in it.
+/// Decodes `text`. The error states the category and the position, because `serde_json` quotes values.
 fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     serde_json::from_slice(text).map_err(|error| {
         let what = match error.classify() {
@@ -141,13 +142,13 @@ fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     })
 }
 
-/// A body that gives nothing away that `kube` would quote.
+/// Body that passes only decodable responses on to `kube`.
 pub(super) struct Checked {
     body: ResponseBody,
     sensitive: Sensitive,
     server: String,
     held: BytesMut,
-    /// So many bytes of `held` have no end of a line in them.
+    /// Number of bytes of `held` without a line end, which are not searched again.
     searched: usize,
     over: bool,
 }
@@ -158,7 +159,7 @@ impl Checked {
         Self { body, sensitive, server, held: BytesMut::new(), searched: 0, over: false }
     }
 
-    /// The next line of a watch that is here as a whole.
+    /// Returns the next complete line of a watch.
     fn line(&mut self) -> Option<Bytes> {
         let found = self.held[self.searched..].iter().position(|byte| *byte == b'\n');
         let Some(found) = found else {
@@ -170,7 +171,7 @@ impl Checked {
         Some(self.event(line))
     }
 
-    /// `line`, or an event of the error that it is withheld: `kube` goes on after it, as after one that it cannot read.
+    /// Returns `line`, or an `ERROR` event if the line must be withheld. `kube` continues after either.
     fn event(&self, line: Bytes) -> Bytes {
         let Err(detail) = self.sensitive.check(&line) else { return line };
         let message = self.sensitive.withheld(&self.server, detail).to_string();
@@ -249,7 +250,7 @@ mod tests {
     }
 
     fn check(method: &str, path: &str, text: &[u8]) -> Result<(), String> {
-        of(method, path, "application/json").expect("it is sensitive").check(text)
+        of(method, path, "application/json").expect("a sensitive request").check(text)
     }
 
     const ONE: &str = "/api/v1/namespaces/a/secrets/b";
@@ -282,7 +283,7 @@ mod tests {
         for body in bodies {
             let event = [br#"{"type":"ADDED","object":"#, body, b"}"].concat();
             for told in [check("GET", ONE, body), check("GET", WATCH, &event)] {
-                let told = told.expect_err("no secret");
+                let told = told.expect_err("not a Secret");
                 assert!(!told.contains("hunter2") && !told.contains("aHVudGVyMg"), "{told}");
             }
         }

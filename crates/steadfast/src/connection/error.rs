@@ -1,4 +1,4 @@
-//! What can go wrong before a request reaches the transport, and there.
+//! Errors before a request reaches the transport, and errors of the transport.
 
 use std::error::Error as _;
 use std::io;
@@ -9,60 +9,60 @@ use tower::BoxError;
 
 use crate::transport::TransportError;
 
-/// Why there is no [`Connection`](super::Connection).
+/// Error of creating a [`Connection`](super::Connection).
 #[derive(thiserror::Error)]
 pub enum ConnectError {
     /// Neither a kubeconfig nor a cluster around this program was found.
     #[error("no cluster configuration: {detail}; set KUBECONFIG, or run in a pod with a service account")]
     Infer {
-        /// What is wrong; nothing of a kubeconfig's text is in it.
+        /// The reason, without any text of a kubeconfig.
         detail: String,
     },
-    /// A kubeconfig.
+    /// A kubeconfig cannot be used.
     #[error("the kubeconfig cannot be used: {detail}")]
     Kubeconfig {
-        /// What is wrong, and where; nothing of its text is in it.
+        /// The reason and its position, without any text of the kubeconfig.
         detail: String,
     },
-    /// The URL of the server.
+    /// The URL of the server cannot be used.
     #[error("the server's URL {url:?} cannot be used: {detail}")]
     Url {
         /// The URL.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         detail: String,
     },
-    /// Certificates, keys, or the name to look for in the server's certificate.
+    /// Certificates, keys, or the expected name in the server's certificate cannot be used.
     #[error("TLS with {server} cannot be set up: {detail}; check the certificates in the kubeconfig")]
     Tls {
         /// The server.
         server: String,
-        /// What is wrong.
+        /// The reason.
         detail: String,
     },
-    /// Tokens, passwords, or the plugin that gives them.
+    /// Tokens, passwords, or the plugin that returns them cannot be used.
     #[error("no credentials: {detail}")]
     Credentials {
-        /// What is wrong; no secret is in it.
+        /// The reason, without any secret.
         detail: String,
     },
-    /// A header that the configuration wants to be sent with each request.
+    /// A configured header of all requests cannot be used.
     #[error("the configured headers cannot be sent: {detail}")]
     Headers {
-        /// What is wrong.
+        /// The reason.
         detail: String,
     },
-    /// The proxy before the server.
+    /// The proxy before the server cannot be used.
     #[error("the proxy {proxy} for {server} cannot be used: {detail}; check proxy-url and https_proxy")]
     Proxy {
         /// The proxy, without credentials.
         proxy: String,
         /// The server.
         server: String,
-        /// What is wrong.
+        /// The reason.
         detail: String,
     },
-    /// The operating system gives no threads.
+    /// The operating system cannot start a thread.
     #[error("no threads for the connection: {0}; raise the limit of threads")]
     Threads(#[source] io::Error),
 }
@@ -83,7 +83,7 @@ impl From<KubeconfigError> for ConnectError {
     }
 }
 
-/// Why a kubeconfig cannot be used: what is wrong and where, never its text, which holds tokens and keys.
+/// Describes why a kubeconfig cannot be used, and where. Never quotes its text, which holds tokens and keys.
 fn unusable(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(error, path) => format!("{} cannot be read: {error}", path.display()),
@@ -121,7 +121,7 @@ fn unusable_data(field: &str, error: &LoadDataError) -> String {
     }
 }
 
-/// An error of `kube` in words in which no secret can be.
+/// Describes an error of `kube` without secrets.
 pub(super) fn describe(error: &kube::Error) -> String {
     match error {
         kube::Error::Auth(error) => describe_auth(error),
@@ -137,7 +137,7 @@ pub(super) fn describe_boxed(error: &BoxError) -> String {
     }
 }
 
-/// The library prints what a plugin has printed, a token among it; this says only what is known to be none.
+/// Describes an error of authentication. `kube` quotes a plugin's output, which may hold a token, and so is not used.
 fn describe_auth(error: &AuthError) -> String {
     match error {
         // Its arguments and environment may hold secrets as well as its output.
@@ -167,24 +167,24 @@ fn describe_auth(error: &AuthError) -> String {
     }
 }
 
-/// Why a request has no answer.
+/// Error of a request without a response.
 #[derive(Clone, thiserror::Error)]
 pub enum SendError {
-    /// No connection, no answer, or not in time.
+    /// No connection, no response, or a timeout.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// No credentials to send it with; the server has not seen it.
+    /// No credentials are available; the request was not sent.
     #[error("no credentials for {server}: {detail}")]
     Credentials {
         /// The server.
         server: String,
-        /// What is wrong; no secret is in it.
+        /// The reason, without any secret.
         detail: String,
     },
 }
 
 impl SendError {
-    /// Whether the server may have acted on the request; if not, asking again is safe whatever it was.
+    /// Returns true if the server may have acted on the request. If false, a retry is safe even for a write.
     pub fn maybe_sent(&self) -> bool {
         match self {
             Self::Transport(error) => error.maybe_sent(),
@@ -192,7 +192,7 @@ impl SendError {
         }
     }
 
-    /// What happened, without what to do next about a write.
+    /// Describes the cause, without advice about a write.
     pub fn cause(&self) -> String {
         match self {
             Self::Transport(error) => error.cause(),

@@ -109,7 +109,7 @@ pub(super) fn certified(
     }
 }
 
-/// If `key` is encrypted, as PKCS #8 or in the older form of OpenSSL.
+/// Returns true if `key` is encrypted, as PKCS #8 or in the older form of OpenSSL.
 fn is_encrypted(key: &[u8]) -> bool {
     contains(key, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || contains(key, b"Proc-Type: 4,ENCRYPTED")
 }

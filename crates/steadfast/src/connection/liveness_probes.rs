@@ -1,4 +1,4 @@
-//! What a silent connection is asked by: something small that goes through all that is on the way (R2a).
+//! Probe requests for silent connections: a small request that passes every proxy on the way (R2a).
 
 use std::sync::Arc;
 
@@ -9,11 +9,12 @@ use super::request_decorator::RequestDecorator;
 use crate::environment::SharedEnvironment;
 use crate::transport::Pool;
 
-/// Every API server has it, and it reads nothing. Who may not ask is refused, which is an answer too.
+/// Path of the probe. Every API server serves it without reading etcd. A 401 or 403 is also a sign of life.
 const PATH: &str = "/livez/ping";
 
-/// Has silent connections of `pool` asked from now on, in requests with this `decorator`, as long as that is there.
+/// Starts probes of silent connections of `pool`, with requests by `decorator`, until the decorator is dropped.
 pub(super) fn begin(pool: &Pool, decorator: &Arc<RequestDecorator>, environment: &SharedEnvironment) {
+    // Weak: the decorator belongs to the connection, and the pool must not keep it alive.
     let weak = Arc::downgrade(decorator);
     let environment = environment.clone();
     pool.inquire_by(Box::new(move |deadline| {
@@ -22,7 +23,8 @@ pub(super) fn begin(pool: &Pool, decorator: &Arc<RequestDecorator>, environment:
         Box::pin(async move {
             let decorator = weak.upgrade()?;
             let mut request = decorator.address(Request::get(PATH).body(Body::empty()).ok()?);
-            // With credentials, or something on the way might answer in the server's place.
+            // With credentials: an authenticating proxy might otherwise respond instead of the server. Late credentials
+            // must not delay the probe beyond its deadline.
             let mut headers = request.headers().clone();
             tokio::select! {
                 biased;

@@ -1,14 +1,14 @@
-//! A configuration in normal form: values that mean "absent" are absent, and the server's URL has a scheme.
+//! Normal form of a configuration: values that mean "absent" are absent, and the server's URL has a scheme.
 //!
-//! kubectl treats an empty string like an absent field. `kube` takes it for a value: an empty namespace, for example,
-//! leads to lists of a namespace that no object is in.
+//! kubectl treats an empty string like an absent field. `kube` treats it as a value: an empty namespace, for example,
+//! leads to lists of a namespace without objects.
 
 use http::Uri;
 use http::uri::Scheme;
 use kube::config::AuthInfo;
 use secrecy::{ExposeSecret, SecretString};
 
-/// The namespace where a context names none.
+/// Namespace of a context without one.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// `config` in normal form.
@@ -45,7 +45,7 @@ fn normalize_user(user: &mut AuthInfo) {
     for field in [&mut user.token, &mut user.client_key_data] {
         drop_empty_secret(field);
     }
-    // A password counts only beside a name, where it may be empty.
+    // A password counts only together with a name, and may then be empty.
     if user.username.is_none() {
         drop_empty_secret(&mut user.password);
     }

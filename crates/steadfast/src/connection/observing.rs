@@ -1,4 +1,4 @@
-//! A connection as metrics see it: not kept alive by them.
+//! Weak reference to a connection for metrics, which must not keep it alive.
 
 use std::sync::{Arc, Weak};
 
@@ -7,36 +7,36 @@ use crate::metrics::observed::Observed;
 use crate::metrics::traffic::Totals;
 use crate::transport::ConnectionReport;
 
-/// A connection that may be gone.
+/// Weak reference to a connection.
 pub(crate) struct WeakConnection {
     inner: Weak<Inner>,
     server: String,
 }
 
 impl WeakConnection {
-    /// The connection, if it is still there.
+    /// Returns the connection, unless it was dropped.
     pub(crate) fn upgrade(&self) -> Option<Connection> {
         self.inner.upgrade().map(|inner| Connection { inner })
     }
 
-    /// The server, as host and port: a URL may hold more.
+    /// Returns the server as host and port, since a URL may hold credentials.
     pub(crate) fn server(&self) -> &str {
         &self.server
     }
 }
 
 impl Connection {
-    /// This connection, not kept alive.
+    /// Returns a weak reference to this connection.
     pub(crate) fn downgrade(&self) -> WeakConnection {
         WeakConnection { inner: Arc::downgrade(&self.inner), server: self.inner.pool.server() }
     }
 
-    /// The informers there are on this connection.
+    /// Returns the informers on this connection.
     pub(crate) fn observed(&self) -> &Observed {
         &self.inner.observed
     }
 
-    /// The connections there are, how many were ever dialled, and what was counted of requests and of those gone.
+    /// Returns the open connections, the number of dials, and the totals of requests and of closed connections.
     pub(crate) fn traffic(&self) -> (Vec<ConnectionReport>, u64, Totals) {
         self.inner.pool.traffic()
     }

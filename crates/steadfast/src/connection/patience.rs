@@ -1,4 +1,4 @@
-//! Patience with a server that is too busy for an ordinary client's request.
+//! Retries of an ordinary client's request while the server is too busy.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use steadfast_core::reflector::LONGEST_RETRY_AFTER;
 use super::{Connection, SendError};
 use crate::transport::{self, ResponseBody};
 
-/// How often a request is sent again, as by `kube::Client`.
+/// Maximum number of retries of a request, as in `kube::Client`.
 const RETRIES: u32 = 15;
 
-/// The delays between attempts where the server names none: those of `kube::Client`, none longer than a minute.
+/// Delays between attempts without `Retry-After`: those of `kube::Client`, at most a minute.
 const DELAYS: BackoffSettings = BackoffSettings {
     first: Duration::from_millis(5),
     second: Duration::from_millis(10),
     ceiling: LONGEST_RETRY_AFTER,
 };
 
-/// Sends `request`, again and again while the server is too busy for it.
+/// Sends `request`, and retries while the server is too busy.
 ///
-/// A write is not sent again after `504`, which says that something was waited for in vain, and so may have happened.
-/// `again` is told each answer after which it is sent again.
+/// A write is not retried after `504`: the server timed out while waiting, and the write may have succeeded. `again`
+/// receives the status of each response before a retry.
 pub(super) async fn send(
     connection: &Connection,
     request: Request<Body>,
@@ -50,10 +50,11 @@ pub(super) async fn send(
         let asked = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let delay = asked.map_or(patience, |asked| {
             let least = Duration::from_secs(asked).min(LONGEST_RETRY_AFTER).max(patience);
-            // Not all who were told the same come at the same moment.
+            // Up to 10 % jitter: the server sends equal `Retry-After` to many clients, which must not return at once.
             random.between(least, least + least / 10)
         });
         tracing::debug!(status = %answer.status(), ?delay, path = copy.uri().path(), "the server is busy; again");
+        // Frees the stream and its flow-control window during the delay.
         drop(answer);
         environment.sleep_until(environment.now() + delay).await;
         next = copy;

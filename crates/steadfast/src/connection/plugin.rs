@@ -25,13 +25,13 @@ use super::header::bearer;
 use super::{identity, tls};
 use crate::environment::SharedEnvironment;
 
-/// How long a plugin may run where its user cannot type: nothing but the network holds it up.
+/// Default timeout of a plugin without a terminal, which waits for the network alone.
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a plugin may run that may read from a terminal, where a user logs in.
+/// Minimum timeout of a plugin that may read from a terminal, where a user logs in.
 const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How long before they expire credentials are requested again, unless they live for less than four times that.
+/// Time before their expiry at which credentials are renewed, unless they expire within four times this duration.
 const EARLY: Duration = Duration::from_secs(60);
 
 /// The environment variable through which a plugin receives its `ExecCredential`.
@@ -71,7 +71,7 @@ impl Latest {
     }
 }
 
-/// What a plugin returned.
+/// Credentials that a plugin returned.
 pub(super) struct Credentials {
     /// The value of `Authorization`.
     pub(super) token: Option<HeaderValue>,
@@ -85,7 +85,7 @@ pub(super) struct Credentials {
 impl Credentials {
     fn are_current(&self) -> bool {
         // The plugin states a wall-clock time, so the wall clock decides. If the clock jumps, the plugin runs once too
-        // often, or the server answers 401 and the plugin runs then.
+        // often, or the server returns 401 and the plugin runs then.
         self.renew_at.is_none_or(|at| Timestamp::now() < at)
     }
 }
@@ -129,8 +129,8 @@ impl Plugin {
 
     /// Returns usable credentials, and has the plugin run on a thread of `environment` if there are none.
     ///
-    /// All callers wait for the same process. It goes on if they go away, until its deadline or until the last connection
-    /// of this configuration is dropped.
+    /// All callers wait for the same process. It continues without callers, until its deadline or until the last
+    /// connection of this configuration is dropped.
     pub(super) async fn request(
         self: &Arc<Self>,
         environment: &SharedEnvironment,
@@ -150,12 +150,12 @@ impl Plugin {
         };
         let outcome = self.attempts.join(environment, Duration::ZERO, attempt).await;
         outcome.unwrap_or_else(|| Err(ABANDONED.to_owned()))?;
-        // An expired token that the plugin has just returned is still its answer.
+        // Not `usable`: a token that the plugin returns as expired is still its current one, and must not cause a loop.
         self.latest().ok_or_else(|| ABANDONED.to_owned())
     }
 }
 
-/// Why an attempt has no outcome: its task was dropped.
+/// Error of an attempt without an outcome, after its task was dropped.
 const ABANDONED: &str = "the credential plugin was abandoned";
 
 impl Core {
@@ -265,7 +265,7 @@ impl Core {
         Ok(info.to_string())
     }
 
-    /// Reads what the plugin printed: JSON, or YAML as client-go accepts as well.
+    /// Parses the plugin's output: JSON, or YAML, which client-go accepts as well.
     fn read(&self, output: &[u8]) -> Result<Credentials, String> {
         #[derive(Deserialize)]
         struct ExecCredential {
@@ -281,7 +281,7 @@ impl Core {
         }
 
         let name = self.name();
-        // The error would quote the token.
+        // The parse error is dropped, since it would quote the token.
         let read = serde_json::from_slice::<ExecCredential>(output)
             .or_else(|_| serde_saphyr::from_slice::<ExecCredential>(output).map_err(drop));
         let read = read.map_err(|()| format!("what {name} printed is no ExecCredential; run it by hand to see it"))?;
@@ -315,7 +315,8 @@ impl Core {
     }
 }
 
-/// When credentials that expire at `expiry` are requested again: a minute before, or in the last quarter of a short life.
+/// Returns the renewal time of credentials that expire at `expiry`: a minute before, or the last quarter of a short
+/// validity.
 fn renew_at(expiry: Timestamp) -> Timestamp {
     let now = Timestamp::now();
     let left = Duration::try_from(expiry.duration_since(now)).unwrap_or_default();

@@ -1,15 +1,15 @@
-//! Which proxy comes before a server, if any.
+//! Choice of the proxy before a server.
 //!
-//! `proxy-url` of a kubeconfig is honoured always. `kube` puts the proxy of the environment variable
-//! `HTTPS_PROXY` into the same place of its configuration; that one is recognised by being equal to the variable, and
-//! is used neither for the machine itself nor for what `NO_PROXY` names.
+//! `proxy-url` of a kubeconfig always applies. `kube` stores the proxy of the environment variable `HTTPS_PROXY` in the
+//! same field of its configuration. A proxy equal to the variable does not apply to loopback addresses, nor to servers
+//! in `NO_PROXY`.
 
 use std::env;
 use std::net::IpAddr;
 
 use http::Uri;
 
-/// What the environment of the process says of proxies.
+/// Proxy variables of the process environment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ambient {
     proxies: Vec<String>,
@@ -17,14 +17,14 @@ pub(super) struct Ambient {
 }
 
 impl Ambient {
-    /// As it is now.
+    /// Reads the variables of this process.
     pub(super) fn of_process() -> Self {
         let proxies = ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(|name| env::var(name).ok()).collect();
         let exempt = ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| env::var(name).ok()).unwrap_or_default();
         Self { proxies, exempt }
     }
 
-    /// The proxy to use for `host` and `port`, of the one that is configured.
+    /// Returns the `configured` proxy if it applies to `host` and `port`.
     pub(super) fn choose<'a>(&self, configured: Option<&'a Uri>, host: &str, port: u16) -> Option<&'a Uri> {
         let proxy = configured?;
         let ambient = self.proxies.iter().any(|named| named.parse::<Uri>().is_ok_and(|named| named == *proxy));
@@ -39,7 +39,7 @@ impl Ambient {
     }
 }
 
-/// Whether an entry of `NO_PROXY` names the server: `*`, a name and all below it, an address, or a network.
+/// Returns true if an entry of `NO_PROXY` matches the server: `*`, a domain, an address, or a network.
 fn matches(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     if entry == "*" {
         return true;
@@ -69,6 +69,7 @@ fn contains(network: IpAddr, length: u32, address: IpAddr) -> bool {
     match (network, address) {
         (IpAddr::V4(network), IpAddr::V4(address)) if length <= 32 => {
             let differing = network.to_bits() ^ address.to_bits();
+            // A prefix of length 0 would shift by all 32 bits, which overflows; it contains every address.
             differing.checked_shr(32 - length).unwrap_or(0) == 0
         }
         (IpAddr::V6(network), IpAddr::V6(address)) if length <= 128 => {

@@ -1,4 +1,4 @@
-//! From a configuration to the way to its server: URL, proxy, TLS.
+//! Route to the server of a configuration: URL, proxy, TLS.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::proxies::Ambient;
 use super::{ConnectError, identity, tls};
 use crate::transport::{Proxy, Route, Target};
 
-/// The URL of the server, for messages: without credentials.
+/// Returns the URL of the server, for messages, without credentials.
 pub(super) fn server(config: &kube::Config) -> String {
     let url = config.cluster_url.to_string();
     let shown = match config.cluster_url.authority().map(http::uri::Authority::as_str) {
@@ -26,7 +26,7 @@ fn without_credentials(authority: &str) -> &str {
     authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
-/// Where the server of `config` is.
+/// Returns the host and port of the server of `config`.
 pub(super) fn target(config: &kube::Config) -> Result<Target, ConnectError> {
     let url = &config.cluster_url;
     let invalid = |detail: &str| ConnectError::Url { url: server(config), detail: detail.to_owned() };
@@ -40,14 +40,16 @@ pub(super) fn target(config: &kube::Config) -> Result<Target, ConnectError> {
     Ok(Target { host, port: url.port_u16().unwrap_or(port) })
 }
 
-/// Whether answers are asked for compressed: a tenth of the bytes, for up to twice the server's time for an object, and
-/// some of ours. To this machine itself bytes cost less than that; and whoever configures a cluster may say no.
+/// Returns true if requests accept gzip.
+///
+/// Compression saves nine tenths of the bytes, and up to doubles the server's time for an object. On loopback, bytes
+/// cost less than that time. The configuration can disable compression.
 pub(super) fn takes_gzip(config: &kube::Config, target: &Target) -> bool {
     let is_here = target.host == "localhost" || target.host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
     !config.disable_compression && (!is_here || config.proxy_url.is_some())
 }
 
-/// The way to `target`, as `config` and the files that it names specify now. Reads files, and so may block.
+/// Returns the route to `target`, as `config` and its files currently specify. Reads files, and so may block.
 ///
 /// The client certificate is the user's own, or else that of `plugin`.
 pub(super) fn route(
@@ -94,7 +96,7 @@ mod tests {
             ("https://localhost:6443", false),
         ] {
             let mut config = kube::Config::new(url.parse().expect("a URL"));
-            let target = target(&config).expect("it names a host");
+            let target = target(&config).expect("a URL with a host");
             assert_eq!(takes_gzip(&config, &target), compressed, "{url}");
             config.disable_compression = true;
             assert!(!takes_gzip(&config, &target), "{url}");
@@ -110,7 +112,7 @@ mod tests {
             assert_eq!(server(&kube::Config::new(url.parse().expect("a URL"))), named);
         }
         let ftp = kube::Config::new("ftp://admin:hunter2@api.example".parse().expect("a URL"));
-        let error = target(&ftp).expect_err("no scheme of HTTP").to_string();
+        let error = target(&ftp).expect_err("not a scheme of HTTP").to_string();
         assert!(!error.contains("hunter2"), "{error}");
     }
 }

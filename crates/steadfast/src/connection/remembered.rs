@@ -1,25 +1,26 @@
-//! What was found out about resources of a server, for a while.
+//! Temporary knowledge about a server's resources.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use steadfast_core::Instant;
 
-/// Resources, by their paths in all namespaces, and until when something holds for each.
+/// Resources by their paths in all namespaces, with the expiry of a fact about each.
 #[derive(Default)]
 pub(super) struct Remembered {
     until: Mutex<BTreeMap<String, Instant>>,
 }
 
 impl Remembered {
-    /// It holds for the resource until then.
+    /// Records the fact for the resource until `until`.
     pub(super) fn remember(&self, everywhere: &str, until: Instant) {
         self.until.lock().unwrap_or_else(PoisonError::into_inner).insert(everywhere.to_owned(), until);
     }
 
-    /// Until when it holds for the resource, where it does at `now`.
+    /// Returns the expiry for the resource, unless it is at or before `now`.
     pub(super) fn until(&self, everywhere: &str, now: Instant) -> Option<Instant> {
         let mut all = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        // Expired entries of all resources are removed here, so that the map cannot grow without bound.
         all.retain(|_, until| *until > now);
         all.get(everywhere).copied()
     }

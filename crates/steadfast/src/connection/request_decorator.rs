@@ -1,4 +1,4 @@
-//! What is at the head of each request: the server's address, the configuration's headers, who we are.
+//! Decoration of requests: the server's address, the configured headers, the user agent and credentials.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use super::addressing::Addressing;
 use super::auth::Authorizer;
 use super::error::{ConnectError, SendError};
 
-/// Makes a request one for the server, by what the configuration says now.
+/// Adds address, headers and credentials of the current configuration to requests.
 pub(super) struct RequestDecorator {
     addressing: ArcSwap<Addressing>,
     agent: HeaderValue,
-    /// Credentials.
+    /// Source of credentials.
     pub(super) authorizer: Arc<Authorizer>,
 }
 
 impl RequestDecorator {
-    /// As `config` says.
+    /// Creates a decorator for `config`.
     pub(super) fn new(
         config: &kube::Config,
         agent: HeaderValue,
@@ -29,22 +29,23 @@ impl RequestDecorator {
         Ok(Self { addressing: ArcSwap::from_pointee(Addressing::new(config)?), agent, authorizer })
     }
 
-    /// Says what `config` says from now on; or what is wrong with that, and goes on as before.
+    /// Adopts `config`, or returns the error and keeps the current configuration.
     pub(super) async fn adopt(&self, config: Arc<kube::Config>) -> Result<(), String> {
         let addressing = Addressing::new(&config).map_err(|error| error.to_string())?;
+        // The step that can still fail comes before the store, so that headers and credentials stay of one configuration.
         self.authorizer.adopt(config).await.map_err(|error| error.to_string())?;
         self.addressing.store(Arc::new(addressing));
         Ok(())
     }
 
-    /// `request`, which is for a path, for the server; without credentials.
+    /// Adds the server's address and the headers to `request`, but no credentials.
     pub(super) fn address(&self, request: Request<Body>) -> Request<Body> {
         let mut request = self.addressing.load().address(request);
         request.headers_mut().entry(USER_AGENT).or_insert_with(|| self.agent.clone());
         request
     }
 
-    /// Puts credentials into `headers`; says which generation of them.
+    /// Adds credentials to `headers`. Returns their generation.
     pub(super) async fn authorize(&self, headers: &mut HeaderMap) -> Result<u64, SendError> {
         self.authorizer.authorize(headers).await
     }

@@ -8,13 +8,13 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use super::error;
 
-/// The error where no provider of cryptography is available.
+/// Error without a provider of cryptography.
 const NO_PROVIDER: &str = "no provider of cryptography for TLS: build `steadfast` with its feature `ring` or `aws-lc-rs`, or \
                            install one with `rustls::crypto::CryptoProvider::install_default` before connecting";
 
 /// The provider of cryptography: the program's own choice, or the one that this library was built with.
 pub(super) fn provider() -> Result<Arc<CryptoProvider>, String> {
-    // The program's own choice counts. Where a program's crates bring two providers, rustls panics unless one is the default.
+    // The program's own choice has precedence. With two compiled-in providers and no default, rustls panics.
     if CryptoProvider::get_default().is_none() {
         install_provider();
     }
@@ -27,7 +27,7 @@ pub(super) fn client_config(
     certificate: Option<Arc<CertifiedKey>>,
 ) -> Result<rustls::ClientConfig, String> {
     provider()?;
-    // Nothing would be trusted, and only the first handshake would say so.
+    // An empty trust store fails only in the first handshake, so the error is reported here.
     let nothing = config.root_cert.as_ref().is_some_and(Vec::is_empty);
     if nothing && config.root_cert_file.is_none() && !config.accept_invalid_certs {
         return Err("its certificate-authority holds no certificate".to_owned());

@@ -1,11 +1,11 @@
-//! The places for full transfers: a few at once (R5), held by progress, so that one that hangs holds up nobody (R7).
+//! Limiter of concurrent full transfers (R5). A place requires progress, so a hanging transfer blocks no other (R7).
 //!
-//! A transfer that was requested counts for as long as something of it keeps coming. One that is silent gives its place to
-//! the next and goes on; if it comes at last, it is read at once and counts again, though there be one too many for a
-//! while: the server has done its work already, and would have to keep what is not read.
+//! A transfer counts while its bytes arrive. A silent transfer loses its place to the next one and continues. When its
+//! bytes arrive after all, the reader accepts them at once, and the transfer counts again, even above the limit. The
+//! server has done its work already, and would have to buffer unread bytes.
 //!
-//! Who falls silent is found out at the cost of those who wait, so the more are silent, the shorter is the patience with
-//! the next, and who fell silent the last time lets others go first and never takes the last place.
+//! Detecting silence costs the waiting transfers time. So the timeout shrinks with the number of silent transfers. A
+//! suspect, which was silent the last time, yields to others and never takes the last place.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -18,16 +18,16 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::environment::SharedEnvironment;
 
-/// How long a transfer may be silent before it counts no more, while others are not.
+/// Silence after which a transfer stops counting, if no other transfer is silent.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The shortest that becomes: more than a healthy server takes for the head of an answer.
+/// Minimum of the timeout as it shrinks: longer than a healthy server takes for the head of a response.
 const LEAST_PATIENCE: Duration = Duration::from_millis(200);
 
-/// How long a transfer counts, whatever it brings: one that drips holds up nobody for longer either.
+/// Maximum time for which a transfer counts, so that a slowly dripping transfer does not block others for longer.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// How much later than it did who fell silent the last time is taken to have come.
+/// Handicap of a suspect in the order of waiting, as if its request had arrived this much later.
 const HANDICAP: Duration = Duration::from_secs(10);
 
 /// The places for full transfers from one server; cheap to clone.
@@ -40,7 +40,7 @@ struct Shared {
     environment: SharedEnvironment,
     limit: usize,
     state: Mutex<State>,
-    /// Notified when the usher has to look sooner.
+    /// Notified when the usher must wake earlier.
     sooner: Notify,
 }
 
@@ -49,14 +49,15 @@ struct State {
     numbers: u64,
     /// The transfers that count, by number.
     counting: BTreeMap<u64, Holder>,
-    /// Those that do not, until they are heard again.
+    /// The transfers that do not count until their next bytes arrive.
     silent: BTreeMap<u64, Holder>,
-    /// What was silent when it was last seen.
+    /// Collections that were silent in their last transfer.
     suspects: BTreeSet<Arc<str>>,
-    /// Those who wait, in the order of asking: suspects, and the others.
+    /// Waiting transfers in the order of their requests, without suspects.
     waiting: VecDeque<Waiter>,
+    /// Waiting suspects in the order of their requests.
     waiting_suspects: VecDeque<Waiter>,
-    /// When the usher looks next, while there is one.
+    /// Next wake-up of the usher, while the usher runs.
     usher: Option<Instant>,
 }
 
@@ -81,13 +82,13 @@ pub(crate) struct Place {
 }
 
 impl TransferLimiter {
-    /// So many places, at least one.
+    /// Creates a limiter with `limit` places, at least one.
     pub(super) fn new(environment: SharedEnvironment, limit: usize) -> Self {
         let (limit, state, sooner) = (limit.max(1), Mutex::default(), Notify::new());
         Self { shared: Arc::new(Shared { environment, limit, state, sooner }) }
     }
 
-    /// A place for a transfer of the collection `what`, by its path: as soon as there is one.
+    /// Waits for a place for a transfer of the collection with the path `what`.
     pub(super) fn wait(&self, what: &str) -> BoxFuture<'static, Place> {
         let (place, granted) = oneshot::channel();
         let now = self.shared.environment.now();
@@ -99,13 +100,13 @@ impl TransferLimiter {
         Box::pin(async move {
             match granted.await {
                 Ok(place) => place,
-                // Those who wait are asked for by this connection alone, which is on its way out.
+                // The sender drops only with the limiter, and so with the connection: the task is about to be dropped too.
                 Err(_) => std::future::pending().await,
             }
         })
     }
 
-    /// A place if one is free now, and nobody waits for it but suspects.
+    /// Returns a place if one is free now and only suspects wait.
     pub(super) fn spare(&self, what: &str) -> Option<Place> {
         let now = self.shared.environment.now();
         let mut state = self.shared.lock();
@@ -131,7 +132,7 @@ impl Shared {
         Place { shared: self.clone(), number: state.numbers, heard: now }
     }
 
-    /// Gives the places that there are to those who wait, and sees to it that the next one is given too.
+    /// Grants free places to waiting transfers, and schedules the usher for the next one.
     fn serve(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let now = self.environment.now();
         let given = self.grant(&mut state, now);
@@ -148,7 +149,7 @@ impl Shared {
             _ => {}
         }
         drop(state);
-        // A place that nobody takes any more comes back, which needs the lock.
+        // After the lock: if the receiver has been dropped, the place drops here, and its destructor takes the lock.
         for (waiter, place) in given {
             drop(waiter.place.send(place));
         }
@@ -168,7 +169,7 @@ impl Shared {
     }
 }
 
-/// Looks after those who wait when a transfer may have fallen silent, for as long as anybody waits.
+/// Grants places whenever a transfer may have become silent, while any transfer waits.
 async fn usher(transfers: Weak<Shared>) {
     loop {
         let Some(shared) = transfers.upgrade() else { return };
@@ -193,20 +194,21 @@ async fn usher(transfers: Weak<Shared>) {
 }
 
 impl State {
-    /// How long a transfer may be silent now.
+    /// Returns the current timeout for a silent transfer.
     fn patience(&self, limit: usize) -> Duration {
         let share = u32::try_from(1 + self.silent.len() / limit).unwrap_or(u32::MAX);
         (PATIENCE / share).max(LEAST_PATIENCE)
     }
 
-    /// When the next transfer counts no more, if it is not heard before.
+    /// Returns the time at which the next transfer stops counting, unless its bytes arrive before.
     fn next(&self, limit: usize) -> Option<Instant> {
         let patience = self.patience(limit);
         self.counting.values().map(|holder| (holder.heard + patience).min(holder.begun + LONGEST)).min()
     }
 
-    /// Lets those count no more that have been silent for too long.
+    /// Stops counting transfers that have been silent for too long.
     fn settle(&mut self, now: Instant, limit: usize) {
+        // One at a time, since each silent transfer shortens the timeout of the next.
         while let Some(due) = self.next(limit).filter(|due| *due <= now) {
             let patience = self.patience(limit);
             let over = |holder: &Holder| (holder.heard + patience).min(holder.begun + LONGEST) == due;
@@ -226,7 +228,7 @@ impl State {
         self.waiting.is_empty() && self.waiting_suspects.is_empty()
     }
 
-    /// Forgets those at the heads of the queues who wait no more.
+    /// Removes cancelled waiters from the heads of the queues.
     fn forget_who_left(&mut self) {
         for queue in [&mut self.waiting, &mut self.waiting_suspects] {
             while queue.front().is_some_and(|waiter| waiter.place.is_closed()) {
@@ -235,7 +237,7 @@ impl State {
         }
     }
 
-    /// Who is next, and whether it is a suspect; they leave one place to the others, where there is more than one.
+    /// Removes and returns the next waiter, and if it is a suspect. Suspects leave one of several places to others.
     fn take_next(&mut self, limit: usize) -> Option<(Waiter, bool)> {
         let suspects = self.counting.values().filter(|holder| holder.suspect).count();
         let room = suspects < limit.saturating_sub(1).max(1);
@@ -249,7 +251,7 @@ impl State {
 }
 
 impl Place {
-    /// The transfer was last heard at that moment.
+    /// Records that bytes of the transfer arrived at `at`.
     pub(crate) fn heard(&mut self, at: Instant) {
         if at <= self.heard {
             return;
@@ -268,6 +270,7 @@ impl Place {
             if at.since(holder.begun) < LONGEST {
                 state.counting.insert(self.number, holder);
             } else {
+                // Past the maximum, the transfer must not take a place again, even with progress.
                 state.silent.insert(self.number, holder);
             }
         }
@@ -329,10 +332,10 @@ mod tests {
             for place in &mut held {
                 place.heard(transfers.now());
             }
-            assert!((&mut fifth).now_or_never().is_none(), "there were four already");
+            assert!((&mut fifth).now_or_never().is_none(), "four transfers count already");
         }
         held.pop();
-        assert!(fifth.now_or_never().is_some(), "one has left");
+        assert!(fifth.now_or_never().is_some(), "one place is free");
     }
 
     #[tokio::test(start_paused = true)]
@@ -358,7 +361,7 @@ mod tests {
         let others = transfers.crowd(3).await;
         pass(Duration::from_millis(1)).await;
         silent[0].heard(transfers.now());
-        assert!(transfers.spare("fifth").is_none(), "it takes the fourth place");
+        assert!(transfers.spare("fifth").is_none(), "the revived transfer takes the fourth place");
         drop((silent, others));
         assert!(transfers.spare("fifth").is_some());
     }
@@ -378,7 +381,7 @@ mod tests {
         let other = transfers.wait("other").now_or_never().expect("the last place");
         let another = transfers.wait("another");
         crowd.clear();
-        assert!(another.now_or_never().is_some(), "before those who wait for longer");
+        assert!(another.now_or_never().is_some(), "before suspects that wait longer");
         drop(other);
     }
 

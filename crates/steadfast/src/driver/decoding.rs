@@ -377,7 +377,7 @@ mod tests {
         /// Waits until no helper is running.
         fn join(&self) {
             for thread in std::mem::take(&mut *self.threads.lock().expect("no thread panics")) {
-                thread.join().expect("what a helper does panics in nobody's thread");
+                thread.join().expect("a helper's panic stays in the helper");
             }
         }
     }

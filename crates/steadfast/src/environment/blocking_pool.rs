@@ -244,7 +244,7 @@ mod tests {
         }
         let (done, finished) = mpsc::channel();
         pool.run(Box::new(move || done.send(()).expect("the test waits")));
-        finished.recv_timeout(LONG).expect("a job ran beside twenty that do not end");
+        finished.recv_timeout(LONG).expect("a job runs although twenty others do not end");
         assert!(pool.count().running >= 20);
         drop(release);
     }

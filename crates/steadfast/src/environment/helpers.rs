@@ -101,6 +101,6 @@ mod tests {
             begun.send(3).expect("the test waits");
             false
         }));
-        assert_eq!(beginnings.recv(), Ok(3), "who has helped may help again");
+        assert_eq!(beginnings.recv(), Ok(3), "a released helper may help again");
     }
 }

@@ -533,7 +533,7 @@ mod tests {
             tokio::task::yield_now().await;
             done.send("stepped").expect("the test waits");
         }));
-        let mut all = [finished.recv_timeout(LONG), finished.recv_timeout(LONG)].map(|told| told.expect("it goes on"));
+        let mut all = [finished.recv_timeout(LONG), finished.recv_timeout(LONG)].map(|told| told.expect("the executor continues"));
         all.sort_unstable();
         assert_eq!(all, ["served", "stepped"]);
     }
@@ -567,7 +567,7 @@ mod tests {
                 loop {
                     let (told, made) = mpsc::channel();
                     executor.spawn(Box::pin(async move { told.send(name()).expect("the test waits") }));
-                    let by = made.recv_timeout(LONG).expect("it goes on").expect("it has a name");
+                    let by = made.recv_timeout(LONG).expect("the executor continues").expect("a thread name");
                     assert!(begun.elapsed() < LONG, "by {by}");
                     if (by == "steadfast-io") != held {
                         break;
@@ -591,7 +591,7 @@ mod tests {
             }
         }));
         for time in 0.. {
-            let name = threads.recv_timeout(LONG).expect("it goes on");
+            let name = threads.recv_timeout(LONG).expect("the executor continues");
             if name == OWN {
                 assert!(time >= OFTEN, "after {time} times");
                 break;
@@ -654,7 +654,7 @@ mod tests {
             drop(release);
             let begun = Instant::now();
             while inner.strong_count() > 0 {
-                assert!(begun.elapsed() < LONG, "a thread goes on");
+                assert!(begun.elapsed() < LONG, "a thread continues");
                 thread::yield_now();
             }
         }

@@ -287,7 +287,7 @@ impl RequestBuilder {
         Expected { needs, missing, protobuf: self.asks_in_protobuf(request), gzip: false }
     }
 
-    /// What a 404 for the whole resource means, for people: a missing namespace is an empty list, and no 404.
+    /// Explanation of a 404 for the whole resource, for error messages. A missing namespace is an empty list, not a 404.
     fn missing(&self) -> String {
         let Wanted { api_version, kind, .. } = &self.wanted;
         let remedy = match api_version.split_once('/') {

@@ -205,7 +205,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(!fence.is_open());
         fence.extend(environment.boot_time() + Duration::from_secs(10));
-        assert!(!fence.is_open(), "who has seen it closed relies on that");
+        assert!(!fence.is_open(), "a fence stays closed");
         assert_eq!(fence.remaining(), Duration::ZERO);
     }
 
@@ -228,7 +228,7 @@ mod tests {
         let fence = fence(&environment, Duration::from_secs(10));
         let (answered, given_up) = (fence.depart().expect("open"), fence.depart().expect("open"));
         answered.settle();
-        assert_eq!(fence.last_unanswered(), Some(environment.boot_time()), "one is under way");
+        assert_eq!(fence.last_unanswered(), Some(environment.boot_time()), "one request is in flight");
         drop(given_up);
         let at = environment.boot_time();
         tokio::time::advance(Duration::from_secs(1)).await;

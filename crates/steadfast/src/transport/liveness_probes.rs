@@ -1,4 +1,4 @@
-//! Liveness probes of the server behind a connection, for networks in which a proxy answers pings (R2a).
+//! Liveness probes of the server behind a connection, for networks in which a proxy acknowledges pings (R2a).
 //!
 //! If no watch of a connection has received data for a while, a small request is sent over the same connection, through
 //! all proxies. Any response is sufficient. A pending watch is as silent as an established one, so silence proves

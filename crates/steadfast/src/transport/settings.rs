@@ -21,7 +21,7 @@ pub struct Settings {
     pub ping_timeout: Duration,
     /// Time without data on all watches of a connection after which the server is probed over it. Defaults to 10 s.
     ///
-    /// A proxy may answer pings for an unresponsive server. The value is also the minimum interval between probes.
+    /// A proxy may acknowledge pings for an unresponsive server. The value is also the minimum interval between probes.
     pub inquire_after: Duration,
     /// Timeout of the probe, after which the connection's watches are in doubt. Defaults to 4 s.
     pub inquire_timeout: Duration,

@@ -249,7 +249,7 @@ mod tests {
         assert!(matches!(write(&traffic, 1), Poll::Ready(Ok(1))));
         assert!(!traffic.seal_at(0));
         let written = traffic.count(|| {
-            assert!(!traffic.seal_at(1), "who knows what becomes of it");
+            assert!(!traffic.seal_at(1), "the byte may have been sent");
             Poll::Ready(Ok(1))
         });
         assert!(matches!(written, Poll::Ready(Ok(1))));

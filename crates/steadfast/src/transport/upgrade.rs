@@ -44,7 +44,7 @@ impl Keep {
     }
 }
 
-/// Returns true if `request` asks for a protocol upgrade.
+/// Returns true if `request` requests a protocol upgrade.
 pub(crate) fn is_upgrade(request: &Request<Body>) -> bool {
     request.headers().contains_key(UPGRADE)
 }

@@ -50,7 +50,7 @@ impl Entries {
 /// The fields of a cluster, a user or a context, without empty ones.
 #[derive(Clone)]
 pub(super) struct Entry {
-    /// What it is, for messages: `user "admin"`.
+    /// Description for messages: `user "admin"`.
     described: String,
     fields: Map<String, Value>,
 }
@@ -87,7 +87,7 @@ impl Entry {
         match self.fields.get(field) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
-            // YAML 1.1, which kubectl reads, has more words for it.
+            // YAML 1.1, which kubectl reads, has more words for booleans.
             Some(Value::String(word)) if matches!(word.to_ascii_lowercase().as_str(), "yes" | "on" | "y") => Ok(true),
             Some(Value::String(word)) if matches!(word.to_ascii_lowercase().as_str(), "no" | "off" | "n") => Ok(false),
             Some(_) => Err(format!("{field} of the {} is neither true nor false", self.described)),
@@ -95,7 +95,7 @@ impl Entry {
     }
 }
 
-/// Removes what means the same as an absent field.
+/// Removes values that are equivalent to an absent field.
 fn drop_absent(fields: &mut Map<String, Value>) {
     fields.retain(|_, value| !value.is_null() && value.as_str() != Some(""));
 }

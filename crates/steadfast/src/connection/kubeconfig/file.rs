@@ -8,7 +8,7 @@ use serde_saphyr::{DuplicateKeyPolicy, options};
 
 use super::entry::{Entries, Entry};
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Default)]
 pub(super) struct File {
     pub(super) clusters: Entries,
@@ -17,7 +17,7 @@ pub(super) struct File {
     pub(super) current: Option<String>,
 }
 
-/// Why a file is not used.
+/// Reason for not using a file.
 pub(super) enum Unreadable {
     Missing(io::Error),
     Failed(io::Error),

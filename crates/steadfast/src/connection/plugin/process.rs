@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 /// The most that a plugin may print on standard output, in bytes.
 pub(super) const MAX_OUTPUT: usize = 1024 * 1024;
-/// How much of its standard error is kept, in bytes: the end of it.
+/// Number of bytes kept from the end of the plugin's standard error.
 const MAX_ERRORS: usize = 8 * 1024;
 
-/// How often the process is polled at least; it is polled more often at first.
+/// Maximum interval between polls of the process; the first intervals are shorter.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long after its exit a plugin's output may still arrive, if a process that it left behind holds the pipe open.
+/// Time after a plugin's exit for the rest of its output, if a process that it left behind keeps the pipe open.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
-/// What to run, and for how long.
+/// Command to run, with its environment and deadline.
 pub(super) struct Run<'a> {
     pub(super) command: &'a str,
     pub(super) arguments: &'a [String],
@@ -32,14 +32,14 @@ pub(super) struct Run<'a> {
     pub(super) abandoned: &'a dyn Fn() -> bool,
 }
 
-/// What a plugin printed, and how it ended.
+/// Output of a plugin, and the kind of its end.
 pub(super) struct Output {
     pub(super) ended: Ended,
     pub(super) printed: Vec<u8>,
     pub(super) errors: Vec<u8>,
 }
 
-/// How a process ended.
+/// Kind of a process's end.
 pub(super) enum Ended {
     Exited(ExitStatus),
     TimedOut,
@@ -69,7 +69,7 @@ pub(super) fn run(run: &Run<'_>) -> io::Result<Output> {
     let errors = read(error_pipe, MAX_ERRORS, Excess::DropOldest, run.interactive)?;
     let (ended, printed) = wait(&mut killed, run, &printed);
     drop(killed);
-    // What it printed before is in the pipe, unless another process holds that open.
+    // The output before the exit is in the pipe. The pipe does not end if another process keeps it open.
     let errors = errors.recv_timeout(OUTPUT_GRACE).unwrap_or_default();
     Ok(Output { ended, printed, errors })
 }
@@ -138,7 +138,7 @@ impl Drop for Killed<'_> {
     }
 }
 
-/// What happens to more than the limit.
+/// Treatment of bytes beyond the limit.
 #[derive(Clone, Copy, PartialEq)]
 enum Excess {
     Stop,

@@ -7,7 +7,7 @@ const MAX_EXCERPT_LENGTH: usize = 600;
 const MIN_WORD_LENGTH: usize = 6;
 const MIN_RANDOM_LENGTH: usize = 20;
 
-/// What stands in the place of a secret.
+/// Replacement for a secret.
 const REDACTED: &str = "[redacted]";
 
 /// Words after which a secret follows.
@@ -32,7 +32,7 @@ pub(super) fn excerpt(errors: &[u8], output: &[u8], secrets: &[&str]) -> String 
     let text = words.join(" ");
     let length = text.chars().count();
     match length.checked_sub(MAX_EXCERPT_LENGTH) {
-        // The end says why it failed, after the stack trace of a script.
+        // The end is kept: a script prints the reason after its stack trace.
         Some(skipped) if skipped > 0 => format!("… {}", text.chars().skip(skipped).collect::<String>()),
         _ => text,
     }
