@@ -126,11 +126,13 @@ impl Checkpoint {
     where
         T: Resource + DeserializeOwned + Send + Sync + 'static,
     {
+        // The scope is part of the name: informers of one resource with different selectors store different objects.
         let name = format!("{}?{}", collection.path(), scope.query());
         let claim = self.queue.claim(&name).ok_or(CheckpointUnsupported::InUse)?;
         let metadata = T::metadata_api();
         let terms = Terms {
             server: connection.server().to_owned(),
+            // A cache without managed fields, or of metadata alone, must not be restored into one that has them.
             form: format!("metadata: {metadata}, managed fields: {managed_fields}"),
         };
         let wanted = collection.wanted(metadata);

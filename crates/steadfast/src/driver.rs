@@ -203,6 +203,7 @@ impl<K: Kept> Driver<K> {
             self.broke();
             true
         };
+        // `add_handler` rejects new handlers after the stop, so `close_handlers` misses none.
         self.shared.stop();
         if handlers {
             self.shared.close_handlers();
@@ -248,6 +249,7 @@ impl<K: Kept> Driver<K> {
                 }
                 Wake::Granted(place) => {
                     self.transfer = Transfer::Held(place);
+                    // The wait may have been long: the cache and the knowledge about the server may have changed.
                     self.reflector.expect(self.outlook());
                     self.step(Input::TransferGranted);
                 }
@@ -269,6 +271,8 @@ impl<K: Kept> Driver<K> {
                     }
                     took += self.shared.environment.now().since(begun);
                     if rests || took > TURN {
+                        // All informers of an environment share its threads. A large list must not starve their pings
+                        // and deadlines.
                         (arrivals, took) = (0, Duration::ZERO);
                         tokio::task::yield_now().await;
                     }
@@ -279,6 +283,7 @@ impl<K: Kept> Driver<K> {
 
     /// Requests the server's current version. The sender is dropped if no response is available.
     fn find_newest(&self, since: Instant, asks: oneshot::Sender<Option<ResourceVersion>>) {
+        // A task of its own: the driver must continue to read the watch while the caller waits for the version.
         let newest = self.request_builder.newest(since);
         self.shared.environment.spawn(Box::pin(async move {
             if let Ok(version) = newest.await {
@@ -315,6 +320,9 @@ impl<K: Kept> Driver<K> {
                 Transfer::None | Transfer::Held(_) => std::future::pending().await,
             }
         };
+        // The order matters. Commands and places come first, because a busy watch must not delay them. The timer comes
+        // before arrivals, because a deadline must fire under a steady stream of data. `Quiet` comes last: it means that
+        // nothing else is ready.
         tokio::select! {
             biased;
             command = commands.recv() => Wake::Command(command),
@@ -351,6 +359,7 @@ impl<K: Kept> Driver<K> {
                 self.step(Input::Opened(id));
             }
             Arrival::Chunk(chunk) => {
+                // Without a parser the request was cancelled, and the rest of its body is ignored.
                 if let Some(parser) = self.requests.take(id) {
                     self.chunk(id, chunk, parser);
                 }
@@ -369,6 +378,7 @@ impl<K: Kept> Driver<K> {
                     Some(Parser::Stream(framer)) => {
                         let encoding = framer.encoding();
                         match framer.finish() {
+                            // A clean end is normal: API servers end each watch at its `timeoutSeconds`.
                             Ok(()) => self.step(Input::Ended(id)),
                             Err(error) => self.ended_early(id, encoding, Failure::unreachable(error.to_string())),
                         }
@@ -440,6 +450,7 @@ impl<K: Kept> Driver<K> {
                 if unreadable && parser.encoding() == Encoding::Protobuf {
                     self.doubt_protobuf(&failure);
                 }
+                // The rest of the body is useless. The reflector decides about the retry.
                 self.drop_request(id);
                 let outputs = self.reflector.step(now, Input::Failed(id, failure));
                 self.perform(outputs);
@@ -476,6 +487,7 @@ impl<K: Kept> Driver<K> {
     /// Requests JSON for a while after protobuf failed to decode: a proxy may corrupt protobuf.
     fn doubt_protobuf(&mut self, failure: &Failure) {
         if self.request_builder.asks_for_protobuf() {
+            // Remembered by the connection as well, so that a new informer of this resource does not fail first.
             let until = self.shared.environment.now() + JSON_FOR;
             self.request_builder.json_until = Some(until);
             self.request_builder.connection.remember_json(&self.request_builder.everywhere, until);
@@ -495,6 +507,7 @@ impl<K: Kept> Driver<K> {
                 Output::ReleaseTransfer => self.transfer = Transfer::None,
                 Output::BeginStaging { anew } => {
                     let begun = |store: &mut Store<K>| if anew { store.begin_anew() } else { store.begin_relist() };
+                    // Objects of an abandoned list may still be in decoding, with places in the old staging.
                     self.decoding.forget_listed();
                     self.staging = Some(self.shared.edit(begun));
                 }
@@ -504,6 +517,7 @@ impl<K: Kept> Driver<K> {
                     self.log_throttle.listed();
                 }
                 Output::Commit { version, initial, new_epoch } => {
+                    // The commit replaces the cache: every listed object must be decoded and in its place before.
                     self.finish_decoding();
                     let Some(staging) = self.staging.take() else { continue };
                     self.diagnostics.extend(self.log_throttle.listed());
@@ -538,6 +552,8 @@ impl<K: Kept> Driver<K> {
             && let Some(comparison) = &mut self.comparison
         {
             comparison.id = Some(id);
+            // A comparison only verifies the cache, so it never waits for a place that a real list could use. All its
+            // pages keep the place of the first page.
             if continue_token.is_none() {
                 comparison.place = self.request_builder.connection.spare_transfer(&self.request_builder.path);
             }
@@ -554,6 +570,7 @@ impl<K: Kept> Driver<K> {
     }
 
     fn drop_request(&mut self, id: RequestId) {
+        // Dropping the response resets its HTTP/2 stream, so that the server stops sending.
         self.answers.cancel(id);
         self.request_metrics.cancelled(id);
         self.requests.over(id);
@@ -573,6 +590,7 @@ impl<K: Kept> Driver<K> {
     /// Delivers diagnostics, applies edits, publishes the result, and notifies handlers and waiters.
     fn flush(&mut self) {
         self.unpublished = None;
+        // An edit must have its decoded object before it is applied. Objects of an unfinished list can wait.
         if self.decoding.has_edits() {
             self.finish_decoding();
         }
@@ -591,6 +609,7 @@ impl<K: Kept> Driver<K> {
         if edited && !self.early.is_empty() {
             self.look_again();
         }
+        // After the publication, so that a woken waiter finds the new state.
         if self.shared.stand(self.reflector.evidence()) || edited {
             self.shared.tell_moved();
         }
@@ -601,6 +620,7 @@ impl<K: Kept> Driver<K> {
         if let Some(comparison) = &mut self.comparison
             && std::mem::take(&mut comparison.is_due)
         {
+            // The list is complete. The evaluation uses no bandwidth, so another transfer can start.
             comparison.place = None;
             let found = comparison.judge(&self.shared.snapshot());
             self.step(Input::Judged(found));
@@ -629,6 +649,7 @@ impl<K: Kept> Driver<K> {
         // `Drop` is user code.
         let _before = shared.snapshot();
         shared.edit(|store| {
+            // Removals are recorded before the edits, so that the comparison does not count them as lost.
             if let Some(comparison) = &mut self.comparison {
                 for edit in &self.edits {
                     if let Edit::Apply(RecordKind::Deleted, identity, _) = edit {
@@ -653,6 +674,7 @@ impl<K: Kept> Driver<K> {
                     self.ordering.ended(change.uid());
                 }
             }
+            // Before the publication, because the evidence published with it contains the tainted objects.
             self.reflector.set_tainted(store.working().tainted().clone());
             shared.publish(store, &changes, viewed, self.reflector.evidence());
         });

@@ -259,6 +259,7 @@ impl InformerFactory {
         let environment = self.inner.connection.environment().clone();
         let begun = environment.now();
         let controls = self.controls();
+        // One after the other is enough: all informers sync concurrently, and the deadline covers them together.
         for control in &controls {
             let left = deadline.saturating_sub(environment.now().since(begun));
             control.wait_for_sync(left).await;
@@ -360,6 +361,7 @@ impl InformerFactory {
             tokio::select! {
                 biased;
                 () = rejected => Ok(()),
+                // A stopped cache has no readers to protect, and must not fail the wait for the others.
                 waited = control.wait_for_writes(writes, deadline) => match waited {
                     Err(WaitError::Stopped { .. }) => Ok(()),
                     waited => waited,
@@ -367,6 +369,7 @@ impl InformerFactory {
             }
         });
         let errors = futures::future::join_all(waits).await.into_iter().filter_map(Result::err);
+        // A missed deadline is reported first, because a retry may succeed.
         let (late, incomparable): (Vec<_>, Vec<_>) =
             errors.partition(|error| matches!(error, WaitError::Deadline { .. }));
         late.into_iter().chain(incomparable).next().map_or(Ok(()), Err)
@@ -450,11 +453,12 @@ fn remove(factory: &Weak<Inner>, ask: &Ask, control: &Weak<dyn Control>, is_over
     let Some(inner) = factory.upgrade() else { return };
     let removed = {
         let mut informers = inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
+        // A successor may be registered under this key already, so the entry is compared by identity.
         let is_it = |running: &Running| std::ptr::addr_eq(Arc::as_ptr(&running.control), control.as_ptr());
         let is_removed = informers.running.get(ask).is_some_and(|running| is_it(running) && is_over(running));
         if is_removed { informers.running.remove(ask) } else { None }
     };
-    // What the user keeps may end with it, and its `Drop` may call the factory.
+    // After the lock: the user's values may be dropped here, and their `Drop` may call the factory.
     drop_contained(removed);
 }
 
@@ -686,6 +690,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
     ) -> Result<Informer<K>, InformerError> {
         self.check()?;
         let ask = Ask { collection: self.collection.clone(), scope: self.scope.clone(), kept: TypeId::of::<K>() };
+        // Held until the informer is registered: two concurrent callers must not start two watches.
         let mut informers = self.factory.lock();
         if informers.closed {
             return Err(InformerError::ShutDown);
@@ -723,6 +728,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         // first.
         drop(informers);
         drop(earlier);
+        // After the registration, because the informer may have ended already. The entry is then removed immediately.
         handle.shared().at_stop(move || forget(&factory, &ask, &own));
         Ok(handle)
     }

@@ -42,6 +42,7 @@ impl<K> HandlerFilter<K> {
                 })
             })
         });
+        // A listed object that no longer matches becomes a deletion, which must precede the additions of the list.
         let mut passing = passing.collect();
         Filter::deletions_first(&mut passing);
         passing

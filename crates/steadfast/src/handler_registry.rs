@@ -34,6 +34,7 @@ impl Slot {
 
     /// Leaves the registry. The next access removes the member.
     pub(crate) fn release(&self) {
+        // Only the first release counts: after it, the place may belong to another member.
         if !self.is_released.swap(true, Ordering::AcqRel) {
             self.left.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
         }
@@ -56,6 +57,8 @@ impl<T> HandlerRegistry<T> {
     }
 
     fn forget_left(&mut self) {
+        // Members leave without the registry's lock, which may be held during a publication. They are removed at the
+        // next access.
         let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
         for place in left {
             #[cfg(test)]

@@ -157,6 +157,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             if waiting.is_empty() {
                 return;
             }
+            // Without the lock, because this runs the user's function for each changed object.
             for joining in &mut waiting {
                 joining.follow(&self.snapshot());
             }
@@ -243,6 +244,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             self.synced.fetch_or(viewed, Ordering::Release);
             return;
         }
+        // Readers first, handlers second: a handler that reads the cache must find its own event there (C6).
         store.publish();
         self.stand(evidence);
         if viewed {
@@ -251,6 +253,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let told = deliver(&mut handlers, changes, screened, viewed);
         #[cfg(feature = "checkpoint")]
         self.owe(owed, before.as_deref());
+        // Calls start after the lock is released: a called handler may need the lock, for example to add a handler.
         drop(handlers);
         told.iter().for_each(Runner::start);
         #[cfg(feature = "checkpoint")]
@@ -341,6 +344,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Calls the diagnostic callbacks and catches their panics.
     pub(crate) fn report(&self, diagnostic: &Diagnostic) {
+        // Cloned, so that a callback can register another one.
         let callbacks = lock(&self.diagnostic_callbacks).clone();
         for callback in callbacks {
             if std::panic::catch_unwind(AssertUnwindSafe(|| callback(diagnostic))).is_err() {
@@ -406,6 +410,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// Runs `action` at the stop, or immediately if the informer is stopped.
     pub(crate) fn at_stop(&self, action: impl FnOnce() + Send + 'static) {
         *lock(&self.at_stop) = Some(Box::new(action));
+        // A stop between start and registration would otherwise lose the action. `stop` takes it at most once.
         if self.is_stopped() {
             self.stop();
         }

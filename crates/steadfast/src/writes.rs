@@ -204,6 +204,7 @@ impl Write {
         // Takes one lock at a time: two writes compared in both orders must not deadlock.
         let theirs = other.outcome();
         match (&*self.lock(), &theirs) {
+            // Neither has a version. A write without a version request gets a later one, which covers both.
             (Outcome::Unknown(None), Outcome::Unknown(None)) => self.reached().is_none(),
             (Outcome::Held { version, labels, .. }, Outcome::Held { version: older, labels: before, .. }) => {
                 labels == before && version.order(older).is_some_and(std::cmp::Ordering::is_ge)
@@ -224,6 +225,7 @@ impl Write {
     /// Sets the outcome, if it was not known.
     pub(crate) fn end(&self, outcome: Outcome) {
         let mut known = self.lock();
+        // The first outcome counts: a witness that is dropped after its end must not make the write uncertain again.
         if *known == Outcome::Awaited {
             *known = outcome;
             drop(known);

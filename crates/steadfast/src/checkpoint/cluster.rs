@@ -49,6 +49,7 @@ async fn ask_once(connection: &Connection) -> Result<ClusterIdentity, String> {
     let request = Request::get(PATH).body(Vec::new()).map_err(|error| error.to_string())?;
     match connection.client().request::<Value>(request).await {
         Ok(namespace) => match namespace["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
+            // A rebuilt cluster may keep its URL and its certificates, but gets a new UID.
             Some(uid) => Ok(ClusterIdentity::Cluster(uid.to_owned())),
             None => Ok(unknown("it has no UID")),
         },

@@ -79,6 +79,7 @@ impl CheckpointDatabase {
             Ok(database) => (database, None),
             Err(Unopened::Io(error)) => return Err(error),
             Err(Unopened::Unreadable(Fault(why))) => {
+                // Renamed, not deleted, so that the file can be examined.
                 disk.set_aside()?;
                 let database = database(&*disk).map_err(io::Error::from)?;
                 tracing::warn!(%why, "a checkpoint cannot be read; it is set aside, and a new one is begun");
@@ -143,6 +144,7 @@ impl CheckpointDatabase {
             return Ok(None);
         }
         let written = self.database().and_then(|database| contained(move || write(&database, steps)));
+        // After a failed write redb rejects all further ones, so the file must be opened again.
         if written.is_err() {
             *lock(&self.database) = None;
         }
@@ -202,6 +204,7 @@ fn read(
         Err(TableError::TableDoesNotExist(_)) => return Ok(Err(None)),
         Err(error) => return Err(error.into()),
     };
+    // Without a header the partition was never written, or was erased.
     let Some(bytes) = heads.get(name)? else { return Ok(Err(None)) };
     let (head, sum) = match Head::read(bytes.value()) {
         Ok(read) => read,
@@ -221,6 +224,7 @@ fn read(
     for row in rows.iter()? {
         let (key, value) = row?;
         let Some((row, checksum)) = checked(key.value(), value.value()) else { return Ok(damaged()) };
+        // The sum over all rows detects a lost row, which no checksum of a single row can.
         found.add(checksum);
         if !take(key.value(), row) {
             return Ok(damaged());
@@ -237,6 +241,7 @@ fn write(database: &Database, steps: Vec<Step<'_>>) -> Result<Written, Fault> {
         for Step { name, anew, head, edit } in steps {
             let rows_of = rows_of(name);
             let definition = TableDefinition::<&[u8], &[u8]>::new(&rows_of);
+            // Removes the table as a whole: its rows are obsolete or unusable, and may not match the stored sum.
             if anew || head.is_none() {
                 transaction.delete_table(definition)?;
             }
@@ -250,6 +255,7 @@ fn write(database: &Database, steps: Vec<Step<'_>>) -> Result<Written, Fault> {
             let mut rows = Part { table: transaction.open_table(definition)?, sum, written };
             edit(mark, &mut rows)?;
             let Part { sum, written: so_far, .. } = rows;
+            // The header comes last, because it contains the sum of the changed rows.
             let bytes = head.write(sum);
             written = Written { bytes: so_far.bytes + bytes.len() as u64, ..so_far };
             heads.insert(name, bytes.as_slice())?;
@@ -276,6 +282,7 @@ impl Rows for Part<'_> {
         let mut value = Vec::with_capacity(row.len() + 4);
         value.extend(checksum.to_le_bytes());
         value.extend(row);
+        // The sum is maintained from the replaced rows, so that a write costs only its changes.
         let before = self.table.insert(key, value.as_slice())?;
         if let Some(before) = before.map(|before| said(before.value())) {
             self.sum.subtract(before);

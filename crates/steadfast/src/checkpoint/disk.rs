@@ -34,7 +34,7 @@ impl File {
 impl Disk for File {
     fn open(&self) -> io::Result<Medium> {
         let file = private().read(true).write(true).create(true).truncate(false).open(&self.path)?;
-        // An existing file may have been created with other permissions.
+        // An existing file may have been created with other permissions. Objects may hold confidential data.
         #[cfg(unix)]
         file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         let backend = FileBackend::new(file).map_err(io::Error::other)?;

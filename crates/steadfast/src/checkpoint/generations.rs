@@ -82,6 +82,7 @@ impl<S: Clone> Generations<S> {
         if self.is_anew() {
             return Ok(None);
         }
+        // The mark in the file decides if the uncertain transaction was written.
         let known =
             [&self.written, &self.doubtful].into_iter().flatten().find(|(mark, _)| Some(*mark) == found).cloned();
         let begun = known.clone().map_or(TransactionStart::Lost, TransactionStart::With);
@@ -103,7 +104,9 @@ impl<S: Clone> Generations<S> {
             return;
         }
         match begun {
+            // The failure came before this partition, for example while the file was opened. Nothing has changed.
             TransactionStart::Not => {}
+            // At most two states are possible: the one found, and the one that was being written.
             TransactionStart::With(from) => (self.written, self.doubtful) = (Some(from), to),
             TransactionStart::Lost => (self.written, self.doubtful) = (None, None),
         }

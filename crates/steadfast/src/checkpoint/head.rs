@@ -70,6 +70,7 @@ impl Head {
 
     pub(super) fn read(bytes: &[u8]) -> Result<(Self, Sum), Unreadable> {
         let (body, checksum) = bytes.split_last_chunk::<4>().ok_or(Unreadable::Damaged)?;
+        // The checksum comes before the format: a damaged header must not pass for one of another release.
         if crc32fast::hash(body) != u32::from_le_bytes(*checksum) {
             return Err(Unreadable::Damaged);
         }

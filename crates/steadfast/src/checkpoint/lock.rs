@@ -27,6 +27,8 @@ impl Lock {
             }
             Err(TryLockError::Error(error)) => return Err(error),
         }
+        // Written under the lock: the file may still name the previous holder. The system releases the lock when the
+        // process ends, so a crash leaves no stale lock.
         file.set_len(0)?;
         file.rewind()?;
         writeln!(file, "{}", this_program())?;

@@ -133,6 +133,8 @@ impl<T: Send + Sync + 'static> Attached for Partition<T> {
         if self.claim.is_lost() || !self.shared.is_synced() || self.shared.is_withheld() {
             return None;
         }
+        // Snapshot and pending deliveries are taken from one publication, so that the file never has a change without
+        // its deliveries, or the other way round.
         let mut state = lock(&self.state);
         let anew = state.generations.is_anew();
         let (now, evidence, owed) = self.shared.published(|now, evidence| {
@@ -163,6 +165,7 @@ impl<T: Send + Sync + 'static> Attached for Partition<T> {
         let cluster = self.cluster.clone().filter(|_| same_epoch);
         let says = Some((cluster.clone(), version.clone()));
         let is_there = state.generations.known().is_some_and(|(said, held)| *said == says && is_same(held, &now));
+        // Bookmarks change the version in the header even if no row changes: a restart then resumes at a later version.
         if is_there && owed.is_empty() {
             return None;
         }
@@ -180,6 +183,7 @@ impl<T: Send + Sync + 'static> Attached for Partition<T> {
     fn settle(&self, written: bool) {
         let failures = {
             let mut state = lock(&self.state);
+            // Every informer of the queue is notified, also without a step in this transaction.
             state.generations.settle(written);
             if !std::mem::take(&mut state.is_going) {
                 return;

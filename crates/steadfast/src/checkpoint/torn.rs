@@ -327,7 +327,7 @@ fn corrupted_bytes_never_yield_wrong_data() {
 #[test]
 fn invalid_file_is_moved_aside() {
     let disk = Fake::of(b"dear diary, ".repeat(2000));
-    let mut life = Life::begin(&disk).expect("it begins anew");
+    let mut life = Life::begin(&disk).expect("a new checkpoint");
     assert!(disk.0.lock().expect("no panic").was_set_aside && life.database.unreadable.is_some());
     let states = states(4);
     assert!(life.write(&states, 1));

@@ -90,6 +90,7 @@ impl WriteQueue {
     /// Claims the partition `name`, unless an active informer holds it. A previous holder can no longer write to it.
     pub(super) fn claim(&self, name: &str) -> Option<Claim> {
         let mut claims = lock(&self.claims);
+        // A stopped informer may still be in the writer's list. Its partition can be taken over.
         if let Some(earlier) = claims.get(name).and_then(Weak::upgrade) {
             if !earlier.is_over.get().is_some_and(|is_over| is_over()) {
                 return None;
@@ -116,6 +117,7 @@ impl WriteQueue {
     /// writer task must then end.
     pub(super) fn newcomers(&self, others: usize) -> Option<Vec<Arc<dyn Attached>>> {
         let mut state = lock(&self.state);
+        // Decided under the lock of `attach`: an informer either finds the running writer, or starts a new one.
         if state.newcomers.is_empty() && others == 0 {
             state.has_writer = false;
             return None;

@@ -39,6 +39,7 @@ async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
     let mut followed: Vec<Followed> = Vec::new();
     while let Some(newcomers) = queue.newcomers(followed.len()) {
         followed.extend(newcomers.into_iter().map(|attached| {
+            // Changes before the registration count too.
             let mut moved = attached.moved();
             moved.mark_changed();
             (attached, moved)
@@ -47,6 +48,7 @@ async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
             until_moved(&queue, &mut followed).await;
         }
         environment.sleep_until(environment.now() + BATCH).await;
+        // Before the write: a change during the write then triggers another one.
         for (_, moved) in &mut followed {
             moved.mark_unchanged();
         }
@@ -66,6 +68,7 @@ async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
                 attached.report(&Diagnostic::NotKept { why: why.clone() });
             }
         }
+        // The failed changes are still pending, and no new change may follow.
         for (_, moved) in &mut followed {
             moved.mark_changed();
         }
@@ -97,6 +100,7 @@ async fn write(
     environment.run_blocking(Box::new(move || {
         let steps = || -> Vec<Step<'_>> { all.iter().filter_map(|attached| attached.step()).collect() };
         let written = queue.database.write(steps);
+        // On this thread, so that the result is recorded even if the writer task was dropped.
         for attached in &all {
             attached.settle(written.is_ok());
         }

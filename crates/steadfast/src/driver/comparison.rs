@@ -63,11 +63,16 @@ impl Comparison {
         for (key, (uid, listed)) in &self.different {
             let entry = held.entry(key.namespace(), key.name());
             let version = match entry {
+                // Changes after the list prove nothing about the time of the list.
                 Some(entry) if entry.version().is_newer_than(&at) => continue,
                 Some(entry) if entry.uid().is_same(uid) && entry.version() == listed => continue,
+                // Listed first, then deleted by the watch. Beyond the limit of remembered removals, no missing object is
+                // judged: a false report of a lost object would be worse than a missed one.
                 None if self.removed.contains(uid) || self.removed.len() >= MOST_REMOVALS => continue,
                 entry => entry.map(|entry| entry.version().clone()),
             };
+            // The cache has a later state of the object than the list, although the list as a whole is newer. The server's
+            // history went back, for example by a restore of etcd.
             if let Some(version) = version.clone().filter(|version| version.is_newer_than(listed)) {
                 found.backwards = Some((version, listed.clone()));
             }
@@ -75,6 +80,7 @@ impl Comparison {
             self.lost.push(Diagnostic::Lost { key, uid, held: version, listed });
         }
         for entry in held.iter() {
+            // A cached object that the list lacks: its deletion was lost.
             let judged = self.equal.contains(entry.uid()) || self.different.contains_key(entry.key());
             if !judged && !entry.version().is_newer_than(&at) {
                 let Identity { key, uid, version } = entry.identity().clone();

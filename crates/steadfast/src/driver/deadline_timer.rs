@@ -26,11 +26,14 @@ impl DeadlineTimer {
 
     /// Sets the deadline, if it differs. A timer that fires early only re-checks the deadline.
     pub(super) fn set(&mut self, due: Option<Instant>) {
+        // The grace period after a suspension must not be extended or shortened.
         if self.late {
             return;
         }
         match (due, &self.set) {
             (None, _) => self.set = None,
+            // Deadlines move to later times with each record. A new sleep for each of them would cost more than one
+            // early wake-up.
             (Some(due), Some((set, _))) if *set <= due => {}
             (Some(due), _) => self.set_anew(due),
         }
@@ -53,6 +56,7 @@ impl DeadlineTimer {
     pub(super) fn is_due(&mut self) -> bool {
         let now = self.environment.now();
         let due = self.set.take().map_or(now, |(due, _)| due);
+        // At most one grace period: the second time the deadline counts, even if it is late again.
         let is_late = now.since(due) > LATENESS && !self.late;
         self.late = is_late;
         if is_late {

@@ -132,6 +132,7 @@ impl<K: Kept> Decoding<K> {
         if self.own_bytes >= self.helpers.worth {
             self.share();
         }
+        // The limit is enforced here, on the reading side: without further reads, HTTP/2 flow control pauses the server.
         while self.held > MOST {
             self.take_part();
         }
@@ -177,6 +178,7 @@ impl<K: Kept> Decoding<K> {
             return;
         }
         let unwanted = {
+            // Edits of the watch stay queued: they are valid without the list.
             let (first, in_flight) = (self.first, &self.in_flight);
             let is_wanted = |waiting: &Waiting| wanted(&in_flight[(waiting.number - first) as usize]);
             let mut state = self.queue.lock();
@@ -192,6 +194,8 @@ impl<K: Kept> Decoding<K> {
         for in_flight in self.in_flight.iter_mut().filter(|in_flight| !wanted(in_flight)) {
             in_flight.purpose = None;
         }
+        // Every number must get a result, because `settled` stops at the first missing one. Without a purpose, the
+        // result is discarded there.
         for Waiting { number, object } in unwanted {
             self.put(number, Err(Box::new((object.identity, String::new()))));
         }
@@ -203,6 +207,7 @@ impl<K: Kept> Decoding<K> {
             let mut state = self.queue.lock();
             state.bytes += std::mem::take(&mut self.own_bytes);
             state.waiting.extend(self.own.drain(..));
+            // One helper at a time, and only if the queue exceeds the work of the current helpers.
             let asks = state.helping < self.helpers.threads && state.bytes > state.helping * self.helpers.worth;
             state.helping += usize::from(asks);
             asks
@@ -221,6 +226,7 @@ impl<K: Kept> Decoding<K> {
         let mut state = self.queue.lock();
         let taken = state.take();
         if taken.is_empty() {
+            // Helpers that are only scheduled do not count as busy. The driver waits for no thread that may never run.
             if state.busy > 0 {
                 let unfinished = |state: &mut State<K>| state.done.is_empty() && state.busy > 0;
                 drop(self.queue.done.wait_while(state, unfinished).unwrap_or_else(PoisonError::into_inner));
@@ -326,6 +332,7 @@ impl<K: Kept> Helper<K> {
             .into_iter()
             .map(|Waiting { number, object }| (number, keep(&mut self.object_decoder, object)))
             .collect();
+        // `busy` falls under the lock that delivers the results, so that the driver finds one or the other.
         let mut state = self.queue.lock();
         state.busy -= 1;
         state.done.extend(decoded);

@@ -24,6 +24,7 @@ impl<K: Kept> Edit<K> {
         let tell = |change| changes.push(change);
         match self {
             Self::Apply(RecordKind::Deleted, identity, _) => {
+                // The `DELETED` record has the version of the deletion, not that of the last state.
                 let path = Path::Watched { deletion: Some(identity.version.clone()) };
                 store.remove(&identity.key, &identity.uid, &path, tell);
                 store.advance(identity.version);
@@ -31,6 +32,7 @@ impl<K: Kept> Edit<K> {
             }
             Self::Apply(_, identity, kept) => {
                 let version = identity.version.clone();
+                // `ADDED` and `MODIFIED` are equivalent: after a resumed watch, either can arrive for a cached object.
                 store.apply(identity, kept, &Path::Watched { deletion: None }, tell);
                 store.advance(version);
                 false

@@ -25,6 +25,7 @@ impl<K: Kept> Driver<K> {
         if kind == RecordKind::Deleted {
             self.edits.push(Edit::Apply(kind, object.identity, Err(Tainted)));
         } else if self.decoding.is_shared() {
+            // The edit keeps its place in the order of arrival, and counts as tainted until the object is decoded.
             self.edits.push(Edit::Apply(kind, object.identity.clone(), Err(Tainted)));
             let told = self.diagnostics.len() - self.late_diagnostics;
             self.hand_in(Purpose::Edited { edit: self.edits.len() - 1, told }, object);
@@ -41,6 +42,7 @@ impl<K: Kept> Driver<K> {
     pub(super) fn stage(&mut self, object: RawObject) {
         let copied = self.reflector.evidence().breaches.commit(Breach::CopiedRelist);
         let Some(staging) = &mut self.staging else { return };
+        // UID and version identify the content, so an unchanged object needs no decoding and keeps its memory.
         if !copied && staging.offer(&object.identity) == Offer::Unchanged {
             return;
         }
@@ -108,6 +110,7 @@ impl<K: Kept> Driver<K> {
                     }
                 }
                 (Purpose::Edited { edit, .. }, Ok(kept)) => {
+                    // The index is valid: `flush` settles all edits before it drains them.
                     if let Some(Edit::Apply(_, _, held)) = self.edits.get_mut(edit) {
                         *held = Ok(kept);
                     }
@@ -160,6 +163,7 @@ impl<K: Kept> Driver<K> {
             }
             return;
         };
+        // Each reader of the object reports the failure, but one edit is enough.
         let is_noted = |edit: &Edit<K>| matches!(edit, Edit::Taint(noted, at) if noted == key && at == held.version());
         if self.edits.iter().any(is_noted) {
             return;

@@ -57,6 +57,7 @@ impl LogThrottle {
             self.named += 1;
             return true;
         }
+        // Counted instead of named: a changed schema can make every object of a large cache undecodable at once.
         self.unnamed += 1;
         false
     }

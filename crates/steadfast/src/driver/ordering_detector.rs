@@ -60,6 +60,7 @@ impl OrderingDetector {
             (RecordKind::Deleted, Some((_, version))) => !version.is_newer_than(&record.version),
             (RecordKind::Deleted, None) => false,
             (_, Some((_, version))) => record.version.is_newer_than(version),
+            // A resumed watch can repeat events of an object that was deleted since.
             (_, None) => !self.known_to_have_ended.contains(&record.uid),
         }
     }
@@ -88,6 +89,7 @@ impl OrderingDetector {
                 }
             }
         });
+        // One confirmed record of an unbroken stream is a proof. Otherwise several lists in a row must agree.
         let Some((.., first)) = was_true.next() else {
             self.true_again = 0;
             return false;

@@ -24,6 +24,7 @@ impl<K: Kept> Driver<K> {
                 Line::Overlong(record) => decode::overlong_record(record, Some(&self.request_builder.wanted)),
             };
             let (verdict, object) = match self.counted(record) {
+                // A stray object is not cached, and its version must not advance the cache either.
                 Ok(WatchRecord::Object { object, .. }) if self.request_builder.is_stray(&object.identity.key) => {
                     self.stray(now, id, &object.identity);
                     continue;
@@ -36,6 +37,8 @@ impl<K: Kept> Driver<K> {
                 Ok(WatchRecord::Bookmark(bookmark)) => {
                     (self.reflector.record(now, id, Record::Bookmark(&bookmark)), None)
                 }
+                // An `ERROR` record ends a watch in the middle of a `200` response, for example with a 410 for an expired
+                // version.
                 Ok(WatchRecord::Error(status)) => {
                     self.request_metrics.failed(id, Failure::from_status(&status, None).kind);
                     self.drop_request(id);
@@ -111,6 +114,7 @@ impl<K: Kept> Driver<K> {
                     Err(error) => self.unreadable(now, id, &error),
                 },
                 ListPart::Overlong(item) => self.unreadable(now, id, &decode::overlong(&item, Some(&wanted))),
+                // The encodings differ in the order: JSON may send `metadata` after `items`.
                 ListPart::Meta(found) => *meta = Some(found),
                 ListPart::Status(status) => return Err(Failure::from_status(&status, None)),
                 ListPart::End { kind, items } => {
@@ -151,6 +155,7 @@ impl<K: Kept> Driver<K> {
     ) {
         self.ordering.count(&mut identity.version);
         self.meet(&identity);
+        // The reflector returns `Skip` unless the request is a list in progress. The record is then one of a watch.
         let verdict = match self.reflector.list_item(now, id, &identity) {
             Verdict::Skip => self.reflector.record(now, id, Record::Object(kind, &identity)),
             staged => staged,
@@ -193,6 +198,7 @@ impl<K: Kept> Driver<K> {
     /// Processes a record below the cache's version. It is either known already, or a list decides.
     fn older(&mut self, now: Instant, id: RequestId, kind: RecordKind, record: &Identity, unbroken: bool) {
         let snapshot = self.shared.snapshot();
+        // Unpublished edits are newer than the snapshot, and the last one for an object counts.
         let pending = self.edits.iter().rev().find_map(|edit| match edit {
             Edit::Apply(kind, edited, _) if edited.key == record.key => Some((*kind, edited)),
             _ => None,

@@ -59,6 +59,7 @@ impl Requests {
     /// Takes the parser for a chunk of the body. Returns `None` for a cancelled request.
     pub(super) fn take(&mut self, id: RequestId) -> Option<Parser> {
         let progress = self.by_id.get_mut(&id).filter(|progress| matches!(progress, Progress::Coming(_)))?;
+        // The parser leaves the map during the chunk, because a record in the chunk may cancel its own request.
         match std::mem::replace(progress, Progress::Read) {
             Progress::Coming(parser) => Some(parser),
             Progress::Awaited { .. } | Progress::Read => None,

@@ -49,6 +49,7 @@ impl<K: Kept> Driver<K> {
             }
         };
         let (begun, cluster) = judged(restored.as_ref(), asked);
+        // Pending deliveries of another cluster name objects that this one never had.
         if matches!(begun, ClusterMatch::Other(_)) {
             self.shared.durables.forget();
         }
@@ -57,6 +58,7 @@ impl<K: Kept> Driver<K> {
             self.step(Input::Start);
             return None;
         }
+        // In all other cases the first complete list releases the handlers.
         if begun == ClusterMatch::Same {
             self.shared.release();
         }
@@ -69,6 +71,7 @@ impl<K: Kept> Driver<K> {
         let (snapshot, mut handlers) = (self.shared.snapshot(), BTreeMap::<String, Vec<_>>::new());
         for (DeliveryKey { handler, key }, pending) in owed {
             let outbox = handlers.entry(handler).or_default();
+            // A row without an object only states that the handler exists.
             let Some(key) = key else { continue };
             let latest = snapshot.entry(key.namespace(), key.name()).and_then(Entry::last).cloned();
             let pending = pending.map(&mut |state| match state {
@@ -107,6 +110,7 @@ impl<K: Kept> Driver<K> {
                 }
             }
         });
+        // The limit may be lower than in the run that wrote the file.
         let beyond = self.limits.memory.is_some_and(|limit| staging.held_bytes() > limit);
         let restored = match kept {
             Ok(_) if beyond => Err(Some(Arc::from("the checkpoint has more than memory_limit grants"))),
@@ -121,6 +125,7 @@ impl<K: Kept> Driver<K> {
             }
         };
         let version = restored.version.clone();
+        // Before the publication: the evidence must state doubt when readers first see the restored cache.
         self.reflector.restore(self.shared.environment.now(), version.clone());
         let Self { shared, reflector, .. } = &mut *self;
         let committed = shared.edit(|store| {

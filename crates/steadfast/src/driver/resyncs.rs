@@ -26,6 +26,7 @@ const FEW: usize = 64;
 impl<K: Send + Sync + 'static> Resyncs<K> {
     /// Schedules a resync of `handler` for each `period` after `now`.
     pub(super) fn add(&mut self, now: Instant, period: Duration, handler: &Arc<Runner<K>>) {
+        // Amortized: the threshold doubles, so handlers that come and go cost constant time each.
         if self.due.len() >= self.roomy {
             self.due.retain(|_, (_, handler)| handler.upgrade().is_some_and(|handler| !handler.is_closed()));
             self.roomy = FEW.max(2 * self.due.len());
@@ -44,6 +45,7 @@ impl<K: Send + Sync + 'static> Resyncs<K> {
         while let Some(first) = self.due.first_entry().filter(|first| first.key().0 <= now) {
             let (period, handler) = first.remove();
             if let Some(due) = handler.upgrade().filter(|due| !due.is_closed()) {
+                // From `now`, not from the due time: after a suspension, missed resyncs are not repeated.
                 self.put(now + period, period, handler);
                 all.push(due);
             }

@@ -126,6 +126,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
     /// The caller holds the lock under which a [cut](Self::cut) is made, so both are written in one transaction.
     fn succeed(&self, name: &str) {
         let Some(before) = lock(&self.members).get(name).cloned() else { return };
+        // A handler in use acknowledges its deliveries itself; nothing is copied.
         if before.counts().is_here {
             return;
         }
@@ -205,6 +206,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Marks the last [cut](Self::cut) as written, or as uncertain.
     pub(crate) fn settle(&self, written: bool) {
+        // After an uncertain write, the rows of dropped handlers are removed again: removal is idempotent.
         if written {
             lock(&self.dropped).retain(|dropped| !dropped.is_going);
         }
@@ -215,12 +217,14 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Delivers pending events although they cannot be written. Returns true if there were any.
     pub(crate) fn waive(&self) -> bool {
+        // `count`, not `any`: every member must be waived, and `any` would stop at the first one.
         self.members().iter().filter(|member| member.waive()).count() > 0
     }
 
     /// Removes a handler and all its rows. Returns true if the handler existed.
     pub(crate) fn drop_name(&self, name: &str) -> bool {
         let Some((name, member)) = lock(&self.members).remove_entry(name) else { return false };
+        // The rows are removed with the next write. Until then, a crash restores the handler.
         let keys = member.end();
         lock(&self.dropped).push(Dropped { name, keys, is_going: false });
         if let Some(wake) = self.wake.get() {

@@ -151,6 +151,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
 
     /// Starts deliveries. Makes all of `view` pending, unless the handler already had its initial view.
     pub(crate) fn open(&self, view: impl Iterator<Item = Change<K>>) {
+        // Only an open handler may call: before, the restored state may belong to another cluster.
         let mut state = self.lock();
         if state.telling == Deliverable::Nothing {
             state.telling = Deliverable::Written;
@@ -198,6 +199,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             if written && state.telling == Deliverable::All {
                 state.telling = Deliverable::Written;
             }
+            // The handler's own row is part of each write until one succeeds.
             if state.known == Known::Going {
                 state.known = if written { Known::Written } else { Known::Not };
             }
@@ -234,6 +236,8 @@ impl<K: Send + Sync + 'static> Durable<K> {
         while state.busy.len() < calls.concurrency {
             let key = state.ready.pop_front()?;
             let failures = state.failures.get(&key).map_or(0, Backoff::failures);
+            // The key may be stale: the delivery may have been merged away, or a call for the object is running. The end
+            // of that call, or the next write, queues the key again.
             let Some(pending) = state.outbox.told(&key).filter(|_| !state.busy.contains(&key)) else { continue };
             let Some((due, event)) = pending.due.clone().zip(pending.event()) else { continue };
             if !state.shares.may_start(&key, calls.namespace_share) {
@@ -268,6 +272,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
                 }
             }
         };
+        // An acknowledgement changes the rows. A failure does not, because the delivery stays pending.
         match why {
             None => (self.wake)(),
             Some(why) => self.try_again(key, due, &why),
@@ -285,6 +290,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         };
         let (informer, name) = (&self.informer, &self.name);
         tracing::warn!(%informer, handler = %name, %key, id = due.id(), %why, "a durable handler failed; it is told again in {wait:?}");
+        // Weak, so that a delayed retry does not keep a dropped handler alive.
         let (again, environment) = (Arc::downgrade(self), self.environment.clone());
         self.environment.spawn(Box::pin(async move {
             environment.sleep_until(environment.now() + wait).await;
@@ -302,6 +308,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             state.is_closed = true;
             state.calls.take()
         };
+        // Outside the lock: the user's function is dropped here, and its captured values may panic.
         drop_contained(given_up);
         (self.wake)();
     }
@@ -445,6 +452,7 @@ impl<K: Send + Sync + 'static> Call<K> {
                 drop_contained(panic);
                 Err("it panicked".to_owned())
             }),
+            // The future is dropped at the timeout, so its work ends at the next await point.
             () = environment.sleep_until(environment.now() + deadline) => {
                 Err(format!("no answer in {deadline:?}"))
             }
@@ -457,6 +465,7 @@ impl<K: Send + Sync + 'static> Call<K> {
 
 impl<K: Send + Sync + 'static> Drop for Call<K> {
     fn drop(&mut self) {
+        // Dropped before its end: the runtime of the calls was shut down, and would drop further calls as well.
         let Some((key, _)) = self.of.take() else { return };
         self.durable.lock().release(&key);
         if !self.durable.lock().is_closed {

@@ -533,7 +533,8 @@ mod tests {
             tokio::task::yield_now().await;
             done.send("stepped").expect("the test waits");
         }));
-        let mut all = [finished.recv_timeout(LONG), finished.recv_timeout(LONG)].map(|told| told.expect("the executor continues"));
+        let mut all = [finished.recv_timeout(LONG), finished.recv_timeout(LONG)]
+            .map(|told| told.expect("the executor continues"));
         all.sort_unstable();
         assert_eq!(all, ["served", "stepped"]);
     }

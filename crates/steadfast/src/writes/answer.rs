@@ -103,6 +103,7 @@ impl Witness {
         let target = self.write.target();
         let meta = answer.metadata;
         let name = meta.name.as_deref().or(target.name.as_deref())?;
+        // A deletion without finalizers returns a `Status` with the UID in `details`, or the deleted object.
         let uid = |uid: Option<&str>| uid.filter(|uid| !uid.is_empty()).map(Uid::from);
         if answer.kind.as_deref() == Some("Status") {
             let key = key_in(target.namespace.as_deref(), target.name.as_deref()?);
@@ -117,6 +118,8 @@ impl Witness {
         let is_namespace = (target.group.as_str(), target.plural.as_str()) == ("", "namespaces");
         let has_time = meta.deletion_grace_period_seconds.unwrap_or_default() > 0;
         let stays = is_namespace || !meta.finalizers.is_empty() || has_time;
+        // A deletion with finalizers or a grace period only sets `deletionTimestamp`. An update that removes the last
+        // finalizer of such an object deletes it.
         let ends = if self.deletes {
             meta.deletion_timestamp.is_none() || !stays
         } else {
