@@ -288,6 +288,7 @@ impl InformerFactory {
         let mut written = Writes::default();
         for control in self.controls().iter().filter(|control| !control.is_stopped()) {
             let mut anything = Writes::default();
+            // Without a version: the server's current version at the wait covers all earlier writes.
             anything.push(Arc::new(control.origin().anything()));
             written.extend(anything);
         }
@@ -701,6 +702,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
                 let (resource, scope) = (self.collection.name().to_owned(), self.scope.to_string());
                 return Err(InformerError::Conflict { resource, scope, differences });
             }
+            // Handlers can keep an informer running after its last handle was dropped. The new handle then gets a new
+            // share.
             if let Some(informer) = running.informer.downcast_ref::<Informer<K>>()
                 && let Some(share) = running.share.upgrade().or_else(|| informer.owner().new_share())
             {
@@ -719,6 +722,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             let (factory, ask, own) = (factory.clone(), ask.clone(), own.clone());
             Arc::new(move || release(&factory, &ask, &own))
         };
+        // Weak references throughout: the informer holds this callback, and must not keep itself or the factory alive.
         drop(informer.owner().release.set(release.clone()));
         let share = Arc::new(Share::new(release));
         let handle = informer.with_share(share.clone());

@@ -248,6 +248,7 @@ impl Write {
 
     /// Marks the write as void: the history that contained it was replaced, for example by a restore.
     pub(crate) fn make_void(&self) {
+        // Replaces any outcome: a wait for a version of the old history would never end.
         *self.lock() = Outcome::Nothing;
         self.ended.notify_waiters();
     }

@@ -193,6 +193,7 @@ impl ConfigReloader {
             None => current.clone(),
         };
         let other = !Arc::ptr_eq(&config, &current);
+        // On a blocking thread: files may be on a slow mount, and a plugin may run.
         let (done, found) = oneshot::channel();
         let (target, prior_knowledge) = (self.target.clone(), self.prior_knowledge);
         let plugin_timeout = self.decorator.authorizer.plugin_timeout();
@@ -224,6 +225,7 @@ impl ConfigReloader {
             followed.given = change.given;
             followed.generation += 1;
         }
+        // After the generation: a request that fails on a drained connection then finds the change and retries.
         self.pool.renew(change.route);
         tracing::info!(%server, "the configuration has changed; new connections use it, those there are drain");
         true
@@ -262,6 +264,7 @@ async fn look_around(environment: SharedEnvironment, reloader: Weak<ConfigReload
     loop {
         environment.sleep_until(environment.now() + FILES).await;
         round = round.wrapping_add(1);
+        // Upgraded only for the check, so that the task does not keep the connection alive.
         let Some(reloader) = reloader.upgrade() else { return };
         let looking = reloader.looking.lock().await;
         reloader.look(round.is_multiple_of(ROUNDS), false).await;

@@ -175,6 +175,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
     /// Discards the pending deliveries. The handler starts again with a full view.
     pub(super) fn forget(&self) {
         let mut state = self.lock();
+        // Running calls continue. Their acknowledgements find no delivery, and change nothing.
         state.is_viewed = false;
         state.outbox.forget();
         state.ready.clear();

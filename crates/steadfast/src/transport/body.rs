@@ -145,6 +145,7 @@ impl Source {
                         let Some(lease) = turn.as_ref().and_then(|turn| turn.lease.as_ref()) else {
                             unreachable!("a turn lasts until the end of its answer")
                         };
+                        // The rest of the response is lost, and with it the boundary to the next one.
                         let lost = lease.connection.lost(how.clone(), true);
                         lease.connection.end(End::Failed(how));
                         lost
@@ -169,12 +170,14 @@ impl Body for ResponseBody {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 let waited = ready!(this.patience.poll(context, &this.environment));
+                // Dropping the source cancels the response, so that a stalled stream holds no place.
                 this.source = Source::Over;
                 let stalled = TransportError::BodyStalled { peer: this.peer.clone(), waited };
                 return Poll::Ready(Some(Err(stalled)));
             }
         };
         this.patience.progress();
+        // Counts only data that the caller reads. The heartbeat counts received bytes instead.
         if let Some(connection) = this.source.connection() {
             connection.answer_came();
         }

@@ -150,6 +150,7 @@ impl Connection {
     pub(super) fn establish(&self, peer: String, protocol: Protocol, sender: Sender) {
         let now = self.environment.now();
         let mut shared = self.lock();
+        // A connection that was drained during its dial stays draining, and must not get a sender.
         shared.state = shared.state.after(Signal::Established);
         shared.peer = peer;
         shared.protocol = Some(protocol);
@@ -180,6 +181,7 @@ impl Connection {
         let mut shared = self.lock();
         let before = shared.state;
         shared.state = before.after(signal);
+        // h2 closes the connection after its last sender and stream are dropped.
         if matches!(shared.state, ConnectionState::Draining | ConnectionState::Dead) {
             shared.sender = None;
         }
@@ -199,6 +201,7 @@ impl Connection {
     pub(super) fn supersede(&self) {
         {
             let mut shared = self.lock();
+            // The failure of an abandoned dial must not fail the requests that wait for its replacement.
             shared.superseded |= shared.state == ConnectionState::Connecting;
         }
         self.signal(Signal::Retired);
@@ -228,6 +231,7 @@ impl Connection {
 
     /// Records the arrival of response data.
     pub(super) fn answer_came(&self) {
+        // Not under the lock: this runs for each frame of each response.
         self.answered.store(nanos(self.environment.now()), Ordering::Relaxed);
     }
 
@@ -285,6 +289,8 @@ impl Connection {
             shared.state = shared.state.after(Signal::Lost);
             shared.sender = None;
         }
+        // The first reason counts: the errors that follow an end are its consequences. `notify_one` stores a permit, so
+        // a driver that does not wait yet ends as well.
         shared.end.get_or_insert(end);
         drop(shared);
         self.ending.notify_one();
@@ -292,6 +298,7 @@ impl Connection {
 
     /// Ends the connection and aborts its driver.
     pub(super) fn cut(&self) {
+        // The state first: requests that fail with the aborted driver then report the reason.
         self.end(End::Closed);
         let driver = self.lock().driver.take();
         if let Some(driver) = driver {
@@ -311,6 +318,7 @@ impl Connection {
         if !shared.state.accepts() || !*self.answering.borrow() {
             return None;
         }
+        // An HTTP/1.1 sender stays taken until the end of its response; an HTTP/2 sender is cloned and put back.
         let sender = match shared.sender.take()? {
             Sender::Http2(sender) => {
                 let most = sender.current_max_send_streams();
@@ -350,6 +358,7 @@ impl Connection {
     pub(super) fn leave(&self) {
         let now = self.environment.now();
         let mut shared = self.lock();
+        // The idle timeout starts at the end of the last request.
         shared.streams -= 1;
         if shared.streams == 0 {
             shared.unused_since = Some(now);
@@ -376,6 +385,7 @@ impl Connection {
         let now = self.environment.now();
         let mut shared = self.lock();
         let draining = shared.state == ConnectionState::Draining;
+        // Check and retirement happen under one lock, so that no request is admitted between the two.
         let unused = shared.unused_since.is_some_and(|since| draining || now.since(since) >= limit);
         if unused {
             shared.state = shared.state.after(Signal::Retired);
@@ -392,6 +402,8 @@ impl Connection {
 
     /// Returns the error of a request whose connection ended, with the connection's own reason if known, else `how`.
     pub(super) fn lost(&self, how: String, maybe_sent: bool) -> TransportError {
+        // With TLS 1.3, a server rejects the client certificate after the handshake. The alert then arrives in place of
+        // a response, and is the real reason.
         if let Some(refusal) = self.refusal() {
             return refusal;
         }

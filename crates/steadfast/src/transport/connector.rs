@@ -35,6 +35,7 @@ pub(crate) struct Route {
 impl Route {
     /// Creates a route with TLS, with HTTP/2 if the server supports it, and HTTP/1.1 otherwise.
     pub(crate) fn secure(mut config: ClientConfig, name: ServerName<'static>) -> Self {
+        // The order is the preference: API servers support HTTP/2, but some proxies before them do not.
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Self { tls: Some((TlsConnector::from(Arc::new(config)), name)), plain: Protocol::Http1, proxy: None }
     }
@@ -128,6 +129,7 @@ impl Connector {
         traffic: Arc<Traffic>,
         stage: &Stage,
     ) -> Result<Wire, TransportError> {
+        // Loaded once: a route that changes during the dial applies from the next dial on.
         let route = self.route.load_full();
         let next = route.proxy.as_ref().map_or(&self.target, |proxy| &proxy.target);
         let dialled = race::dial(&self.addresses, &next.host, next.port, || stage.enter("TCP")).await;
@@ -135,6 +137,7 @@ impl Connector {
             Some(proxy) => self.refused(proxy, format!("it cannot be reached: {error}")),
             None => TransportError::Dial { peer: self.name(), source: Arc::new(error) },
         })?;
+        // Before the first byte: the kernel must discard unsent data of a fenced socket in time.
         if let Some(fence) = traffic.fence() {
             socket.limit_lateness(fence.lateness());
         }

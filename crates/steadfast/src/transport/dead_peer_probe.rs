@@ -41,6 +41,7 @@ pub(super) async fn peer_has_vanished(
         let mut answers = false;
         for _ in 0..ATTEMPTS {
             let attempt = attempt(address, environment).await;
+            // Data on the connection itself is better evidence than the probe.
             answers = attempt.is_ok() || traffic.heard() > silent_since;
             if answers {
                 break;

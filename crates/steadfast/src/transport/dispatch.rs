@@ -74,6 +74,7 @@ impl Pool {
         let settings = &self.inner.settings;
         let kind = Kind::of(request.uri());
         let is_read = is_safe(request.method()) && !upgrade::is_upgrade(&request);
+        // Behind an open fence, reads need no record: only a write can take effect after the leadership has ended.
         let under_way = match &self.inner.fence {
             Some(fence) if fence.is_open() && is_read => None,
             Some(fence) => Some(fence.depart().ok_or_else(|| self.inner.over())?),
@@ -100,6 +101,7 @@ impl Pool {
         }
         self.inner.traffic.request(verb, &answer, self.inner.environment.now().since(begun));
         let mut answer = answer?;
+        // Any status counts: an overloaded server that responds is reachable.
         answer.body_mut().limit_progress(deadlines.progress);
         self.inner.answered();
         Ok(answer)
@@ -129,6 +131,7 @@ impl Pool {
     ) -> Result<Response<ResponseBody>, TransportError> {
         let environment = &self.inner.environment;
         let begun = environment.now();
+        // One deadline for all attempts, including the wait for a place.
         let mut deadline = environment.sleep_until(begun + limit);
         let safe = is_safe(request.method());
         let carrier = request.extensions().get::<Carrier>().copied();
@@ -139,6 +142,7 @@ impl Pool {
         loop {
             let Some(request) = next.take() else { unreachable!("each further attempt has a request") };
             attempt += 1;
+            // Copied before the attempt, which consumes the request. A streamed body has no copy, and so no retry.
             let spare = copy(&request);
             let (lease, sender) = tokio::select! {
                 biased;
@@ -151,6 +155,7 @@ impl Pool {
                 () = &mut deadline => return Err(self.no_place(limit)),
             };
             let connection = lease.connection.clone();
+            // If the byte count is still at the mark after a failure, the server has not seen the request.
             let mark = connection.traffic.sent();
             let alone = matches!(sender, Sender::Http1(_));
             let told = async {
@@ -200,6 +205,7 @@ impl Pool {
                 return Err(error);
             }
             tracing::debug!(connection = connection.id, attempt, %error, "put on another connection");
+            // A connection that is shutting down may reject again before the pool learns of it.
             avoid.push(connection.id);
         }
     }

@@ -34,6 +34,7 @@ pub(super) async fn beat(
     }
     let mut answered = environment.now();
     loop {
+        // Received bytes prove only one direction, so a busy connection is pinged as well.
         let due = (connection.traffic.heard() + settings.ping_after).min(answered + WHEN_BUSY);
         if environment.now() < due {
             environment.sleep_until(due).await;
@@ -68,6 +69,7 @@ async fn ping(
     tokio::pin!(pong);
     loop {
         let alive = connection.traffic.heard().max(sent);
+        // A ping response waits behind data that the server has queued. While bytes arrive, the timeout is longer.
         let given_up = sent + timeout * PATIENCE;
         let next = given_up.min(alive + if suspected { timeout } else { timeout / 2 });
         tokio::select! {

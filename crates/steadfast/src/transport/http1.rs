@@ -54,6 +54,7 @@ pub(super) async fn send(
     match sender.try_send_request(request).await {
         Ok(answer) => Ok(answer.map(|incoming| ResponseBody::http1(incoming, turn, environment.clone()))),
         Err(mut failed) => {
+            // hyper returns the request if the connection was closed before any byte of the request was written.
             let given_back = failed.take_message().is_some();
             let error = failed.error();
             let peer = lease.connection.peer();
@@ -73,6 +74,7 @@ pub(super) async fn send(
                 let protocol = "HTTP/1.1";
                 return Err(Failure::of(TransportError::Protocol { peer, protocol, detail, maybe_sent: true }));
             }
+            // The seal comes before the verdict: the driver could still write the request afterwards.
             let unsent = given_back || lease.connection.traffic.seal_at(mark);
             let how = cause::http1(error);
             let lost = lease.connection.lost(how.clone(), !unsent);
@@ -85,6 +87,7 @@ pub(super) async fn send(
 /// Converts the request to HTTP/1.1 form: path only, and the server's name in the `Host` header.
 fn shape(request: &mut Request<Body>) {
     *request.version_mut() = Version::HTTP_11;
+    // The origin form of RFC 9112, section 3.2.1. Servers may reject the absolute form of a request that is no proxy's.
     let uri = std::mem::take(request.uri_mut());
     if let Some(authority) = uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())

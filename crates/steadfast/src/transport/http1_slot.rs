@@ -26,6 +26,7 @@ impl Http1Slot {
             lease.connection.give_back(sender);
             return;
         }
+        // The driver may still have to process the end of the response, or a `Connection: close`.
         let given_up = environment.sleep_until(environment.now() + TURNING);
         environment.spawn(Box::pin(async move {
             let ready = tokio::select! {

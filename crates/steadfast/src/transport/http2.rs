@@ -54,6 +54,7 @@ pub(super) async fn handshake(
         .max_header_list_size(HEADER_LIST)
         .max_concurrent_reset_streams(DROPPED_STREAMS)
         .data_frame_budget(FRAME_BUDGET.saturating_mul(together as usize))
+        // API servers push nothing.
         .enable_push(false)
         .handshake(stream)
         .await?;
@@ -87,6 +88,7 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<End> {
         if let Poll::Ready(ended) = Pin::new(&mut self.h2).poll(context) {
+            // After an orderly GOAWAY the end is expected, however the socket closes.
             return Poll::Ready(match ended {
                 _ if self.goodbye => End::Drained,
                 Ok(()) => End::Failed("the server closed it".to_owned()),
@@ -110,6 +112,7 @@ impl Future for Driver {
                     pool_handle.unsettled();
                 }
             }
+            // h2 was polled before the probe, a sender, was dropped. Another poll lets h2 close without senders.
             context.waker().wake_by_ref();
         }
         Poll::Pending
@@ -129,6 +132,7 @@ pub(super) async fn send(
     *bare.version_mut() = Version::HTTP_2;
     let length = body.size_hint().exact();
     let headers = bare.headers_mut();
+    // RFC 9113, section 8.2.2, forbids connection-specific headers. `:authority` replaces `Host`.
     for hop in [CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE] {
         headers.remove(hop);
     }
@@ -147,6 +151,7 @@ pub(super) async fn send(
     let upload = (!empty).then(|| Upload::begin(body, stream, environment));
     match answer.await {
         Ok(answer) => Ok(answer.map(|stream| ResponseBody::http2(stream, upload, lease, environment.clone()))),
+        // A failed upload resets the stream. The source's error explains the reset.
         Err(error) => match upload.as_ref().and_then(|upload| upload.failed(&peer)) {
             Some(failed) => Err(Failure::of(failed)),
             None => Err(failure(&lease.connection, &error, mark)),
@@ -156,6 +161,8 @@ pub(super) async fn send(
 
 /// Returns the failure of a request submitted at `mark`, for an error before the response head.
 fn failure(connection: &Connection, error: &h2::Error, mark: u64) -> Failure {
+    // RFC 9113, section 8.7: REFUSED_STREAM guarantees that the request was not processed. So does a GOAWAY for a stream
+    // above its last stream ID; h2 completes lower streams normally.
     let refused = error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
     let unprocessed =
         refused || (error.is_go_away() && error.is_remote()) || (!error.is_reset() && connection.traffic.seal_at(mark));

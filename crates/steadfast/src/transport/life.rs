@@ -45,6 +45,7 @@ pub(super) async fn run(
     let end = match opened {
         Ok(opened) => drive(opened, &connection, &pool_handle, &liveness_probes, &environment, &settings).await,
         Err(error) => {
+            // A rejected client certificate first shows as a failed handshake of HTTP. The TLS alert is the reason.
             let error = connection.refusal().unwrap_or(error);
             let end = End::Failed(error.to_string());
             record.error = Some(error);
@@ -77,6 +78,7 @@ async fn open(
     if protocol == Protocol::Http1 {
         let shaken = http1::handshake(stream).await;
         let (sender, driver) = shaken.map_err(|error| broken("HTTP/1.1", root_cause(&error)))?;
+        // HTTP/1.1 has no handshake: nothing more can be proven before the first request.
         reached.prove();
         return Ok(Opened::Http1 { peer, sender, driver: Box::new(driver) });
     }
@@ -121,6 +123,7 @@ async fn drive(
                 never = liveness_probes::probe_while_silent(connection, liveness_probes, environment, settings) => match never {},
                 how = heartbeat::beat(pings, connection, pool_handle, environment, settings) => End::Failed(how),
                 () = fall_idle(connection, environment, settings.idle) => {
+                    // Without senders, h2 sends a GOAWAY and closes. A peer that has stopped reading can prevent that.
                     driver.let_go();
                     tokio::select! {
                         biased;

@@ -96,6 +96,7 @@ pub(super) async fn probe_while_silent(
             Way::Nowhere => (begun, true),
         };
         asked = then;
+        // Watch data that arrived during the probe proves more than the probe.
         connection.answers(answered || connection.answered() > begun);
     }
 }
@@ -116,6 +117,7 @@ async fn ask_here(
     *bare.version_mut() = Version::HTTP_2;
     // Errors of the connection or the probe are reported elsewhere.
     let Ok((answer, _)) = sender.send_request(bare, true) else { return };
+    // A held sender would keep a draining connection open.
     drop(sender);
     let answer = status_of(answer, environment);
     tokio::pin!(answer);
@@ -143,6 +145,7 @@ async fn ask_here(
         if due == deadline {
             liveness_probes.traffic.count("GET", Code::Error("headers_timeout"), now.since(begun));
         }
+        // The loop continues: a late response, or watch data, ends the doubt.
         connection.answers(false);
         due = now + LOOKING;
     }
@@ -174,6 +177,7 @@ async fn ask_aside(
     settings: &Settings,
 ) -> (Instant, bool) {
     let Some((_, send)) = liveness_probes.means.get() else { return (now, true) };
+    // Held across the probe: all silent connections wait for one probe instead of sending one each.
     let mut last = liveness_probes.aside.lock().await;
     if let Some(told) = last.filter(|(then, _)| *then + settings.inquire_after > now) {
         return told;

@@ -121,6 +121,7 @@ impl Pool {
             all.retain(|pool| pool.strong_count() > 0);
             all.push(Arc::downgrade(&fenced.inner));
         }
+        // Weak: the guard must not keep a dropped pool alive until its fence closes.
         let inner = Arc::downgrade(&fenced.inner);
         let guard = self.inner.environment.spawn(Box::pin(async move {
             fence.closed().await;
@@ -187,6 +188,8 @@ impl Pool {
         for connection in connections {
             connection.supersede();
         }
+        // All connections drain before the first replacement is dialled, so that no watch moves to a connection about to
+        // drain.
         self.inner.clone().unsettled();
         let fenced = self.inner.fenced.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for inner in fenced.iter().filter_map(Weak::upgrade) {
@@ -225,6 +228,7 @@ impl Pool {
 
     /// Uses `route` for new connections and drains the current ones.
     pub(crate) fn renew(&self, route: Route) {
+        // The route first, since the drain dials replacements at once.
         self.inner.connector.reroute(route);
         self.drain();
     }
@@ -241,6 +245,7 @@ impl Pool {
             if let Some(place) = first.then(|| self.inner.choose(&state, want, avoid)).flatten() {
                 return Ok(place);
             }
+            // The limit counts per reader: callers that flood the pool cannot reject informers.
             let reader = want.purpose().reader;
             let waiting = state.waiting(|purpose| purpose.reader == reader);
             if waiting >= self.inner.settings.waiting {
@@ -299,6 +304,7 @@ impl Inner {
         for connection in connections {
             connection.cut();
         }
+        // The senders drop outside the lock. Each waiting request then fails with the error of a closed pool.
         drop(waiting);
     }
 
@@ -313,6 +319,8 @@ impl Inner {
     fn choose(self: &Arc<Self>, state: &State, want: PlacementRequest, avoid: &[u64]) -> Option<Place> {
         let now = self.environment.now();
         let behind = self.settings.breaches.commit(Breach::QueuedBehindWatches);
+        // Watches and other requests use separate connections, so that neither takes the streams and windows of the
+        // other. An HTTP/1.1 connection serves one request at a time, and so needs no separation.
         let find = |beside: bool| {
             state.connections.iter().find_map(|connection| {
                 let Purpose { role, reader } = connection.purpose;
@@ -347,6 +355,8 @@ impl Inner {
         {
             return;
         }
+        // Dials in flight count with the requests that they are expected to serve, so that a burst of requests does not
+        // open a connection for each.
         let mut dialling = state.connections.iter().filter(connecting).count();
         while dialling < DIALS
             && dialling.saturating_mul(state.expected) < wanted
@@ -429,11 +439,13 @@ impl Inner {
         let mut queue = std::mem::take(&mut state.waiting[want.index()]);
         let mut index = 0;
         while let Some(waiter) = queue.get(index) {
+            // A closed receiver belongs to a cancelled request.
             if waiter.place.is_closed() {
                 queue.remove(index);
             } else if let Some(place) = self.choose(state, want, &waiter.avoid) {
                 given.extend(queue.remove(index).map(|waiter| (waiter, place)));
             } else if waiter.avoid.is_empty() {
+                // No place for this request means none for later ones, which have the same requirements.
                 break;
             } else {
                 index += 1;
@@ -514,6 +526,7 @@ impl PoolHandle for Inner {
         tracing::debug!(connection = connection.id, %peer, protocol = ?connection.protocol(), "connected");
         {
             let mut state = self.lock();
+            // The established protocol shows how many requests one connection can serve.
             state.expected = match connection.protocol() {
                 Some(Protocol::Http1) => 1,
                 _ => self.settings.streams,
@@ -539,6 +552,7 @@ impl PoolHandle for Inner {
             state.ended.push_back((self.environment.now(), gone.report(), why.unwrap_or_default()));
             gone.count_end(&self.traffic, error.as_ref());
             let lost = matches!(gone.ended(), Some(End::Failed(_)));
+            // Orderly ends, for example of idle connections, say nothing about the server's health.
             state.failing |= lost || error.is_some();
             let others = state.is_connecting(gone.purpose);
             let well = state.connections.iter().any(|other| other.purpose == gone.purpose && other.state().accepts());

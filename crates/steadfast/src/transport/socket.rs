@@ -76,7 +76,7 @@ impl Traffic {
         let still = mark << COUNT;
         match self.sent.compare_exchange(still, still | SEALED, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => true,
-            // A write that starts after the seal sees it and writes nothing.
+            // A write that starts after the seal detects the seal and writes nothing. So its flag may be set here.
             Err(found) => found & !WRITING == still | SEALED,
         }
     }
@@ -165,6 +165,7 @@ impl AsyncRead for Counted {
         let bytes = into.filled().len() - before;
         if bytes > 0 {
             self.traffic.received.fetch_add(bytes as u64, Ordering::Relaxed);
+            // Approximate: received bytes need not respond to all sent bytes. The value only decides about a probe.
             self.traffic.answered.store(self.traffic.sent(), Ordering::Relaxed);
             self.traffic.heard.store(nanos(self.environment.now()), Ordering::Relaxed);
         }

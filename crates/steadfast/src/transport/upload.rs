@@ -55,6 +55,7 @@ async fn upload(mut body: Body, mut stream: SendStream<Bytes>, failed: Arc<OnceL
         let Ok(mut data) = frame.into_data() else { continue };
         let last = body.is_end_stream();
         while !data.is_empty() {
+            // A data frame needs flow-control window. Without the wait, h2 would buffer the whole body in memory.
             stream.reserve_capacity(data.len());
             let Some(Ok(room)) = poll_fn(|context| stream.poll_capacity(context)).await else { return };
             let piece = data.split_to(room.min(data.len()));

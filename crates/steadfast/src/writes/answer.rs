@@ -93,6 +93,7 @@ impl Witness {
 
     /// Processes the end of the body.
     pub(crate) fn complete(self) {
+        // Without a version the write is unconfirmed but finished: a later version request covers it.
         let outcome = if self.held.len() <= ANSWER_LIMIT { self.read() } else { None };
         self.write.end(outcome.unwrap_or(Outcome::Unknown(None)));
     }

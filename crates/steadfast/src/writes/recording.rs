@@ -47,6 +47,7 @@ impl Recordings {
     pub(crate) fn begin(self: &Arc<Self>) -> Recording {
         let open = Arc::new(Open { recordings: self.clone(), writes: Mutex::default() });
         let mut all = lock(&self.open);
+        // A number may be reused only after its recording has ended, which removes it here.
         let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
         all.insert(number, open.clone());
         self.count.store(all.len(), Ordering::Release);
@@ -89,6 +90,7 @@ impl Recording {
         async move {
             let mut work = pin!(work);
             let polled = poll_fn(|context| {
+                // Set for each poll, not for the whole future: between polls, other futures run on this thread.
                 CURRENT.with_borrow_mut(|current| current.push(open.clone()));
                 let _current = Current;
                 work.as_mut().poll(context)
