@@ -347,6 +347,7 @@ impl InformerFactory {
     ) -> Result<(), WaitError> {
         let environment = self.inner.connection.environment();
         let controls = self.controls();
+        // All caches at once, so that the deadline holds for each of them.
         let waits = controls.iter().filter(|control| control.concerns(writes)).map(|control| async {
             let mut changed = control.changed();
             let rejected = async {
@@ -417,6 +418,7 @@ impl InformerFactory {
 
     fn close(&self) -> Vec<Arc<dyn Control>> {
         let mut informers = self.lock();
+        // Taken out under the lock: no informer can start between the two.
         informers.closed = true;
         std::mem::take(&mut informers.running).into_values().map(|running| running.control).collect()
     }

@@ -97,6 +97,7 @@ impl InflightResponses {
 
     /// Returns the next arrival of any response. Never ready if no request is in flight.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<(RequestId, Arrival)> {
+        // Round robin: a response with a steady stream of data must not starve the others.
         for offset in 0..self.running.len() {
             let index = (self.turn + offset) % self.running.len();
             let (id, answer) = &mut self.running[index];
@@ -166,6 +167,7 @@ impl Inflight {
                         return Poll::Ready(Arrival::Failed(Failure::unreachable(why)));
                     }
                     Poll::Ready(None) => {
+                        // A body may end cleanly in the middle of its gzip stream if a proxy truncates it.
                         let is_whole = gunzip.as_mut().is_none_or(|gunzip| gunzip.is_whole());
                         *self = Self::Over;
                         return Poll::Ready(if is_whole {

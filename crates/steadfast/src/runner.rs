@@ -136,6 +136,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
     /// Sets the handler's place among the handlers of its informer.
     pub(crate) fn set_slot(&self, slot: Slot) {
         let slot = self.slot.get_or_init(|| slot);
+        // A close before this call found no slot to release.
         if self.is_closed() {
             slot.release();
         }
@@ -149,6 +150,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         if self.is_closed() {
             return;
         }
+        // A replaced event holds an object whose `Drop` is user code. `start` drops it after the lock.
         let before = state.queue.missed();
         for change in changes {
             if let Some(unwanted) = state.queue.push(change, now) {
@@ -187,6 +189,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
                     Some(Mode::Pulled) => break,
                     Some(mode) => mode.clone(),
                 };
+                // A running worker takes the next event itself, so nothing is lost.
                 if state.waiting + state.running >= self.concurrency {
                     return;
                 }
@@ -215,6 +218,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         let Some(delivery) = state.queue.pop() else {
             return if self.is_closed() { Pull::End } else { Pull::Nothing };
         };
+        // A stream has no call to wait for: the event is done when its reader receives it.
         state.queue.done(&delivery.key);
         self.report_initial_objects(&state);
         Pull::Event(delivery.event)
@@ -236,6 +240,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
                 return;
             }
             self.closed.store(true, Ordering::Release);
+            // Popped events whose calls have not started are never delivered.
             state.untold = state.waiting;
             let mode = state.mode.take();
             let queue = if matches!(mode, Some(Mode::Pulled)) {
@@ -277,9 +282,11 @@ impl<K: Send + Sync + 'static> Runner<K> {
     /// wait here themselves.
     pub(crate) async fn remove_and_wait(&self) -> usize {
         let untold = self.remove();
+        // A call that waits for its own end would deadlock, as would two calls that wait for each other.
         let leaving = call_context::is_in_call_of(self.number()).then(|| Leaving::new(self));
         loop {
             let mut quiet = pin!(self.quiet.notified());
+            // Registered before the check, so that no notification is lost.
             quiet.as_mut().enable();
             let over = {
                 let state = self.lock();
@@ -514,6 +521,7 @@ impl<K: Send + Sync + 'static> Worker<K> {
     /// Ends the call for `key` and starts the next one, if any.
     fn next(&mut self, key: &ObjectKey) -> Option<Delivery<K>> {
         let mut state = self.runner.lock();
+        // The key is free from here on: the next event of this object may be taken by any worker.
         state.queue.done(key);
         self.runner.report_initial_objects(&state);
         let next = if self.runner.is_closed() { None } else { state.queue.pop() };

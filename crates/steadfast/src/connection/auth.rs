@@ -161,6 +161,7 @@ impl Authorizer {
         if complained.is_some_and(|last| now.since(last) < COMPLAINT) {
             return;
         }
+        // Every request fails with rejected credentials, and each failure calls this.
         *complained = Some(now);
         let server = &self.server;
         if renewable(&self.current().config.auth_info) {
@@ -208,6 +209,7 @@ impl Authorizer {
             break (value, generation);
         };
         if let Some(mut value) = value {
+            // Hides the value in `Debug` output, and keeps it out of HPACK's dynamic table.
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
@@ -315,6 +317,7 @@ impl Authorizer {
             read.1 = now;
             last
         };
+        // On a blocking thread: a projected token may be on a slow mount, and the runtime must not wait for it.
         let (done, found) = oneshot::channel();
         let path = file.path.clone();
         self.environment.run_blocking(Box::new(move || drop(done.send(read_token(&path)))));
@@ -438,6 +441,7 @@ impl Credentials {
             }
         }
         let mut config = config.clone();
+        // `kube` must not run a plugin here: an auth provider takes precedence over `exec`.
         config.auth_info.exec = None;
         // `kube` panics on a token that is not a valid header value.
         let layer = catch_unwind(AssertUnwindSafe(|| config.auth_layer()))

@@ -55,6 +55,7 @@ impl ClientDefaults {
 pub(super) fn within(settings: Settings, config: &kube::Config) -> Settings {
     let asked = config.connect_timeout.filter(|timeout| *timeout != DEFAULT_CONNECT);
     match asked {
+        // Settings of the program take precedence over the kubeconfig.
         Some(connect) if settings.connect == Settings::default().connect => Settings { connect, ..settings },
         _ => settings,
     }

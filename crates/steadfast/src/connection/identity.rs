@@ -83,6 +83,7 @@ pub(super) fn certified(
                 .to_owned(),
         );
     }
+    // The first usable section counts, as in Go: a file may start with `EC PARAMETERS`, for example.
     let keys = sections(key).into_iter().find_map(|(kind, der)| match kind {
         SectionKind::PrivateKey => Some(PrivateKeyDer::Pkcs8(der.into())),
         SectionKind::RsaPrivateKey => Some(PrivateKeyDer::Pkcs1(der.into())),

@@ -40,6 +40,7 @@ pub(super) async fn send(
         let copy = transport::copy(&next).filter(|_| manners.retry && backoff.failures() < RETRIES);
         let answer = connection.send(next).await?;
         let busy = match answer.status() {
+            // API Priority and Fairness rejects with 429 before the request is executed.
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => true,
             StatusCode::GATEWAY_TIMEOUT => safe,
             _ => false,

@@ -96,6 +96,7 @@ impl Plugin {
         // As JSON, in which the fields have an order.
         let key = serde_json::json!([exec, exec.cluster, exec.drop_env, timeout.as_millis().to_string()]).to_string();
         let mut all = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        // Weak references: credentials are forgotten with the last connection that uses them.
         all.retain(|_, plugin| plugin.strong_count() > 0);
         if let Some(plugin) = all.get(&key).and_then(Weak::upgrade) {
             return plugin;
@@ -178,6 +179,7 @@ impl Core {
         let output = self.run(abandoned)?;
         let mut credentials = self.read(&output)?;
         let mut latest = self.latest();
+        // Also for equal credentials: a plugin that returns a rejected token again must not run in a loop.
         credentials.generation = latest.generation() + 1;
         let credentials = Arc::new(credentials);
         latest.credentials = Some(credentials.clone());

@@ -32,6 +32,7 @@ impl Ambient {
     }
 
     fn exempts(&self, host: &str, port: u16) -> bool {
+        // A trailing dot marks a fully qualified name, and names compare without case (RFC 4343).
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let address = host.parse::<IpAddr>().ok();
         let local = host == "localhost" || address.is_some_and(|address| address.is_loopback());

@@ -79,6 +79,7 @@ pub(super) fn route(
 
 fn certificate(config: &kube::Config, plugin: Option<&Credentials>) -> Result<Option<Arc<CertifiedKey>>, String> {
     let own = identity::of_user(&config.auth_info, &*tls::provider()?)?;
+    // As in client-go, a certificate of the kubeconfig takes precedence over that of the plugin.
     Ok(own.or_else(|| plugin?.certificate.clone()))
 }
 

@@ -92,6 +92,7 @@ fn texts(header: &[u8]) -> Vec<String> {
     let mut rest = header.as_ref();
     let mut texts = Vec::new();
     loop {
+        // The format of RFC 7234, section 5.5: code, agent, quoted text, optional quoted date.
         rest = rest.trim_start_matches([' ', '\t', ',']);
         let Some((code, after)) = rest.split_once(' ') else { break };
         let Some((_agent, after)) = after.trim_start().split_once(' ') else { break };
@@ -121,6 +122,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
             '\\' => characters.next()?.1,
             character => character,
         };
+        // Control characters could change a terminal that shows the log.
         if !character.is_control() && length < MAX_LENGTH {
             content.push(character);
             length += 1;

@@ -88,6 +88,8 @@ impl State {
         if let Some(job) = thread.jobs.pop_front() {
             return Some(job);
         }
+        // A thread with an affinity stays reserved for its task. A job without a thread ends the reservation, because it
+        // would otherwise wait forever.
         if thread.affinity.is_some() && !self.closed && self.unserved == 0 {
             return None;
         }
@@ -145,6 +147,7 @@ impl BlockingPool {
         let number = state.number();
         let pool = self.clone();
         match thread::Builder::new().name(self.name.to_owned()).spawn(move || pool.work(number)) {
+            // The lock is held during the spawn, so the new thread finds its entry.
             Ok(_) => drop(state.threads.insert(number, Thread::default())),
             Err(error) => {
                 state.unserved += 1;
@@ -167,6 +170,7 @@ impl BlockingPool {
     /// Ends idle threads. Stuck threads end after their job.
     pub(super) fn close(&self) {
         let mut state = self.shared.lock();
+        // Idle threads check `closed` when they wake, and then end.
         state.closed = true;
         state.idle.clear();
         for thread in state.threads.values() {

@@ -183,6 +183,7 @@ impl Inner {
             return;
         }
         state.ready.push_back(task);
+        // Outside the runtime, the leading thread checks `ready` before it enters the runtime again.
         if state.serving {
             drop(state);
             self.called.notify_one();
@@ -235,6 +236,7 @@ impl Inner {
                 self.returned.notify_one();
                 return;
             }
+            // Each turn runs at least one step, so that the steps always progress.
             let turn = steps == 0 || (steps < STEPS && begun.elapsed() < TURN);
             let next = if turn { state.ready.pop_front() } else { None };
             if let Some(task) = next {
@@ -253,6 +255,8 @@ impl Inner {
                 let idle = state.ready.is_empty();
                 state.serving = idle;
                 drop(state);
+                // With ready steps, the runtime only polls the sockets once. Without, it sleeps until a socket or a step
+                // is ready.
                 if idle {
                     runtime.block_on(self.called.notified());
                 } else {

@@ -118,6 +118,7 @@ impl RequestBuilder {
     }
 
     fn is_empty_list(&self, kind: Option<&str>, meta: Option<&ListMeta>) -> bool {
+        // Without this check, `{}` from a misconfigured proxy would delete every cached object.
         let Some(kind) = kind else { return false };
         let is_requested = match &self.list_kind {
             Some(wanted) => kind == wanted,
@@ -130,6 +131,7 @@ impl RequestBuilder {
     /// Returns true if an object belongs to another namespace than the requested one.
     pub(crate) fn is_stray(&self, key: &ObjectKey) -> bool {
         let wanted = self.namespace.as_deref();
+        // Cluster-scoped objects have no namespace, and are never stray.
         wanted.is_some_and(|wanted| key.namespace().is_some_and(|namespace| namespace != wanted))
     }
 
@@ -260,6 +262,8 @@ impl RequestBuilder {
         Box::pin(async move {
             let (asked, mut short) = requests?;
             let answer = send(&connection, asked).await?;
+            // With several API servers behind a load balancer, each connection may lead to another server. The proof
+            // holds only for the server that sent it.
             let carrier = answer.extensions().get::<Carrier>().copied();
             if streamed && answer.version() != Version::HTTP_2 {
                 return Err(Failure::unreadable("a stream that is left takes its HTTP/1.1 connection along"));

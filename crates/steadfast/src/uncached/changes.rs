@@ -192,6 +192,7 @@ impl Open {
             if let Some(line) = self.framer.next() {
                 return Next::Line(line);
             }
+            // Bookmarks arrive about once a minute even without changes (KEP-956), so silence means a broken stream.
             let silent = environment.sleep_until(self.heard + PERIOD * 2);
             tokio::select! {
                 biased;
@@ -233,6 +234,7 @@ impl Reading {
                     }
                 }
                 Next::Leave(why) => {
+                    // The next connection may lead to another API server, whose cache may be behind.
                     self.elsewhere = true;
                     self.unchecked = true;
                     self.stand(Condition::Resuming, why.into());
@@ -278,6 +280,7 @@ impl Reading {
                 Err(failure) => return self.not_opened(failure).await,
             }
         }
+        // Random, so that the watches of a process do not all end at the same time.
         let timeout = self.source.random.between(WATCH_TIMEOUT, WATCH_TIMEOUT * 2);
         let request = Request::Watch {
             from: self.at.clone(),

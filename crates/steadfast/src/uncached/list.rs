@@ -122,6 +122,7 @@ impl Page {
                 return part.map(Some).map_err(|error| Failure::unreadable(error.to_string()));
             }
             let Some(frame) = self.body.frame().await else {
+                // `finish` consumes the framer, and the page stays open until its end is processed.
                 let next = ItemFramer::new(self.framer.encoding(), OBJECT_LIMIT);
                 let framer = std::mem::replace(&mut self.framer, next);
                 framer.finish().map_err(|error| Failure::unreachable(error.to_string()))?;
@@ -165,6 +166,7 @@ impl Reading {
                     Ok(object) => {
                         self.failing_since = None;
                         self.source.backoff.reset();
+                        // A repeated page starts at its beginning. Objects of its first attempt are skipped by key.
                         let unknown = self.given.insert(object.identity.key.clone());
                         unknown.then(|| self.source.keep(&object))
                     }
@@ -242,6 +244,7 @@ impl Reading {
             // Without the version of the objects already returned, a retry at a later version could lose changes.
             return Err(StreamError::Interrupted { resource, why: failure.why });
         }
+        // A 410 for a continue token can contain another token, which continues the list at the server's latest version.
         if expired {
             self.continue_token = rest;
         }

@@ -22,6 +22,7 @@ pub(crate) fn target<B>(request: &Request<B>) -> Option<Target> {
         "apis" => segments.next()?,
         _ => return None,
     };
+    // The version is ignored: objects are equal in all versions of their group.
     let _version = segments.next()?;
     let rest: Vec<&str> = segments.collect();
     let (namespace, plural, name, subresource) = match *rest {
