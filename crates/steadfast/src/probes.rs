@@ -66,6 +66,7 @@ impl Board {
         if let Some(answer) = place.answer(since) {
             return Ok(answer);
         }
+        // A hanging probe of one informer must not block the others, so they move to a second queue after the timeout.
         let patience = environment.sleep_until(environment.now() + PATIENCE);
         let _turn = tokio::select! {
             biased;
@@ -75,9 +76,11 @@ impl Board {
         if let Some(answer) = place.answer(since) {
             return Ok(answer);
         }
+        // Taken before the request: the response proves the state at this time or later.
         let sent = environment.now();
         let answer = Probed { version: probe.await?, sent };
         let mut last = place.last.lock().unwrap_or_else(PoisonError::into_inner);
+        // The two queues can finish in either order.
         if last.as_ref().is_none_or(|last| last.sent <= sent) {
             *last = Some(answer.clone());
         }

@@ -104,6 +104,7 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
     ///
     /// Returns an error outside an async runtime, or if the informer was stopped.
     pub fn add_async_handler(self, handler: impl AsyncHandler<K>) -> Result<Registration<K>, HandlerError> {
+        // Captured now: the calls start from threads of the informer, outside the caller's runtime.
         let runtime = Handle::try_current().map_err(|_| HandlerError::NoRuntime)?;
         let concurrency = handler.concurrency();
         let handler: Arc<dyn BoxedAsyncHandler<K>> = Arc::new(handler);
@@ -116,6 +117,7 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
         let wishes = HandlerOptions { concurrency, filter, resync, each };
         let runner = Runner::new(&shared.name, mode, wishes, shared.environment.clone(), shared.breaches);
         match shared.add_handler(&runner) {
+            // A failed send means that the driver has ended, and the handler is closed with it.
             Ok(true) => drop(owner.commands.send(Command::Handlers)),
             Ok(false) => {}
             Err(_) => return Err(HandlerError::Stopped { resource: shared.name.clone() }),

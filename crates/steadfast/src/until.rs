@@ -99,6 +99,7 @@ impl<K: Kept> Informer<K> {
         let begun = self.shared().environment.now();
         let mut looked_at = None;
         let found = self.wait_until(deadline, |shared| {
+            // Changes of the freshness wake the wait too. The condition runs only once per snapshot.
             let snapshot = unseen(shared, looked_at.as_ref())?;
             let found = condition(&snapshot);
             looked_at = Some(snapshot);

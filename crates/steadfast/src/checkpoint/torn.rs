@@ -215,7 +215,7 @@ fn changes_of_a_run(states: &[State]) -> u64 {
     let disk = Fake::default();
     let mut life = Life::begin(&disk).expect("it opens");
     assert!((1..states.len()).all(|index| life.write(states, index)));
-    assert_eq!(read(&disk).expect("it is there"), (states.len() - 1, states[states.len() - 1].clone()));
+    assert_eq!(read(&disk).expect("a checkpoint"), (states.len() - 1, states[states.len() - 1].clone()));
     disk.changes()
 }
 
@@ -244,7 +244,7 @@ fn crash_leaves_last_or_pending_state() {
                     assert_eq!(state, states[index], "change {at}: state {index} is whole");
                     was_ahead += u32::from(index > written);
                 }
-                Err(why) => assert_eq!(written, 0, "change {at}: what was written is gone: {why:?}"),
+                Err(why) => assert_eq!(written, 0, "change {at}: the written state is lost: {why:?}"),
             }
         }
     }
@@ -267,7 +267,7 @@ fn full_disk_loses_only_unwritten_states() {
         }
         drop(life);
         disk.0.lock().expect("no panic").fails_at = None;
-        assert_eq!(read(&disk).expect("it is there"), (kept, states[kept].clone()), "change {at}");
+        assert_eq!(read(&disk).expect("a checkpoint"), (kept, states[kept].clone()), "change {at}");
     }
 }
 
@@ -290,7 +290,7 @@ fn next_write_removes_rows_of_failed_transaction() {
         assert!(tries < 20, "change {at}, {times} times: the last state is never written");
         drop(life);
         disk.0.lock().expect("no panic").fails_at = None;
-        assert_eq!(read(&disk).expect("it is there"), (last, states[last].clone()), "change {at}, {times} times");
+        assert_eq!(read(&disk).expect("a checkpoint"), (last, states[last].clone()), "change {at}, {times} times");
     }
     assert!(failures > 50, "{failures}");
 }
@@ -332,7 +332,7 @@ fn invalid_file_is_moved_aside() {
     let states = states(4);
     assert!(life.write(&states, 1));
     drop(life);
-    assert_eq!(read(&disk).expect("it is there"), (1, states[1].clone()));
+    assert_eq!(read(&disk).expect("a checkpoint"), (1, states[1].clone()));
 }
 
 #[test]

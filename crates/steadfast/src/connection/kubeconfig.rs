@@ -37,7 +37,7 @@ pub struct KubeconfigFiles {
     paths: Vec<PathBuf>,
     /// If a missing file is skipped, as in a list.
     optional: bool,
-    /// Where the paths come from, for messages.
+    /// Source of the paths, for messages.
     source: &'static str,
 }
 

@@ -28,7 +28,7 @@ use crate::environment::SharedEnvironment;
 /// Default timeout of a plugin without a terminal, which waits for the network alone.
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Minimum timeout of a plugin that may read from a terminal, where a user logs in.
+/// Minimum timeout of a plugin that may read from a terminal: a user may have to log in.
 const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Time before their expiry at which credentials are renewed, unless they expire within four times this duration.

@@ -177,7 +177,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
         if name.is_empty() || name.len() > LONGEST_NAME {
             return Err(HandlerError::Name { name });
         }
-        // Captured now, because the calls start from threads of the informer, where the caller's runtime is not current.
+        // Captured now: the calls start from threads of the informer, outside the caller's runtime.
         let runtime = Handle::try_current().map_err(|_| HandlerError::NoRuntime)?;
         let handle = Arc::new(move |told| {
             let made = handle(told);

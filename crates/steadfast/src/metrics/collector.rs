@@ -147,10 +147,12 @@ impl Scrape {
             Ok(())
         })?;
         self.longest(encoder, &family::ROUND_TRIP, |report| report.round_trip)?;
+        // A connection in its dial has not received anything yet.
         let silence =
             |report: &ConnectionReport| (report.state != ConnectionState::Connecting).then_some(report.silence);
         self.longest(encoder, &family::SILENCE, silence)?;
         self.per_server(encoder, &family::RECEIVED, |server| {
+            // Totals contain closed connections only. Open ones are added, so that the counter never falls.
             server.totals.received + server.connections.iter().map(|report| report.received).sum::<u64>()
         })?;
         self.per_server(encoder, &family::SENT, |server| {
@@ -185,6 +187,7 @@ impl Scrape {
         self.per_informer(encoder, &family::SYNCED, |informer| Some(f64::from(u8::from(informer.synced))))?;
         family::FRESHNESS.write(encoder, Gauge, |samples| {
             for (labels, informer) in &self.informers {
+                // One series per state, as the Prometheus convention for enums requires: absent states are zero.
                 for state in STATES {
                     let is = u8::from(informer.freshness.name() == state);
                     samples.gauge(&with(labels, [("state", state)]), is.into())?;

@@ -81,6 +81,7 @@ impl Labels {
 
 /// Returns the FNV-1a hash of `parts`. It is equal in each run and release, so that a time series continues.
 fn hash(parts: &[&str]) -> u64 {
+    // FNV-1a, not the standard hasher: the label must be stable across releases and restarts.
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -101,6 +102,7 @@ impl Observed {
             };
             informers.iter().filter_map(living).collect()
         };
+        // Read outside the lock: the last reference to an informer may drop here, and its `Observation` takes the lock.
         living.into_iter().map(|(labels, informer)| (labels, informer.read())).collect()
     }
 

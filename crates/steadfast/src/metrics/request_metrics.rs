@@ -96,6 +96,7 @@ impl RequestMetrics {
     pub(crate) fn diagnostic(&mut self, diagnostic: &Diagnostic) {
         self.counted.diagnostic(diagnostic);
         match diagnostic {
+            // A later failure does not replace this cause: the new epoch requires a list in any case.
             Diagnostic::NewEpoch { .. } => self.cause = NEW_EPOCH,
             Diagnostic::Lost { .. } => self.cause = LOST,
             // A list without a preceding failure serves as a proof of freshness, or names objects of unknown identity.

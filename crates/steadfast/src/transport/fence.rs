@@ -78,6 +78,7 @@ impl Fence {
 
     /// Closes the fence immediately.
     pub fn close(&self) {
+        // The value first: a woken waiter must see the fence closed.
         self.shared.until.store(CLOSED, Ordering::SeqCst);
         self.shared.closing.notify_waiters();
     }

@@ -36,6 +36,7 @@ pub(super) async fn beat(
     loop {
         // Received bytes prove only one direction, so a busy connection is pinged as well.
         let due = (connection.traffic.heard() + settings.ping_after).min(answered + WHEN_BUSY);
+        // Received data moves `due` during the sleep, so it is computed again.
         if environment.now() < due {
             environment.sleep_until(due).await;
             continue;

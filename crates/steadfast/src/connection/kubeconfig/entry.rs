@@ -115,7 +115,7 @@ pub(super) fn config(cluster: &Entry, user: Option<&Entry>) -> Result<kube::Conf
     let insecure = cluster.flag("insecure-skip-tls-verify")?;
     let authority = authority(cluster)?;
     let (url, has_scheme) = url(&server)?;
-    // Without a scheme kubectl speaks plain HTTP, and keeps its credentials to itself.
+    // Without a scheme kubectl uses plain HTTP, and sends no credentials.
     let user = user.filter(|_| has_scheme);
     let mut auth_info = user.map(auth_info).transpose()?.unwrap_or_default();
     let mut config = kube::Config::new(url);
@@ -190,6 +190,7 @@ fn auth_info(user: &Entry) -> Result<AuthInfo, String> {
     fields.remove("extensions");
     for field in BASE64_FIELDS {
         if let Some(data) = user.text(field)? {
+            // `kube` accepts only base64 on one line, so the decoded data is encoded again.
             let decoded = decode_base64(&data).ok_or_else(|| format!("{field} is no base64"))?;
             fields.insert(field.to_owned(), STANDARD.encode(decoded).into());
         }
@@ -199,7 +200,7 @@ fn auth_info(user: &Entry) -> Result<AuthInfo, String> {
             drop_absent(nested);
         }
     }
-    // The error would quote the value, which may be a secret.
+    // The parse error is replaced, since it quotes the value, which may be a secret.
     serde_json::from_value(Value::Object(fields)).map_err(|_| {
         format!("the {} has a field of another type than it must have; put numbers and dates in quotes", user.described)
     })

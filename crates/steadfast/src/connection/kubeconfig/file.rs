@@ -50,7 +50,7 @@ pub(super) fn parse(bytes: &[u8], folder: Option<&Path>) -> Result<File, String>
     // kubectl lets the last of duplicate keys win.
     let documents: Vec<Value> =
         serde_saphyr::from_multiple_with_options(&text, options! { duplicate_keys: DuplicateKeyPolicy::LastWins })
-            // The error would quote the line, which may hold a token.
+            // The parse error is replaced, since it quotes the line, which may hold a token.
             .map_err(|error| match error.location() {
                 Some(at) => format!("it is no kubeconfig, from line {}, column {} on", at.line(), at.column()),
                 None => "it is no kubeconfig".to_owned(),
@@ -85,6 +85,7 @@ impl File {
             for named in listed {
                 let name = match named.get("name") {
                     Some(Value::String(name)) => name.clone(),
+                    // An unquoted name such as `42` is a number in YAML; kubectl reads it as text.
                     Some(number @ Value::Number(_)) => number.to_string(),
                     // An entry without a name is one with an empty name, which no context refers to.
                     _ => continue,

@@ -56,7 +56,7 @@ pub(super) fn run(run: &Run<'_>) -> io::Result<Output> {
     }
     command.stdin(if run.interactive { Stdio::inherit() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A group of its own, to be killed with its children. Not on a terminal: a group in the background cannot read there.
+    // A separate process group can be killed with its children. On a terminal, a background group cannot read.
     #[cfg(unix)]
     if !run.interactive {
         use std::os::unix::process::CommandExt;
@@ -64,8 +64,10 @@ pub(super) fn run(run: &Run<'_>) -> io::Result<Output> {
     }
     let mut child = command.spawn()?;
     let (pipe, error_pipe) = (child.stdout.take(), child.stderr.take());
+    // From here on, every return and panic kills and reaps the process.
     let mut killed = Killed { child: &mut child, group: !run.interactive, reaped: false };
     let printed = read(pipe, MAX_OUTPUT, Excess::Stop, false)?;
+    // Both pipes are read concurrently: a process that fills one of them would otherwise block forever.
     let errors = read(error_pipe, MAX_ERRORS, Excess::DropOldest, run.interactive)?;
     let (ended, printed) = wait(&mut killed, run, &printed);
     drop(killed);
@@ -91,6 +93,8 @@ fn wait(killed: &mut Killed<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) -> (
             exited = killed.child.try_wait().ok().flatten().map(|status| (status, now));
             killed.reaped = exited.is_some();
         }
+        // An exit is not the end of the output: a grandchild may hold the pipe open, for example a daemon that caches
+        // credentials.
         if let Some((status, at)) = exited
             && (printed.is_some() || now.saturating_duration_since(at) > OUTPUT_GRACE)
         {
@@ -106,6 +110,7 @@ fn wait(killed: &mut Killed<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) -> (
                 Err(RecvTimeoutError::Disconnected) => printed = Some(Vec::new()),
             }
         }
+        // `std` has no wait with a timeout. Plugins that only read a cache end within milliseconds, so polls start close.
         interval = (interval * 2).min(POLL_INTERVAL);
     }
 }
@@ -121,7 +126,7 @@ struct Killed<'a> {
 
 impl Drop for Killed<'_> {
     fn drop(&mut self) {
-        // The number of a reaped process may belong to another one already.
+        // The system may already have assigned the number of a reaped process to another process.
         if self.reaped {
             return;
         }

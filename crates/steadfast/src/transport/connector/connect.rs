@@ -46,6 +46,7 @@ pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<
 }
 
 fn judge(head: &[u8], known: bool) -> Result<(), String> {
+    // Only the status line counts. RFC 9110 ignores the content headers of a successful CONNECT response.
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
     let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split_once(' ')).map(|(_, status)| status.trim());

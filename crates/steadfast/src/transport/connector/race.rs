@@ -76,6 +76,7 @@ impl Addresses {
             }
             order.extend(next.into_iter().chain(beside));
         }
+        // A stable sort keeps the alternation of families within both groups.
         order.sort_by_key(|address| failed.get(address).is_some_and(|at| now.since(*at) < MEMORY));
         order.truncate(ADDRESSES);
         order
@@ -142,6 +143,7 @@ pub(super) async fn dial(
         if attempts.is_empty() {
             return Err(summary(&failures));
         }
+        // A failed attempt ends the wait early, so the next address is tried at once.
         let next = environment.sleep_until(environment.now() + STAGGER);
         tokio::select! {
             biased;
