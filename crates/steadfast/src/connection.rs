@@ -227,7 +227,8 @@ impl Connection {
 
     /// Sends `request`, a path and query, with the configuration's authentication and headers.
     ///
-    /// A request with an `Authorization` of its own keeps it, as in client-go, and is not sent again if the server rejects it.
+    /// As in client-go, the request's own `Authorization` replaces the configured credentials. Such a request is not sent
+    /// again after a 401.
     ///
     /// The request's extensions may hold [`Deadlines`](crate::transport::Deadlines) and a
     /// [`Placement`](crate::transport::Placement). After a 401 the credentials are renewed once if the configuration has

@@ -150,9 +150,9 @@ impl<K: Send + Sync + 'static> Runner<K> {
         if self.is_closed() {
             return;
         }
-        // A replaced event holds an object whose `Drop` is user code. `start` drops it after the lock.
         let before = state.queue.missed();
         for change in changes {
+            // The replaced object's `Drop` is user code. `start` drops the object after the lock is released.
             if let Some(unwanted) = state.queue.push(change, now) {
                 state.unwanted.push(unwanted);
             }

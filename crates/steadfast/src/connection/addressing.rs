@@ -51,7 +51,7 @@ fn impersonation(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
     all.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Innermost service, which returns the request as the layers around it have changed it.
+/// Innermost service: returns the request after the changes of the outer layers.
 #[derive(Clone)]
 struct Given;
 

@@ -460,7 +460,7 @@ impl Credentials {
     }
 }
 
-/// Innermost service, which returns the credentials that the layers around it have added.
+/// Innermost service: returns the credentials added by the outer layers.
 #[derive(Clone)]
 struct Revealed;
 

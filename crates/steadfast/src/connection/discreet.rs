@@ -1,8 +1,8 @@
 //! Withholding of responses with secrets that `kube` would log.
 //!
 //! `kube` logs the whole body of a response that it cannot decode, and quotes values in its errors. So this module first
-//! decodes responses with secrets to the types of `kube`, and withholds them if that fails. The program's own types,
-//! which may require more fields than Kubernetes does, are not covered.
+//! decodes responses with secrets to the types of `kube`, and withholds undecodable ones. The program's own types may
+//! require more fields than Kubernetes does, and are not covered.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -140,7 +140,7 @@ pub(super) fn describe_boxed(error: &BoxError) -> String {
 /// Describes an error of authentication. `kube` quotes a plugin's output, which may hold a token, and so is not used.
 fn describe_auth(error: &AuthError) -> String {
     match error {
-        // Its arguments and environment may hold secrets as well as its output.
+        // The plugin's arguments, environment and output may hold secrets.
         AuthError::AuthExecRun { out, .. } => {
             format!("the credential plugin failed ({}); run it by hand to see why", out.status)
         }

@@ -1,4 +1,4 @@
-//! Kubeconfigs as kubectl reads them: which files, how they are merged, and what a context refers to.
+//! Kubeconfigs as kubectl reads them: choice of files, merging, and resolution of contexts.
 //!
 //! `kube` parses strictly: it rejects a whole file because of a context that is not used, a missing file of several, or
 //! base64 over several lines. kubectl accepts those. So files are read here, and the result is a [`kube::Config`].
@@ -160,7 +160,7 @@ impl MergedKubeconfig {
             .clusters
             .get(&cluster_name)
             .ok_or_else(|| format!("the cluster {cluster_name:?} of the context {name:?} does not exist"))?;
-        // As with kubectl, a user that does not exist is an anonymous one.
+        // As with kubectl, a missing user is anonymous.
         let user = context.text("user")?.and_then(|user| self.users.get(&user));
         let mut config = entry::config(&cluster, user.as_ref())?;
         if let Some(namespace) = context.text("namespace")? {
@@ -174,7 +174,7 @@ impl MergedKubeconfig {
         if names.is_empty() { "it has no contexts".to_owned() } else { format!("it has {}", names.join(", ")) }
     }
 
-    /// Adds what `file` has under names that no file before it had.
+    /// Adds the entries of `file`, except those with names from an earlier file.
     fn add(&mut self, file: file::File) {
         self.clusters.add(file.clusters);
         self.users.add(file.users);

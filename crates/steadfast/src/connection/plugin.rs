@@ -45,7 +45,7 @@ static IN_USE: Mutex<BTreeMap<String, Weak<Plugin>>> = Mutex::new(BTreeMap::new(
 
 /// A plugin in one configuration, and the credentials it returned last.
 ///
-/// Connections with equal configurations share it, as in client-go. So at most one process runs for them.
+/// As in client-go, connections with equal configurations share one plugin. At most one process runs for all of them.
 pub(super) struct Plugin {
     core: Arc<Core>,
     attempts: Attempts<Result<(), String>>,
@@ -93,7 +93,7 @@ impl Credentials {
 impl Plugin {
     /// The plugin that `exec` configures, shared with all connections of the same configuration. Nothing runs yet.
     pub(super) fn of(exec: &ExecConfig, timeout: Duration) -> Arc<Self> {
-        // As JSON, in which the fields have an order.
+        // JSON, because its fields have a fixed order.
         let key = serde_json::json!([exec, exec.cluster, exec.drop_env, timeout.as_millis().to_string()]).to_string();
         let mut all = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         // Weak references: credentials are forgotten with the last connection that uses them.
@@ -117,7 +117,7 @@ impl Plugin {
         self.core.latest().credentials.clone()
     }
 
-    /// The credentials, if they have not expired and are newer than the generation `refused`.
+    /// Returns the unexpired credentials newer than the generation `refused`, if any.
     pub(super) fn usable(&self, refused: Option<u64>) -> Option<Arc<Credentials>> {
         self.core.usable(refused)
     }

@@ -42,9 +42,9 @@ pub(super) fn client_config(
     Ok(tls)
 }
 
-/// Makes the provider of cryptography that this library was built with the process's default, if it was built with one.
+/// Installs the compiled-in provider of cryptography, if any, as the default of the process.
 fn install_provider() {
-    // An error means that another thread has just set one, which serves as well.
+    // An error means that another thread has just installed a default, which is suitable too.
     #[cfg(feature = "aws-lc-rs")]
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     #[cfg(all(feature = "ring", not(feature = "aws-lc-rs")))]

@@ -100,7 +100,7 @@ fn texts(header: &[u8]) -> Vec<String> {
         if code == MISCELLANEOUS && !text.is_empty() {
             texts.push(text);
         }
-        // The date, which is quoted as well.
+        // The optional date is quoted as well.
         rest = after.trim_start();
         if rest.starts_with('"') {
             let Some((_, after)) = quoted(rest) else { break };

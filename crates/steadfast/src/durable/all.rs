@@ -255,7 +255,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
     }
 }
 
-/// No user code runs under these locks, so they are never poisoned by it.
+/// No user code runs under these locks, so a poisoned lock is consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -384,19 +384,19 @@ impl<K> State<K> {
 struct Shares {
     /// Number of calls that run, by namespace.
     running: BTreeMap<String, usize>,
-    /// Names whose namespace has its share, by namespace.
+    /// Objects whose namespace has reached its share, by namespace.
     held: BTreeMap<String, VecDeque<ObjectKey>>,
 }
 
 impl Shares {
-    /// Number of calls that one namespace may have.
+    /// Returns the maximum number of concurrent calls of one namespace.
     fn limit(&self, namespace: &str, share: usize) -> usize {
         let others = self.running.keys().filter(|other| *other != namespace).count();
-        // One share is left for a namespace that has no call yet.
+        // One share stays free for a namespace without a running call.
         (share / (others + 2)).max(1)
     }
 
-    /// Records a call that starts, or holds the name back and returns `false`.
+    /// Records the start of a call, or holds the object back and returns `false`.
     fn may_start(&mut self, key: &ObjectKey, share: Option<usize>) -> bool {
         let Some(share) = share else { return true };
         let namespace = key.namespace().unwrap_or_default();
@@ -409,7 +409,7 @@ impl Shares {
         true
     }
 
-    /// Records a call that has ended. Returns names that need not be held back any more.
+    /// Records the end of a call. Returns the objects that are no longer held back.
     fn ended(&mut self, key: &ObjectKey, share: Option<usize>) -> Vec<ObjectKey> {
         let namespace = key.namespace().unwrap_or_default();
         if let Some(running) = self.running.get_mut(namespace) {
@@ -493,7 +493,7 @@ mod tests {
         assert_eq!(started(&mut shares, "a"), 6, "half is left for others");
         assert_eq!(started(&mut shares, "b"), 4);
         assert_eq!(started(&mut shares, "c"), 3);
-        // `a` has more than its share now: the next call of it starts when three have ended.
+        // `a` exceeds its share now. Its next call starts after enough of its calls have ended.
         for number in 0..3 {
             assert_eq!(shares.ended(&key("a", number), Some(12)), []);
         }

@@ -121,10 +121,10 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
     }
 
     /// Shares `calls` concurrent calls between namespaces: with `n` namespaces that have calls, each may have up to
-    /// `calls / (n + 1)`, and at least one. So a namespace whose calls take long leaves some for the others. By default there
-    /// are no shares.
+    /// `calls / (n + 1)`, and at least one. A namespace with slow calls then leaves some for the others. Disabled by
+    /// default.
     ///
-    /// Calls that run are not ended when further namespaces have calls, so that up to twice `calls` may run at a time: set
+    /// Running calls continue when further namespaces start calls. Up to twice `calls` may therefore run concurrently: set
     /// [`concurrency`](Self::concurrency) accordingly.
     pub fn namespace_share(mut self, calls: usize) -> Self {
         self.namespace_share = Some(calls);

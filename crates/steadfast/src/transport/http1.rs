@@ -87,7 +87,7 @@ pub(super) async fn send(
 /// Converts the request to HTTP/1.1 form: path only, and the server's name in the `Host` header.
 fn shape(request: &mut Request<Body>) {
     *request.version_mut() = Version::HTTP_11;
-    // The origin form of RFC 9112, section 3.2.1. Servers may reject the absolute form of a request that is no proxy's.
+    // The origin form of RFC 9112, section 3.2.1; the absolute form is for proxies.
     let uri = std::mem::take(request.uri_mut());
     if let Some(authority) = uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())

@@ -355,8 +355,8 @@ impl Inner {
         {
             return;
         }
-        // Dials in flight count with the requests that they are expected to serve, so that a burst of requests does not
-        // open a connection for each.
+        // Each dial in flight counts for the requests that its connection is expected to serve. A burst of requests so
+        // opens few connections.
         let mut dialling = state.connections.iter().filter(connecting).count();
         while dialling < DIALS
             && dialling.saturating_mul(state.expected) < wanted

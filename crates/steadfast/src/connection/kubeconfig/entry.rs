@@ -170,7 +170,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     Ok(trusted)
 }
 
-/// The URL of the server, and if it has a scheme of its own; as with kubectl, one without is reached by HTTP.
+/// Returns the URL of the server, and true if `server` has a scheme. As with kubectl, the default scheme is HTTP.
 fn url(server: &str) -> Result<(Uri, bool), String> {
     let scheme = server.split_once("://");
     let whole = match scheme {
@@ -184,7 +184,7 @@ fn url(server: &str) -> Result<(Uri, bool), String> {
     Ok((url, scheme.is_some()))
 }
 
-/// The user's credentials, as `kube` has them.
+/// Converts the user's credentials to the type of `kube`.
 fn auth_info(user: &Entry) -> Result<AuthInfo, String> {
     let mut fields = user.fields.clone();
     fields.remove("extensions");

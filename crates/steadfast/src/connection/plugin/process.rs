@@ -115,7 +115,7 @@ fn wait(killed: &mut Killed<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) -> (
     }
 }
 
-/// A process that is killed and reaped when this is dropped.
+/// Guard of a process: kills and reaps the process on drop.
 struct Killed<'a> {
     child: &'a mut Child,
     /// If the process leads a group of its own.

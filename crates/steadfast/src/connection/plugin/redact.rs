@@ -56,7 +56,7 @@ fn is_printed(word: &str, output: &str) -> bool {
     bare.len() >= MIN_WORD_LENGTH && output.contains(bare)
 }
 
-/// `word`, or what is left of it without secrets.
+/// Returns `word` without secrets.
 fn redacted(word: &str, is_secret: bool) -> String {
     if is_secret {
         return REDACTED.to_owned();
