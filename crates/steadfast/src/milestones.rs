@@ -108,6 +108,7 @@ impl Future for Milestone<'_> {
         let replaced = match self.milestones.lock().by_place.get_mut(&self.place) {
             None => return Poll::Ready(()),
             Some(Some(waker)) if waker.will_wake(context.waker()) => None,
+            // The replaced waker is dropped after the lock is released: its `Drop` may be user code.
             Some(waker) => waker.replace(context.waker().clone()),
         };
         drop(replaced);

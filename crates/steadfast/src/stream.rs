@@ -74,6 +74,7 @@ impl<K: Kept> Stream for Watch<K> {
                 Pull::End => return Poll::Ready(None),
                 Pull::Nothing => {}
             }
+            // `Notify` stores a permit, so an event that arrives between the pull and this poll is not lost.
             std::task::ready!(self.woken.poll_unpin(context));
             self.woken = woken(self.runner.clone());
         }

@@ -339,6 +339,7 @@ fn shut(mut state: MutexGuard<'_, State>) {
     let (runtime, stepping) = (state.runtime.take(), state.stepping.take());
     let ready = std::mem::take(&mut state.ready);
     drop(state);
+    // Outside the lock: the `Drop` of a task's future is user code.
     drop((stepping, ready));
     if let Some(runtime) = runtime.and_then(Arc::into_inner) {
         // Waiting for threads that resolve names could take long.
@@ -403,6 +404,8 @@ impl UserTask {
             }
             (idle, step.apart.is_some())
         };
+        // A queued or running task ends at its next step. An idle task needs a step to end, because its future must not
+        // be dropped on the caller's thread.
         if idle {
             self.executor.queue(self.clone(), apart);
         }
@@ -420,6 +423,7 @@ impl UserTask {
         let over = self.poll();
         let (again, apart) = {
             let mut step = self.lock();
+            // A wake-up during the step must not be lost. An abort needs one more step, which drops the future.
             let again = match step.task_state {
                 _ if over => false,
                 TaskState::SteppingAgain | TaskState::Aborted => true,
@@ -454,6 +458,7 @@ impl UserTask {
     fn poll(self: &Arc<Self>) -> bool {
         let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
         let aborted = self.lock().task_state == TaskState::Aborted;
+        // The future's `Drop` is user code, and its panic must not end the leading thread.
         let Some(polled) = future.as_mut().filter(|_| !aborted) else {
             let ended = future.take();
             drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));

@@ -52,10 +52,12 @@ pub(super) async fn dial(address: SocketAddr) -> io::Result<Box<dyn Socket>> {
 }
 
 fn configure(stream: &TcpStream, user_timeout: Duration) -> io::Result<()> {
+    // Requests are small. Nagle's algorithm would delay them until earlier data is acknowledged.
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     let keepalive =
         TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
+    // Keepalive detects a dead peer of an idle connection, and the user timeout one with unacknowledged data.
     socket.set_tcp_keepalive(&keepalive)?;
     limit_unacknowledged(stream, Some(user_timeout))
 }

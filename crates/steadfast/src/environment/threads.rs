@@ -69,6 +69,7 @@ impl Threads {
         &self,
         work: impl Future<Output = io::Result<T>> + Send + 'static,
     ) -> BoxFuture<'static, io::Result<T>> {
+        // On this runtime: the caller may run on another one, or outside of any, and the socket must belong to this one.
         let mut running = AbortOnDrop(self.executor.handle().spawn(work));
         Box::pin(async move { (&mut running.0).await.map_err(io::Error::other)? })
     }
