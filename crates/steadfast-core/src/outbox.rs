@@ -134,6 +134,7 @@ impl<K> PendingDelivery<Object<K>> {
             return true;
         }
         self.is_written = false;
+        // The end of a stay precedes the next stay with the same name.
         self.due = match (self.ended.take(), &self.latest) {
             (Some(ended), _) => Some(DueEvent::End(ended)),
             (None, Some(latest)) if !self.base.as_ref().is_some_and(|base| base.is(latest)) => {
@@ -162,6 +163,8 @@ impl<K> PendingDelivery<Object<K>> {
             DueEvent::End(End { last, version, certainty, reason }) => {
                 Event::Deleted { last: last.clone(), version: version.clone(), certainty: *certainty, reason: *reason }
             }
+            // Relative to the acknowledged state, not to the previous cached state: intermediate
+            // states may be merged.
             DueEvent::State(new) => match &self.base {
                 Some(old) => Event::Updated { old: old.clone(), new: new.clone() },
                 None => Event::Added { object: new.clone(), initial: self.initial },
@@ -216,6 +219,8 @@ impl<K> Outbox<K> {
 
     /// Adds a pending delivery that an earlier run has recorded.
     pub fn restore(&mut self, key: ObjectKey, pending: PendingDelivery<Object<K>>) {
+        // An entry without a due event goes through `cut` first, so its event is recorded before
+        // delivery.
         let is_written = pending.due.is_some();
         if !is_written {
             self.unwritten.insert(key.clone());
@@ -239,10 +244,13 @@ impl<K> Outbox<K> {
             Event::Updated { old: base, .. } | Event::Deleted { last: base, .. } => Some(base),
             Event::Resynced { .. } => return,
         };
+        // Without an entry, all earlier changes are acknowledged, so the previous state is the
+        // base.
         let pending = self.of.entry(key.clone()).or_insert_with(|| PendingDelivery::since(base));
         match &change.event {
             Event::Added { object, initial } => {
                 pending.latest = Some(object.clone());
+                // `initial` describes the first delivery. A due event keeps its own flag.
                 if pending.base.is_none() && pending.due.is_none() {
                     pending.initial = *initial;
                 }
@@ -267,12 +275,14 @@ impl<K> Outbox<K> {
     /// Selects the due events and returns the entries to record: all unrecorded ones, or every entry if `anew` is set.
     /// [`settle`](Self::settle) must follow.
     pub fn cut(&mut self, anew: bool) -> Rows<K> {
+        // Keys stay in `going` until `settle`, since a failed write returns them to `unwritten`.
         self.going.append(&mut self.unwritten);
         if anew {
             self.going.extend(self.of.keys().cloned());
         }
         for key in &self.going {
             if self.of.get_mut(key).is_some_and(|pending| !pending.fall_due()) {
+                // Nothing remains to deliver. The missing entry removes the recorded row.
                 self.of.remove(key);
             }
         }
@@ -284,11 +294,14 @@ impl<K> Outbox<K> {
     pub fn settle(&mut self, written: bool) -> Vec<ObjectKey> {
         let going = std::mem::take(&mut self.going);
         if !written {
+            // An uncertain write may have succeeded. Writing these rows again is idempotent.
             self.unwritten.extend(going);
             return Vec::new();
         }
         let mut told = Vec::new();
         for key in going {
+            // An acknowledgement between `cut` and `settle` takes the due event; the next cut
+            // selects another.
             if let Some(pending) = self.of.get_mut(&key)
                 && pending.due.is_some()
                 && !std::mem::replace(&mut pending.is_written, true)
@@ -316,6 +329,7 @@ impl<K> Outbox<K> {
     /// Acknowledges the event `done`. Returns whether it is the event that is currently due.
     pub fn acknowledge(&mut self, key: &ObjectKey, done: &DueEvent<Object<K>>) -> bool {
         let Some(pending) = self.of.get_mut(key) else { return false };
+        // A repeated or late acknowledgement must not remove a newer due event.
         let Some(due) = pending.due.take_if(|due| due.is(done)) else { return false };
         pending.initial = false;
         pending.is_written = false;
@@ -328,6 +342,7 @@ impl<K> Outbox<K> {
             (None, None) => true,
             _ => false,
         };
+        // The handler knows the current state. The next cut removes the recorded row.
         if is_known && pending.ended.is_none() {
             self.of.remove(key);
         }

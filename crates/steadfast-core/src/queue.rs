@@ -153,6 +153,8 @@ impl<K> DeliveryQueue<K> {
         });
         let event = change.event;
         let place = self.places.get_mut(slot)?;
+        // A change stays separate only without a pending merged event of the same key: the order
+        // per key must hold.
         if self.bound.is_some_and(|bound| self.singles < bound) && place.pending.is_none() {
             self.turns += 1;
             self.singles += 1;
@@ -162,10 +164,15 @@ impl<K> DeliveryQueue<K> {
             self.settle(slot);
             return None;
         }
+        // `since` belongs to the first change of a merged event. Later changes keep the older time.
         if place.pending.is_none() {
             place.since = now;
         }
+        // Subtracted before the merge and added afterwards, since a merge can start or end an
+        // initial stay.
         self.initial -= usize::from(place.tells_initial());
+        // The merged deletion delivers `last`, so no pending event keeps the state that the handler
+        // saw.
         let unwanted = match (&place.pending, &event) {
             (Some(Pending::Update { seen, .. }), Event::Deleted { .. }) => Some(seen.clone()),
             _ => None,
@@ -195,6 +202,7 @@ impl<K> DeliveryQueue<K> {
             let Some(key) = self.places.key(slot).cloned() else { continue };
             let Some(place) = self.places.get_mut(slot) else { continue };
             place.turn = None;
+            // Separate changes are older than the merged event of the same key.
             let (event, changes, since) = if let Some(Single { event, since, .. }) = place.singles.pop_front() {
                 self.singles -= 1;
                 let changes = news(&event);
@@ -202,6 +210,8 @@ impl<K> DeliveryQueue<K> {
             } else {
                 let Some(pending) = place.pending.take() else { continue };
                 let changes = pending.changes();
+                // An end and the next stay are two calls. The second stays pending until the first
+                // returns.
                 let (event, rest) = pending.split();
                 place.pending = rest;
                 (event, changes, place.since)
@@ -209,6 +219,7 @@ impl<K> DeliveryQueue<K> {
             self.earlier -= earlier(&event);
             let initial = is_initial(&event);
             place.calling = Some(Calling { initial });
+            // Injected fault: the key counts as idle, so a second call can overlap.
             if self.breaches.commit(Breach::OverlappingCalls) {
                 place.calling = None;
                 self.initial -= usize::from(initial);
@@ -230,6 +241,8 @@ impl<K> DeliveryQueue<K> {
 
     /// Returns the number of entries: pending keys, keys with a running call, and separate changes.
     pub fn len(&self) -> usize {
+        // Without separate changes, every place counts once: `settle` removes places without events
+        // and calls.
         let keys = if self.singles == 0 {
             self.places.len()
         } else {
@@ -275,6 +288,7 @@ impl<K> DeliveryQueue<K> {
     /// Moves a slot to its state: ready, with a running call, or removed.
     fn settle(&mut self, slot: Slot) {
         let Some(place) = self.places.get_mut(slot) else { return };
+        // A running call keeps the place. `done` settles the place again.
         if place.calling.is_some() {
             return;
         }
@@ -285,6 +299,7 @@ impl<K> DeliveryQueue<K> {
             }
             self.places.remove(slot);
         } else if place.turn.is_none() {
+            // A separate change keeps the turn of its arrival; a merged event queues at the end.
             let turn = place.singles.front().map_or(self.turns + 1, |single| single.turn);
             self.turns = self.turns.max(turn);
             place.turn = Some(turn);
@@ -326,6 +341,7 @@ impl<K> Pending<K> {
     /// Merges `event` into the pending event. Returns `None` if the handler never saw a stay that has ended again.
     fn merge(pending: Option<Self>, event: Event<K>, breaches: Breaches) -> Option<Self> {
         let merged = match (pending, event) {
+            // The pending event already delivers the current state.
             (Some(pending), Event::Resynced { .. }) => pending,
             (None, Event::Resynced { object }) => Self::Resync { object },
 
@@ -358,6 +374,7 @@ impl<K> Pending<K> {
                 let next = next.map_or_else(|| Stay::begun(new.clone(), false), |stay| stay.changed(new.clone()));
                 Self::End { end, next: Some(next) }
             }
+            // The handler never saw the stay between the two ends, so the first end remains.
             (Some(Self::End { mut end, next }), Event::Deleted { .. }) => {
                 end.changes += next.map_or(0, |stay| stay.changes) + 1;
                 Self::End { end, next: None }

@@ -227,6 +227,7 @@ impl Reflector {
         let mut out = Vec::new();
         match input {
             Input::Start => {
+                // A repeated `Start` must not drop a running list or watch.
                 if self.is_idle() {
                     self.evidence.since = now;
                     self.evidence.why = Arc::from("the first list is not complete");
@@ -257,10 +258,13 @@ impl Reflector {
             }
             Input::Stop => self.stop(now, &mut out),
         }
+        // Readers compute freshness between two inputs from the evidence alone, so every input
+        // refreshes these values.
         self.evidence.attempts = self.attempts();
         self.evidence.bound = self.bookmark_interval.period() * 2;
         self.evidence.next_attempt = match &self.phase {
             Phase::Waiting { until, .. } => Some(*until),
+            // Without bookmarks, only the search can extend the proof.
             Phase::Watching { .. } if self.bookmark_interval.is_without_bookmarks() => Some(self.search.due()),
             _ => None,
         };
@@ -269,9 +273,11 @@ impl Reflector {
 
     /// Processes a record of the stream `id` and returns the action for it.
     pub fn record(&mut self, now: Instant, id: RequestId, record: Record<'_>) -> Verdict {
+        // A `Status` inside a stream ends the stream like a failed response, for example `410`.
         if let Record::Error(status) = record {
             return Verdict::Do(self.step(now, Input::Failed(id, Failure::from_status(status, None))));
         }
+        // Without a version, a record leaves no position to resume from.
         if let Record::Object(_, identity) = record
             && !identity.version.is_given()
         {
@@ -280,6 +286,8 @@ impl Reflector {
         match self.phase {
             Phase::Listing { id: listing, streamed: true, .. } if listing == id => self.listed(now, record),
             Phase::Watching { id: watching, .. } if watching == id => self.watched(now, record),
+            // Both watches deliver while a successor opens. The version check drops records already
+            // seen.
             _ if self.is_successor(id) => self.watched(now, record),
             _ => self.side_record(now, id, record),
         }
@@ -325,6 +333,8 @@ impl Reflector {
             Phase::Watching { .. } => self.watch_tick(now, out),
             _ => {}
         }
+        // Each activity alongside the watch keeps its own timer. The outer wake time covers the
+        // earliest of all.
         self.side_tick(now, out);
         self.move_tick(now, out);
         self.comparison_tick(now, out);

@@ -58,6 +58,8 @@ impl BookmarkInterval {
 
     /// Starts another stream, whose interval is unknown. The knowledge that the server sends no bookmarks is kept.
     pub(super) fn begin(&mut self) {
+        // The period only grows here: short intervals of the old stream may not hold for the new
+        // stream.
         (self.period, self.known, self.last) = (self.period.max(self.assumed), 0, None);
     }
 
@@ -83,6 +85,7 @@ impl BookmarkInterval {
     /// Records that the server has sent a bookmark, on any stream.
     pub(super) fn hear(&mut self) {
         self.heard = true;
+        // A bookmark disproves the earlier observation, so the configured period applies again.
         if std::mem::take(&mut self.without) > 0 {
             self.period = self.assumed;
         }

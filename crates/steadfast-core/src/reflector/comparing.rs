@@ -88,6 +88,7 @@ impl Reflector {
     /// Schedules the next audit within the audit interval, with jitter against simultaneous audits.
     pub(super) fn audit_later(&mut self, now: Instant, asked: Option<Duration>) {
         self.comparing.audit_at = self.settings.audit_every.map(|every| {
+            // The upper bound below a full interval leaves time for the list itself.
             let wait = asked.unwrap_or_else(|| self.random.between(every * 3 / 4, every * 9 / 10));
             now + wait
         });
@@ -100,6 +101,7 @@ impl Reflector {
 
     /// Requests a proof by a list, at limited intervals, if only a list can provide one (C12, R2).
     pub(super) fn seek_in_list(&mut self, now: Instant, out: &mut Vec<Output>) {
+        // A cache without a version counts as opaque: nothing can be compared with it.
         let opaque = self.version.as_ref().is_none_or(|version| !version.is_ordered());
         let why = if opaque {
             "the server's versions cannot be ordered, so only a list proves that nothing is missing"
@@ -109,12 +111,17 @@ impl Reflector {
         let pause = self.settings.period * PERIODS_BETWEEN_LISTS;
         let due = if opaque { self.comparing.listed + pause } else { self.compare_due() };
         if self.comparing.running.is_some() || now < due {
+            // While bookmarks may still appear, the next search follows after a period. Otherwise
+            // the search sleeps until the list.
             let soon = now + self.settings.period;
             self.search.at = if opaque || self.bookmark_interval.is_surely_without() { due.max(soon) } else { soon };
+            // Only the reason changes here. An existing doubt keeps its own reason.
             if self.evidence.condition == Condition::Streaming {
                 self.set_condition(now, Condition::Streaming, why);
             }
         } else if opaque {
+            // Identities with opaque versions cannot be compared, so a full list replaces the
+            // watch.
             self.leave_watch(out);
             self.relist(now, ListPlan::first(), why.into(), out);
         } else {
@@ -151,8 +158,12 @@ impl Reflector {
     pub(super) fn comparison_wake(&self) -> Option<Instant> {
         let watching = matches!(self.phase, Phase::Watching { opened: Some(_), .. });
         match &self.comparing.running {
+            // The page timeout applies even after the watch breaks.
             Some(Running { stage: Stage::Listing { deadline }, .. }) => Some(*deadline),
+            // Differences can only be judged against an open watch.
             _ if !watching => None,
+            // The watch has reached the list's version: judge at once, since this time lies in the
+            // past.
             Some(running) if self.has_reached(running) => Some(self.held_since),
             Some(Running { stage: Stage::Waiting { until, .. }, .. }) => Some(*until),
             Some(Running { stage: Stage::Complete, .. }) => None,
@@ -215,12 +226,14 @@ impl Reflector {
         running.version = meta.version;
         if meta.continue_token.is_some() {
             let id = self.send_identities(meta.continue_token, out);
+            // Every page uses its own request id. Late entries of an earlier page are ignored.
             if let Some(running) = &mut self.comparing.running {
                 running.id = id;
             }
             return;
         }
         running.stage = Stage::Complete;
+        // The interval between proofs counts from complete lists, independent of their result.
         self.comparing.compared = Some(now);
         out.push(Output::JudgeComparison);
     }
@@ -229,12 +242,15 @@ impl Reflector {
     pub(super) fn comparison_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         let Some(running) = self.comparing.running.take() else { return };
         out.push(Output::EndComparison);
+        // Only a busy server's `Retry-After` applies. Other failures follow the schedule of audits.
         let asked = failure.retry_after.filter(|_| failure.kind == FailureKind::Busy);
         if running.audit {
             let later = self.settings.audit_every.unwrap_or_default() / 8;
             self.audit_later(now, Some(asked.unwrap_or(later).max(Duration::from_secs(1))));
         } else if let Some(asked) = asked {
             self.search.not_for(now, asked, &mut self.random);
+        // A running probe or replacement reports a missing proof later; only a quiet side needs
+        // this report.
         } else if matches!(self.side, ProbeState::Quiet) && matches!(self.phase, Phase::Watching { .. }) {
             self.unproven(now, &format!("no proof of freshness: {}", failure.why), out);
         }
@@ -251,16 +267,23 @@ impl Reflector {
         }
         let late = |until: Instant| now >= until;
         match stage {
+            // The watch delivered everything up to the list's version, so the difference is final.
             _ if watching && reached => self.repair(now, found, out),
             Stage::Listing { .. } | Stage::Complete => self.await_differences(now, out),
+            // Either the grace period still runs, or no watch exists to deliver the changes.
             Stage::Waiting { until, .. } if !late(until) || !watching => {}
+            // The second watch lacked the changes as well: the server has lost them.
             Stage::Waiting { replaced: true, .. } => self.repair(now, found, out),
+            // Without bookmarks, a stuck watch looks like a quiet collection. A second watch on
+            // another connection decides.
             Stage::Waiting { .. } if self.bookmark_interval.is_without_bookmarks() => {
                 if matches!(self.side, ProbeState::Quiet) {
                     self.doubt(now, "a list has what our watch has not", out);
                 }
                 self.wait_to_judge(now + self.settings.period / 2 + GRACE, true);
             }
+            // With bookmarks, the search for a proof decides about the watch. The audit only
+            // repeats earlier.
             Stage::Waiting { .. } => {
                 self.drop_comparison(out);
                 self.audit_later(now, self.settings.audit_every.map(|every| every / 8));
@@ -296,11 +319,13 @@ impl Reflector {
     fn found_equal(&mut self, now: Instant, sent: Instant, version: Option<ResourceVersion>, out: &mut Vec<Output>) {
         self.drop_comparison(out);
         out.push(Output::Diagnostic(Diagnostic::Audited { version: version.clone() }));
+        // Equal content at the list's version moves the resume position without any event.
         if let Some(version) = version.filter(|version| self.is_news(version)) {
             self.hold(now, version.clone());
             out.push(Output::Advance(version));
         }
         self.audit_later(now, None);
+        // A running probe continues; the proof counts without cancelling the probe.
         if matches!(self.side, ProbeState::Quiet) {
             self.proof_found(now, sent, out);
         } else {

@@ -31,6 +31,8 @@ const NOT_OF_ONE_VERSION: &str = "a list of metadata is not of one version that 
 impl Reflector {
     /// Returns whether the list `plan` should be made by difference.
     pub(super) fn spares(&self, now: Instant, plan: &ListPlan) -> bool {
+        // Opaque versions and unresolved unnamed records rule the method out: metadata could not be
+        // compared with the cache.
         plan.by_difference.is_some_and(|until| now < until)
             && self.synced
             && self.unnamed.is_at_rest()
@@ -54,6 +56,7 @@ impl Reflector {
     fn send_metadata(&mut self, continue_token: Option<String>, out: &mut Vec<Output>) {
         let (id, limit) = (self.next_id(), self.settings.page_size);
         let Phase::DeltaListing(delta) = &mut self.phase else { return };
+        // `opened` distinguishes silence from a failed response of the current request.
         (delta.page, delta.opened) = (Some(id), false);
         out.push(Output::Send(id, Request::Metadata { from: delta.plan.from.clone(), limit, continue_token }));
     }
@@ -83,6 +86,8 @@ impl Reflector {
             return self.undo(now, why);
         }
         let Some(fetch) = delta.requested.iter_mut().find(|fetch| fetch.id == id) else { return Verdict::Skip };
+        // Exactly the listed state counts, and only once. A list by name must not contain a second
+        // object.
         if fetch.wanted == *identity && !std::mem::replace(&mut fetch.came, true) {
             return Verdict::Stage;
         }
@@ -104,6 +109,8 @@ impl Reflector {
         }
         delta.count += 1;
         let (count, most) = (delta.count, delta.most);
+        // Field selectors treat `,`, `=` and `!` as syntax, so a name with these characters needs a
+        // full list.
         let odd = !is_plain(identity.key.name()) || !identity.key.namespace().is_none_or(is_plain);
         delta.different.push(identity);
         if count > most {
@@ -126,6 +133,8 @@ impl Reflector {
         if came {
             self.request_different(now, out);
         } else {
+            // An exact read at the listed version must contain the object. An empty response
+            // contradicts the metadata.
             self.list_all(now, format!("{} was listed, and was not to be had as it was then", wanted.key).into(), out);
         }
     }
@@ -135,6 +144,7 @@ impl Reflector {
         let first = delta.version.clone();
         let version = meta.version.filter(ResourceVersion::is_ordered);
         let same = first.is_none() || first == version;
+        // Metadata below the cached version could revive deleted objects.
         let older = |version: &ResourceVersion| self.reached().is_some_and(|held| version.is_older_than(held));
         let Some(version) = version.filter(|version| same && !older(version)) else {
             return self.list_all(now, NOT_OF_ONE_VERSION.into(), out);
@@ -167,6 +177,7 @@ impl Reflector {
 
     /// Requests the differing objects, a few at once, unless the server requested a delay. Commits after the last one.
     fn request_different(&mut self, now: Instant, out: &mut Vec<Output>) {
+        // The order of these requests is irrelevant: staging sorts by key at the commit.
         while let Phase::DeltaListing(delta) = &mut self.phase
             && delta.page.is_none()
             && delta.not_before.is_none()
@@ -181,6 +192,7 @@ impl Reflector {
             }
         }
         let Phase::DeltaListing(delta) = &self.phase else { return };
+        // Delayed requests return to `different`, so both collections are empty only at the end.
         if !delta.different.is_empty() || delta.requests().next().is_some() {
             return;
         }
@@ -197,11 +209,14 @@ impl Reflector {
         delta.abandon(out);
         out.push(Output::Diagnostic(Diagnostic::ListingAll { why }));
         let (plan, not_before) = (ListPlan { by_difference: None, ..delta.plan.clone() }, delta.not_before);
+        // Without this pause, every relist would pay for the metadata and for the full list.
         self.delta_policy.full_until = Some(self.for_a_while(now));
         if let Some(until) = not_before.filter(|until| now < *until) {
+            // A delayed list must not block the transfers of other informers.
             out.push(Output::ReleaseTransfer);
             self.phase = Phase::Waiting { until, then: Next::List(plan), unreachable: false };
         } else {
+            // The transfer permit is still held, so the full list starts without queueing again.
             self.phase = Phase::Queued(plan);
             self.begin_list(now, out);
         }
@@ -225,6 +240,8 @@ impl Reflector {
         let put_off =
             failure.asks_for_patience() || matches!(failure.kind, FailureKind::TooLarge | FailureKind::Unreachable);
         match (failure.kind, fetch) {
+            // The version of the metadata was compacted: the remaining objects cannot be read at
+            // this version.
             (FailureKind::Expired | FailureKind::Unreadable, _) => self.list_all(now, failure.why.clone(), out),
             (_, fetch) if failure.is_refusal() => {
                 // A permission differs between clients, so other informers must not inherit it. A resource or a page's
@@ -236,6 +253,7 @@ impl Reflector {
                 self.list_all(now, failure.why.clone(), out);
             }
             (_, Some(fetch)) if put_off => self.put_off(now, fetch, failure, out),
+            // A lagging server concerns the whole list, as for a full transfer (R5).
             (FailureKind::TooLarge, None) => {
                 let plan = self.drop_delta(out);
                 self.lagging(now, plan, failure, out);
@@ -277,6 +295,7 @@ impl Reflector {
             let seconds = self.settings.delta_within.as_secs();
             self.list_all(now, format!("what differs from what is held has not all come in {seconds} s").into(), out);
         } else if again {
+            // No request was in flight during the delay, so the stall timer restarts here.
             if delta.requests().next().is_none() {
                 delta.progress = now;
             }
@@ -292,6 +311,7 @@ impl Reflector {
     /// differences.
     fn leave_delta(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
         let Phase::DeltaListing(delta) = &self.phase else { return };
+        // Without a response head, the failure is no evidence against the method.
         let unheard = failure.kind == FailureKind::Unreachable && !delta.opened;
         let again = (failure.asks_for_patience() || unheard) && delta.put_off_since.is_none();
         let patience = failure.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER) + self.settings.list_patience;

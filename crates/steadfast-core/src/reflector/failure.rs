@@ -82,18 +82,24 @@ impl Failure {
     /// Creates the failure for a `Status`, or for an HTTP response without one. `retry_after` is the value of its
     /// header.
     pub fn from_status(status: &Status, retry_after: Option<Duration>) -> Self {
+        // kube-apiserver reports this condition as a `504` timeout with a cause; old releases only
+        // set the message.
         let too_large = status.causes.iter().any(|cause| cause == "ResourceVersionTooLarge")
             || status.reason == "ResourceVersionTooLarge"
             || status.message.to_ascii_lowercase().contains("too large resource version");
         let kind = match (status.code, status.reason.as_str()) {
             _ if too_large => FailureKind::TooLarge,
+            // Expiry arrives either as HTTP status `410`, or as an `ERROR` event with one of these
+            // reasons.
             (410, _) | (_, "Expired" | "Gone") => FailureKind::Expired,
             (401 | 403..=406 | 415 | 501, _) | (_, "Unauthorized" | "Forbidden" | "NotFound" | "MethodNotAllowed") => {
                 FailureKind::Denied
             }
             (400 | 422, _) => FailureKind::Invalid,
+            // Unknown codes count as temporary: repeating a read with backoff is always safe.
             _ => FailureKind::Busy,
         };
+        // A `Status` inside a stream has no header, only `retryAfterSeconds`.
         let told = status.retry_after_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
         let reason = match (status.code, text::told(&status.reason, LONGEST_TOLD)) {
             (code @ 300..400, _) => {

@@ -73,11 +73,14 @@ impl Polling {
     /// Records a complete list that was requested at `asked`, and schedules the next poll.
     pub(super) fn lists(&mut self, asked: Instant, every: Duration, random: &mut Random) {
         self.listed = Some(asked);
+        // The jitter only shortens the interval: the age of the cache counts from the request of
+        // the list.
         self.poll_at = asked + random.between(every * 9 / 10, every);
     }
 
     /// Records a rejected watch that was part of a list request. A plain watch would be rejected too.
     pub(super) fn expect_refusal(&mut self) {
+        // One more failure reaches the limit: a plain watch must confirm the rejection.
         (self.failures, self.since) = (self.failures.max(FAILURES - 1), None);
     }
 
@@ -129,6 +132,7 @@ impl Reflector {
         } else if !self.polling.on {
             return false;
         }
+        // The delay grows with every failure, even while lists replace the watch.
         self.polling.patience = self.polling.backoff.fail(&mut self.random);
         // A server that has just started may fail or reject requests for a short time. This must not cause a list (R4).
         let least = if failure.asks_for_patience() { self.settings.period } else { self.settings.healthy_after };
@@ -187,6 +191,7 @@ impl Reflector {
         self.evidence.polled = Some(Polled { every, why });
         self.await_poll();
         self.set_streaming(now);
+        // The list may have been requested before the break. An early poll provides the proof.
         if self.is_unproven_since_a_break() {
             self.hasten_poll(now);
         }
@@ -214,6 +219,8 @@ impl Reflector {
         if self.version.is_none() {
             return false;
         }
+        // The server rejects lists as well, so polling cannot continue. `tried` delays the next
+        // attempt.
         if failure.is_refusal() || failure.kind == FailureKind::Denied {
             self.polling.listed = None;
             self.polling.tried = Some(now);
@@ -228,6 +235,7 @@ impl Reflector {
             return;
         }
         let soonest = self.paging.asked + self.poll_every() / SOONEST;
+        // A failing poll keeps its backoff: waiting callers must not defeat the delay.
         if let Phase::Waiting { until, then: then @ (Next::List(_) | Next::Watch), unreachable: false } =
             &mut self.phase
             && *until > soonest

@@ -173,6 +173,8 @@ impl ProbeSchedule {
     }
 
     fn begin(&mut self, now: Instant) {
+        // Recorded before `at` changes: only a search after a full period of silence may lengthen
+        // the interval.
         self.overdue = now >= self.at;
         (self.wanted, self.is_awaited) = (false, false);
         self.earliest = now + PAUSE;
@@ -185,6 +187,7 @@ impl ProbeSchedule {
     fn proven(&mut self, then: Instant, period: Duration, random: &mut Random) {
         self.backoff.reset();
         self.behind = None;
+        // A proof of a state before the break does not cover the time after the break (C10).
         self.broken = self.broken.filter(|broken| then < *broken);
         self.at = then + random.between(period + period / 20, period + period / 10);
     }
@@ -205,6 +208,7 @@ impl ProbeSchedule {
 impl Reflector {
     /// Records a proof that the cache has all changes up to `then`, which is also a sign of health (R6).
     pub(super) fn proven(&mut self, now: Instant, then: Instant) {
+        // Proofs may arrive out of order. The newest state counts.
         let then = self.evidence.proven.map_or(then, |before| before.max(then));
         self.evidence.proven = Some(then);
         self.delta_policy.age(now);
@@ -212,6 +216,8 @@ impl Reflector {
         self.backoff.reset();
         self.evidence.attempts = self.attempts();
         self.search.proven(then, self.bookmark_interval.period(), &mut self.random);
+        // A proof alone does not end `Resuming`: without an open stream, later changes would be
+        // missed.
         let streams = matches!(self.phase, Phase::Watching { opened: Some(_), .. });
         match self.evidence.condition {
             Condition::Suspect => self.set_streaming(now),
@@ -228,6 +234,7 @@ impl Reflector {
     /// Schedules an early request for a proof after a new stream replaced a broken one.
     pub(super) fn hasten_proof(&mut self, now: Instant) {
         let soon = now + self.random.between(Duration::ZERO, SOON);
+        // A schedule within the window stays. Only overdue and later searches move.
         if self.search.at <= now || self.search.at > soon {
             self.search.at = soon;
         }
@@ -287,6 +294,8 @@ impl Reflector {
             self.seek_in_list(now, out);
             return;
         };
+        // Early searches for callers are routine; only a full period of silence deserves a log
+        // line.
         if self.evidence.proven.is_none_or(|proven| now.since(proven) >= self.bookmark_interval.period()) {
             out.push(Output::Diagnostic(Diagnostic::SeekingProof));
         }
@@ -324,6 +333,8 @@ impl Reflector {
         if *probing != id {
             return;
         }
+        // A probe from before the cached version was reached may legitimately return a lower
+        // version.
         let older = *since <= sent && version.as_ref().is_some_and(|version| version.is_older_than(held));
         self.side = ProbeState::Quiet;
         let Some(target) = version.filter(|version| version.is_ordered() && self.version.is_some()) else {
@@ -585,6 +596,7 @@ impl Reflector {
     /// Handles a proof of the state at `then` from the activity alongside the watch.
     pub(super) fn proof_found(&mut self, now: Instant, then: Instant, out: &mut Vec<Output>) {
         let late = self.settings.rules.breaches.commit(Breach::LateProof);
+        // No bookmark arrived during the search, so the silence before it was correct.
         if self.search.overdue && self.evidence.proven.is_none_or(|proven| proven < self.search.begun) {
             self.bookmark_interval.was_silent_rightly();
         }
@@ -592,6 +604,7 @@ impl Reflector {
         self.polling.forget_failures();
         let doubted = self.evidence.condition == Condition::Suspect;
         self.proven(now, if late { now } else { then });
+        // Routine proofs stay silent; the end of a doubt is logged.
         if doubted && self.evidence.condition != Condition::Suspect {
             out.push(Output::Diagnostic(Diagnostic::Proven));
         }
@@ -601,9 +614,11 @@ impl Reflector {
     /// is opened on another connection.
     pub(super) fn unproven(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
         self.side = ProbeState::Quiet;
+        // The server rejected every method. The next search starts with the preferred method again.
         if self.search.reach == ProbeMethod::Unknown {
             self.search.forget_refusals();
         }
+        // A bookmark of our own watch delivered the proof during the search.
         if self.evidence.proven.is_some_and(|proven| proven > self.search.begun) {
             return;
         }
@@ -634,6 +649,7 @@ impl Reflector {
     /// Handles a server that does not respond on the connection of a watch. `opened` is set if the head of the watch's
     /// response arrived.
     pub(super) fn unanswered(&mut self, now: Instant, opened: bool, out: &mut Vec<Output>) {
+        // A replacement is already opening. Its deadline limits the number of connections.
         if matches!(self.side, ProbeState::Replacing { .. }) {
             return;
         }
@@ -655,6 +671,7 @@ impl Reflector {
         if self.version.is_none() {
             return;
         }
+        // A repeated doubt updates the reason without another log line.
         let news = self.evidence.condition != Condition::Suspect;
         self.set_condition(now, Condition::Suspect, why);
         if news {

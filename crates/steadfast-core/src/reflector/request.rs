@@ -139,6 +139,8 @@ impl Request {
             Self::StreamedList { from, timeout_seconds } => {
                 query.push_str("watch=true&allowWatchBookmarks=true&sendInitialEvents=true");
                 query.push_str("&resourceVersionMatch=NotOlderThan");
+                // Without a minimum version, the initial events come from a consistent read
+                // (KEP-3157).
                 if let ListFrom::NotOlderThan(version) = from {
                     let _ = write!(query, "&resourceVersion={}", encoded(version.as_str()));
                 }
@@ -151,6 +153,8 @@ impl Request {
                     separator = "&";
                 }
                 match (continue_token, from) {
+                    // kube-apiserver rejects a `resourceVersion` next to a continue token. The
+                    // token contains the version of the list.
                     (Some(token), _) => {
                         let _ = write!(query, "{separator}continue={}", encoded(token));
                     }
@@ -158,10 +162,12 @@ impl Request {
                         let version = encoded(version.as_str());
                         let _ = write!(query, "{separator}resourceVersion={version}&resourceVersionMatch=NotOlderThan");
                     }
+                    // An unset `resourceVersion` requests the newest state from the quorum.
                     (None, ListFrom::Consistent) => {}
                 }
             }
             Self::Watch { from, timeout_seconds, .. } | Self::ShortWatch { from, seconds: timeout_seconds, .. } => {
+                // `allowWatchBookmarks` is only a hint: servers may send no bookmarks at all.
                 let from = encoded(from.as_str());
                 let _ = write!(
                     query,
@@ -169,9 +175,12 @@ impl Request {
                 );
             }
             Self::State { version, .. } => {
+                // `Exact` reads this revision and fails with `410` after its compaction.
                 let version = encoded(version.as_str());
                 let _ = write!(query, "resourceVersion={version}&resourceVersionMatch=Exact");
             }
+            // A limited list without a version is a consistent read, so its version bounds all
+            // earlier writes.
             Self::Probe { .. } => query.push_str("limit=1"),
             Self::Versions { limit, continue_token } => {
                 let _ = write!(query, "limit={limit}");

@@ -48,6 +48,7 @@ impl Unnamed {
             self.in_vain = 0;
             return;
         }
+        // Each list in vain doubles the interval, up to 80 periods.
         self.due = Some(now + period * (5 << self.in_vain.min(4)));
         self.in_vain += 1;
     }
@@ -91,6 +92,8 @@ impl Reflector {
         if !matches!(self.phase, Phase::Listing { id: listing, streamed: true, .. } if listing == id) {
             return Verdict::Do(self.step(now, Input::Unidentified(id, why)));
         }
+        // Without a version, the stream cannot continue as a watch after the list. Pages replace
+        // the stream.
         let mut out = vec![Output::Cancel(id)];
         self.fall_back(now, why, &mut out);
         Verdict::Do(out)

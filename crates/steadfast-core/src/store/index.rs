@@ -90,6 +90,8 @@ pub(super) struct Published<K, I> {
 
 impl<K, I> Published<K, I> {
     pub(super) fn is_of(&self, index: &Index<K, I>) -> bool {
+        // Closures have no identity. The address of the shared allocation identifies the index;
+        // `addr_eq` ignores the vtable.
         std::ptr::addr_eq(Arc::as_ptr(&self.index.extract), Arc::as_ptr(&index.extract))
     }
 }

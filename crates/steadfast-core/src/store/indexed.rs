@@ -146,6 +146,8 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Maintaine
             if let Some(new) = &replacement.new {
                 let came = &mut self.came;
                 self.index.values(new, |value| {
+                    // The user's function may return a value twice. The index stores each value
+                    // once per object.
                     if !came[from..].iter().flatten().any(|other| *other == value) {
                         came.push(Some(value));
                     }
@@ -169,6 +171,8 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Maintaine
             for value in self.held.take(slot) {
                 let again = self.came[values.clone()].iter_mut().find(|came| came.as_ref() == Some(&*value));
                 match again {
+                    // The slot keeps its position under this value, so the sequence stays
+                    // untouched.
                     Some(again) if keeps_key => {
                         *again = None;
                         self.held.add(slot, value);
@@ -184,8 +188,11 @@ impl<K: Send + Sync + 'static, I: Ord + Clone + Send + Sync + 'static> Maintaine
             return;
         }
         self.published = None;
+        // Taken to release the borrow of `self`, and returned below to keep the capacity.
         let mut came = mem::take(&mut self.came);
         let changes = mem::take(&mut self.changes);
+        // The first list of an index takes this path: sequences from sorted slots are linear to
+        // build.
         if self.places.is_empty() {
             let found = changes.iter().flat_map(|Changed { slot, values, .. }| {
                 let slot = *slot;

@@ -146,6 +146,7 @@ impl<K> Objects<K> {
 
     /// Replaces an entry by another one of the same key.
     pub(super) fn replace(&mut self, slot: Slot, entry: Entry<K>) {
+        // The key is equal, so hashes and order keep the slot.
         self.bytes = self.bytes + entry.bytes() - self.at(slot).bytes();
         self.pages.set(slot, Some(entry));
     }
@@ -155,6 +156,7 @@ impl<K> Objects<K> {
         let hash = entry.key().hash() & self.mask;
         self.keys += entry.key().footprint();
         self.bytes += entry.bytes();
+        // The page comes first: the comparisons below read keys through the pages.
         self.pages.set(slot, Some(entry));
         let Self { pages, hashes, order, .. } = self;
         let key = |slot| pages.get(slot).map(Entry::key);
@@ -167,6 +169,7 @@ impl<K> Objects<K> {
         let Self { pages, hashes, order, .. } = self;
         let key = |slot| pages.get(slot).map(Entry::key);
         let Some(gone) = key(slot) else { return };
+        // The page is cleared last: the comparisons below still read the removed key.
         hashes.remove(gone.hash() & self.mask, slot, |a, b| key(a).cmp(&key(b)));
         order.remove(|held| key(held).cmp(&Some(gone)));
         self.keys -= gone.footprint();
@@ -184,6 +187,7 @@ impl<K> Objects<K> {
                 self.pages.set(*slot, new.clone());
             }
         }
+        // One rebuild is linear; single insertions would cost more after a relist.
         let hashed = order.iter().map(|slot| (self.at(*slot).key().hash() & self.mask, *slot));
         self.hashes = Hashes::new(hashed, |a, b| self.compare(a, b));
         self.bytes = order.iter().map(|slot| self.at(*slot).bytes()).sum();

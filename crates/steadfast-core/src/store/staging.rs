@@ -136,6 +136,7 @@ impl<K> Staging<K> {
         let mut staged = self.staged;
         // The sort is stable, and linear for entries that are already in order.
         staged.sort_by(|a, b| a.key().cmp(b.key()));
+        // `dedup_by` keeps the first of equal elements. The swap keeps the last arrival instead.
         staged.dedup_by(|later, earlier| {
             let same = later.key() == earlier.key();
             if same {
@@ -148,7 +149,9 @@ impl<K> Staging<K> {
         let mut replacements = Vec::new();
         let gone = |(slot, old): (Slot, &Entry<K>)| Replacement { slot, old: Some(old.clone()), new: None };
         let mut held = held.slots().map(|slot| (slot, held.at(slot))).peekable();
+        // Both sequences are in key order: one merge pass finds missing, new and changed entries.
         for staged in staged {
+            // The marker has replaced the staged object, so the cached entry counts as missing.
             let Staged::Listed(came) = staged else { continue };
             while let Some(missing) = held.next_if(|(_, held)| held.key() < came.key()) {
                 replacements.push(gone(missing));
@@ -160,6 +163,7 @@ impl<K> Staging<K> {
                 continue;
             };
             slots.push(slot);
+            // Unchanged entries share memory with the cache and need no replacement.
             if !old.is(&came)
                 && let Some(new) = successor(old, came, any_age)
             {
