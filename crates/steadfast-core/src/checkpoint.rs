@@ -69,10 +69,13 @@ impl Forms {
     /// Returns an error if the encoding of the object has no name.
     pub fn write<K>(&self, entry: &Entry<Lazy<K>>, out: &mut Vec<u8>) -> Result<(), NoSuchForm> {
         let Identity { uid, version, .. } = entry.identity();
+        // An entry is decodable if the last decodable state carries the entry's own version and
+        // UID.
         let as_it_came = |last: &&Object<Lazy<K>>| last.version() == version && last.identity().uid == *uid;
         if let Some(object) = entry.last().filter(as_it_came) {
             return self.write_object(object, out);
         }
+        // The entry is tainted: the last decodable state is nested as a row.
         let mut last = Vec::new();
         entry.last().map_or(Ok(()), |object| self.write_object(object, &mut last))?;
         Row { form: Form::Unknown, uid: uid.as_str(), version: version.as_str(), bytes: &last }.write(out);
@@ -87,6 +90,7 @@ impl Forms {
     }
 
     fn form(self, message: Option<MessageId>) -> Result<Form, NoSuchForm> {
+        // JSON contains `apiVersion` and `kind`, so the form needs no message.
         let Some(message) = message else { return Ok(Form::Json) };
         match self.messages.iter().position(|known| *known == Some(message)) {
             Some(0) => Ok(Form::Object),
@@ -98,6 +102,7 @@ impl Forms {
     /// Reads the row of the object at `key`; `None` if the bytes are not a valid row.
     pub fn read(&self, key: ObjectKey, row: &[u8]) -> Option<Saved> {
         let Row { form, uid, version, bytes } = Row::read(row)?;
+        // Servers without UIDs identify objects by name.
         let uid = if uid.is_empty() { Uid::by_name(&key) } else { Uid::from(uid) };
         let identity = Identity { key, uid, version: ResourceVersion::from(version) };
         let (encoding, message) = match form {
@@ -105,10 +110,12 @@ impl Forms {
             Form::Unknown => {
                 return match self.read(identity.key.clone(), bytes)? {
                     Saved::Known(last) => Some(Saved::Unknown(identity, Some(last))),
+                    // Nesting has only one level, so this row is damaged.
                     Saved::Unknown(..) => None,
                 };
             }
             Form::Json => (Encoding::Json, None),
+            // The message may be missing in this release or for this type. Such a row is rejected.
             Form::Object => (Encoding::Protobuf, Some(self.messages[0]?)),
             Form::Metadata => (Encoding::Protobuf, Some(self.messages[1]?)),
         };

@@ -110,11 +110,14 @@ impl<K: Send + Sync + 'static> Store<K> {
         tell: impl FnMut(Change<K>),
     ) -> bool {
         let came = entry(identity, object);
+        // `successor` rejects states that are not newer, so repeated records change nothing (C3,
+        // C4).
         let replacement = match self.working.objects.get(came.key()) {
             Some((slot, held)) => match successor(held, came, self.rules.breaches.commit(Breach::RepeatedRecords)) {
                 Some(new) => Replacement { slot, old: Some(held.clone()), new: Some(new) },
                 None => return false,
             },
+            // `edit` takes this slot later: an index function may panic first.
             None => Replacement { slot: self.vacant.first(), old: None, new: Some(came) },
         };
         self.edit(replacement, path, tell);
@@ -127,6 +130,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     /// Another object with this name stays. A state newer than the deletion also stays, since the object has entered
     /// the scope again.
     pub fn remove(&mut self, key: &ObjectKey, uid: &Uid, path: &Path, tell: impl FnMut(Change<K>)) -> bool {
+        // The name may belong to a newer object, which a late deletion must not remove.
         let Some((slot, held)) = self.working.objects.get(key).filter(|(_, held)| held.uid().is_same(uid)) else {
             return false;
         };
@@ -147,6 +151,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     /// end with it.
     pub fn taint(&mut self, key: &ObjectKey, version: &ResourceVersion) -> bool {
         let Some((slot, held)) = self.working.objects.get(key) else { return false };
+        // A newer state may have replaced this version while the decoder was running.
         let Some(object) = held.object().filter(|held| held.version() == version).cloned() else { return false };
         let entry = Entry::tainted(object.identity().clone(), Some(object));
         self.working.set_tainted(key, Some(&entry));
@@ -241,6 +246,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         {
             return Err(OlderList { listed: listed.clone(), held: held.clone() });
         }
+        // An index function may panic in `prepare`, so slots are taken from a copy until then.
         let mut vacant = self.vacant.clone();
         let (slots, replacements) = staging.settle(&self.working.objects, &mut vacant, any_age);
         self.prepare(&replacements);
@@ -266,6 +272,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     fn edit(&mut self, replacement: Replacement<K>, path: &Path, tell: impl FnMut(Change<K>)) {
         let replacement = [replacement];
         self.prepare(&replacement);
+        // Taken after `prepare`: a panic must leave the slot vacant.
         if replacement[0].old.is_none() {
             self.vacant.take();
         }
@@ -285,6 +292,7 @@ impl<K: Send + Sync + 'static> Store<K> {
 
     /// Applies the prepared replacements. If `order` is given, it must contain all slots in the order of their keys.
     fn carry_out(&mut self, replacements: &[Replacement<K>], order: Option<&[Slot]>) {
+        // Tainted keys change together with the entries, so no snapshot mixes both states.
         for Replacement { old, new, .. } in replacements {
             if let Some(entry) = new.as_ref().or(old.as_ref()) {
                 self.working.set_tainted(entry.key(), new.as_ref());
@@ -305,6 +313,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         for gone in replacements.iter().filter(|replacement| replacement.new.is_none()) {
             self.vacant.give_back(gone.slot);
         }
+        // `rearrange` of an empty store requires slots that start at 0.
         if self.working.is_empty() {
             self.vacant = Vacant::default();
         }

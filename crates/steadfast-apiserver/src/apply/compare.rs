@@ -51,9 +51,12 @@ impl Difference {
         } else if old.is_none() || before.is_same(&after) {
             self.handle(&after, old, new, path)
         } else {
+            // The field changed its kind, for example from a list to a map. Both shapes are
+            // compared.
             self.handle(&before, old, new, path);
             self.handle(&after, old, new, path)
         };
+        // An added or removed container counts as a field next to its members.
         if !leaf && old.is_none() {
             self.added.insert(path);
         } else if !leaf && new.is_none() {
@@ -66,6 +69,7 @@ impl Difference {
         match shape {
             Shape::Map(map) => {
                 let (before, after) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
+                // Empty containers have no members to own, so they count as leaves.
                 if map.atomic || before.is_none_or(Map::is_empty) && after.is_none_or(Map::is_empty) {
                     return self.leaf(old, new, path);
                 }
@@ -124,6 +128,7 @@ impl Difference {
             path.push(step);
             match (before.len(), after.len()) {
                 (0 | 1, 0 | 1) => self.walk(&list.item, before.first().copied(), after.first().copied(), path),
+                // Duplicates on both sides have no pairing, so only their sequence is compared.
                 (2.., 2..) => {
                     let are_equal =
                         before.len() == after.len() && before.iter().zip(&after).all(|(a, b)| is_equal(a, b));
@@ -153,6 +158,7 @@ impl Difference {
 /// Returns whether two values are equal for field management. Numbers are compared by value: `2` equals `2.0`.
 fn is_equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
+        // `1` and `1.0` are equal, as in structured-merge-diff.
         (Value::Number(one), Value::Number(other)) if one.is_f64() || other.is_f64() => one.as_f64() == other.as_f64(),
         (Value::Array(one), Value::Array(other)) => {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_equal(one, other))

@@ -14,6 +14,7 @@ impl Type {
     pub(crate) fn of_schema(schema: Option<&Value>) -> Self {
         let Some(schema) = schema.filter(|schema| schema.is_object()) else { return Self::Deduced };
         let mut schema = schema.clone();
+        // A root schema without a type describes an object.
         if schema.get("type").is_none() {
             schema["type"] = "object".into();
         }
@@ -43,6 +44,7 @@ fn of(schema: &Value, preserving: bool) -> Type {
 }
 
 fn atom(schema: &Value, preserving: bool) -> Atom {
+    // `x-kubernetes-preserve-unknown-fields` applies to all levels below.
     let preserving = preserving || schema["x-kubernetes-preserve-unknown-fields"] == json!(true);
     let plain = |scalar| Atom { scalar: Some(scalar), ..Atom::default() };
     match schema["type"].as_str().unwrap_or_default() {
@@ -67,6 +69,7 @@ fn fields(schema: &Value, preserving: bool) -> Fields {
         (name.clone(), field)
     });
     let others = match &schema["additionalProperties"] {
+        // Without properties, an object accepts any field, as with preserved fields.
         Value::Null if preserving || properties.is_none_or(serde_json::Map::is_empty) => Some(Type::Deduced),
         Value::Bool(true) => Some(Type::Deduced),
         Value::Object(_) => Some(of(&schema["additionalProperties"], preserving)),
@@ -82,6 +85,7 @@ fn list(schema: &Value, preserving: bool) -> List {
         Some("map") => {
             let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
             let mut keys: Vec<String> = keys.filter_map(|key| key.as_str().map(str::to_owned)).collect();
+            // Sorted keys give each item exactly one path.
             keys.sort();
             Merging::Keys(keys)
         }

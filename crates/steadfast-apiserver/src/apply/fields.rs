@@ -25,6 +25,7 @@ fn walk(of: &Type, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
             for (key, below) in value.as_object().into_iter().flatten() {
                 path.push(Step::field(key));
                 walk(map.of(key).unwrap_or(&Type::Deduced), below, path, set);
+                // An empty or unnamed member counts as a leaf: no deeper field could be owned.
                 let empty = below.is_null() || below.as_object().is_some_and(Map::is_empty);
                 if empty || !map.named.contains_key(key) {
                     set.insert(path);
@@ -39,6 +40,7 @@ fn walk(of: &Type, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
             }
             for (step, same) in items {
                 path.push(step);
+                // Items with duplicate keys count as a whole, without their members.
                 if let [item] = same.as_slice() {
                     walk(&list.item, item, path, set);
                 }
@@ -78,6 +80,7 @@ pub(super) fn without(of: &Type, value: &Value, gone: &Set) -> Option<Value> {
                 }
             });
             let kept: Vec<Value> = kept.collect();
+            // A container without remaining fields disappears.
             (!kept.is_empty()).then_some(Value::Array(kept))
         }
         _ => None,

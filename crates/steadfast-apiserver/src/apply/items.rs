@@ -25,6 +25,7 @@ fn by_keys(list: &List, keys: &[String], item: &Value) -> Result<Step, String> {
         Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
         _ => return Err("associative list with keys may not have non-map elements".to_owned()),
     };
+    // A missing key takes the schema's default, for example `protocol: TCP` of a container port.
     let defaults = list.item.atom().map.as_ref();
     let default = |key: &String| defaults.and_then(|map| map.named.get(key)).and_then(|field| field.default.as_ref());
     let found: Vec<(String, Value)> =

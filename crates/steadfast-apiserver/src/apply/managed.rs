@@ -35,6 +35,7 @@ pub(super) struct Manager {
 
 impl Manager {
     pub(super) fn new(name: &str, operation: Operation, api_version: &str, subresource: &str) -> Self {
+        // Apply identifies a manager across API versions; updates count per version.
         let api_version = if operation == Operation::Apply { "" } else { api_version };
         Self {
             name: if name.is_empty() { "unknown" } else { name }.to_owned(),
@@ -86,6 +87,7 @@ impl Managers {
                 return None;
             }
             let mut who = Manager::new(text("manager"), operation, text("apiVersion"), text("subresource"));
+            // An empty name stays empty here, although `Manager::new` substitutes `unknown`.
             text("manager").clone_into(&mut who.name);
             let managed = Managed {
                 fields: entry.get("fieldsV1").map_or_else(|| Some(Set::default()), Set::decode)?,
@@ -127,6 +129,7 @@ impl Managers {
         let mut updaters: Vec<(Option<i64>, Manager)> =
             updaters.map(|(manager, managed)| (seconds(managed), manager.clone())).collect();
         let mut count = updaters.len();
+        // The oldest updaters merge first, until at most ten remain.
         updaters.sort();
         let mut firsts: BTreeMap<String, Manager> = BTreeMap::new();
         for (_, manager) in updaters {
@@ -134,6 +137,8 @@ impl Managers {
                 return;
             }
             let Some(version) = self.0.get(&manager).map(|managed| managed.api_version.clone()) else { continue };
+            // The first manager of a version waits for a second: a bucket with a single manager
+            // saves nothing.
             let Some(first) = firsts.get(&version) else {
                 firsts.insert(version, manager);
                 continue;

@@ -11,6 +11,7 @@ use super::types::{List, Merging, Shape, Type};
 /// Merges the applied object into the live one. Returns `None` if both are absent, or if nothing remains.
 pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
     let atom = of.atom();
+    // Fields outside the applied object stay.
     let Some(applied_value) = applied else { return live.cloned() };
     let shape = atom.shape(applied);
     let same = live.is_none() || atom.shape(live).is_same(&shape);
@@ -18,6 +19,7 @@ pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -
         Shape::Map(map) if !map.atomic => {
             let before = live.and_then(Value::as_object);
             let after = applied_value.as_object();
+            // Both are empty, so the applied form counts, `{}` or `null`.
             if before.is_none_or(Map::is_empty) && after.is_none_or(Map::is_empty) || !same && after.is_none() {
                 return Some(applied_value.clone());
             }
@@ -61,6 +63,8 @@ fn merged_items(list: &List, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let mut items = Vec::new();
     let mut done: BTreeSet<&Step> = BTreeSet::new();
     let (mut left, mut right) = (0, 0);
+    // Merges two orders: applied items keep their order, and other live items stay next to their
+    // neighbours.
     while left < live.len() || right < applied.len() {
         if let (Some((step, _)), Some((wanted, item))) = (live.get(left), applied.get(right)) {
             if step == wanted {
@@ -70,6 +74,7 @@ fn merged_items(list: &List, live: &[Value], applied: &[Value]) -> Vec<Value> {
                 shared.next();
                 continue;
             }
+            // The live item follows later in the applied order, which decides.
             if known.contains_key(step) && shared.peek().is_some_and(|next| *next != step) {
                 left += 1;
                 continue;

@@ -54,9 +54,11 @@ pub(super) async fn find(
         "" => None,
         text => Some(ContinueToken::decode(text)?),
     };
+    // The token already contains the version of the list.
     if token.is_some() && options.version.is_some_and(|version| version > 0) {
         return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
     }
+    // A selector for one name in one namespace reads a single object, like a `get`.
     let names_one = selector.names_one() && target.namespace.is_some();
     let revision = read::list_revision(&exchange.cluster, exchange.replica, options, token.as_ref(), names_one).await?;
     // The limit does not apply to the object of a single name.
@@ -74,6 +76,7 @@ pub(super) fn answer(exchange: &Exchange, page: Page, rendering: Rendering, tran
     let content_type = rendering.encoding.content_type();
     let mut writer = ListWriter::new(page, rendering);
     let first = writer.next_chunk().unwrap_or_default();
+    // A response of a single chunk has a known length.
     if writer.is_done() {
         return Answer::bytes(200, first).of_type(content_type);
     }
@@ -122,6 +125,7 @@ fn page(
     });
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".to_owned(), rendering.version_of_collection(revision).into());
+    // Lists of custom resources contain `continue` even if empty, as on the real server.
     if target.resource.custom && rendering.form == Form::Object {
         metadata.insert("continue".to_owned(), "".into());
     }

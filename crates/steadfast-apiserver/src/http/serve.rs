@@ -42,9 +42,11 @@ pub(crate) async fn serve(
     let entry = cluster.requests.begin(record.clone());
     record.id = entry.id();
     tracing::trace!(verb = ?record.verb, path = record.path, query = record.query, replica = link.replica, "request");
+    // HEAD is served like GET; the body is dropped at the end.
     let head = request.method() == Method::HEAD;
     let encoding = negotiate::told_in(&accept(&cluster, request.headers()));
     let exchange = Exchange { replica: link.replica, entry: Arc::clone(&entry), entry_verb: record.verb, cluster };
+    // A frozen replica holds the request before any effect on the storage.
     exchange.gate().open().await;
     let conditions = &exchange.cluster.replicas[link.replica].conditions;
     let (delay, piece_bytes) = conditions.look(|now| (now.delay, now.piece_bytes));
@@ -55,6 +57,8 @@ pub(crate) async fn serve(
         tokio::time::sleep(*wait).await;
     }
     go_on(&exchange, &link, &record, Moment::Before).await;
+    // A corrupted response needs the regular response first. Other rules replace the response, and
+    // the storage stays unchanged.
     let mut answer = match ruling {
         Some(Ruling::Answer(answer) | Ruling::Late(_, Some(answer))) => ruled(&answer, &record, encoding),
         Some(Ruling::Corrupt(corruption)) => corrupted(
@@ -89,6 +93,7 @@ async fn go_on(exchange: &Exchange, link: &Link, request: &RequestRecord, moment
         Fate::Waits(wait) => tokio::time::sleep(wait).await,
         Fate::Lost => {
             link.reset(exchange.cluster.clock.elapsed());
+            // The connection was reset, so the task waits for its own cancellation.
             std::future::pending::<()>().await;
         }
     }
@@ -111,6 +116,7 @@ async fn answer(
         read_as_custom(exchange, path, &mut request);
     }
     if !route.allows(request.method()) {
+        // A missing subresource is reported as `404` before the method is checked.
         if let Route::Resource(path) = &route
             && let Some(subresource) = path.subresource.as_deref()
             && Target::of(&exchange.cluster, path).is_none_or(|target| !has_subresource(&target, subresource))
@@ -147,6 +153,7 @@ fn read_as_custom(exchange: &Exchange, path: &mut ResourcePath, request: &mut Re
     if !(is_head || is_creation) || !Target::of(&exchange.cluster, path).is_some_and(|target| target.resource.custom) {
         return;
     }
+    // The handler of custom resources serves HEAD as GET and ignores the name of a creation.
     if is_head {
         *request.method_mut() = Method::GET;
     } else {
@@ -181,6 +188,7 @@ fn not_allowed(exchange: &Exchange, route: &Route, method: &Method) -> Status {
 
 /// Returns the user of the certificate or the password.
 fn user(cluster: &Cluster, link: &Link, headers: &http::HeaderMap) -> Option<String> {
+    // A client certificate takes precedence over basic credentials.
     let shown = link.certificate.get().and_then(|certificate| cluster.tls()?.client(certificate));
     let basic = || {
         let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
@@ -199,6 +207,7 @@ fn authenticate(exchange: &Exchange, request: &Request<Incoming>, user: Option<&
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let issued = |token: &str| exchange.cluster.issued.user(token, exchange.cluster.clock.seconds()).is_some();
     let known = |token: &str| tokens.iter().any(|known| known == token) || issued(token);
+    // Browsers cannot set headers on WebSockets, so the token may arrive as a subprotocol.
     let in_protocol = streaming::offered_token(headers);
     let decoded = in_protocol.and_then(|token| String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok());
     let is_known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| known(token.trim()))

@@ -69,6 +69,7 @@ pub(super) async fn watch(
     let mut stream = WatchStream {
         control: cluster.replicas[exchange.replica].streams.open(exchange.entry.id()),
         changes: cluster.changed.subscribe(),
+        // A restart of the cache raises `life`, which ends this stream.
         life: cluster.store.read(|state| state.caches[exchange.replica].life),
         replica: exchange.replica,
         request: exchange.entry.id(),
@@ -147,19 +148,23 @@ async fn start(
             }
             Some(version) => version,
         };
+        // A streamed list waits until the watch cache has reached the version.
         let reached = read::not_older_than(cluster, replica, version).await.map_err(Refusal::InStream)?;
         return Ok(from_objects(exchange, target, selector, Source::Cache, reached, true));
     }
     match options.version {
+        // An unset version is a consistent read, followed by the changes.
         None if streamed.is_none() => {
             read::etcd_answers(cluster, replica).await.map_err(Refusal::Plain)?;
             let newest = cluster.store.read(crate::storage::State::revision);
             Ok(from_objects(exchange, target, selector, Source::Etcd, newest, streams))
         }
+        // Version `0` accepts the state of the cache at any age.
         Some(0) if streamed.is_none() => {
             let applied = cluster.store.read(|state| state.caches[replica].applied);
             Ok(from_objects(exchange, target, selector, Source::Cache, applied, streams))
         }
+        // `sendInitialEvents=false` without a version starts at the current state of the cache.
         None | Some(0) => {
             let applied = cluster.store.read(|state| state.caches[replica].applied);
             Ok(from_version(applied))
@@ -256,6 +261,8 @@ impl WatchStream {
             // Mark before reading: a change that arrives during the read then wakes the next wait.
             self.changes.mark_unchanged();
             if self.is_blocked() {
+                // Without the bookmark timer, which would fire repeatedly while the stream is
+                // blocked.
                 self.wait(false).await;
                 continue;
             }
@@ -267,6 +274,7 @@ impl WatchStream {
             if self.is_blocked() {
                 continue;
             }
+            // The real watch cache also ends a watch whose client reads too slowly.
             if news.removed || self.is_too_slow(news.waiting) {
                 return None;
             }
@@ -280,6 +288,7 @@ impl WatchStream {
                 self.put_event(&mut buffer, change);
                 self.last_sent = change.revision;
             }
+            // A bookmark's version covers all earlier events, so no event may be pending.
             if buffer.is_empty() && news.waiting == 0 && self.bookmark_is_due() {
                 self.put_bookmark(&mut buffer, self.reached(), false);
             }
@@ -406,6 +415,8 @@ impl WatchStream {
     /// Schedules the next bookmark after one period, or shortly before the end if that is earlier.
     fn schedule_bookmark(&mut self, now: Instant) {
         let heartbeat = now + self.cluster.settings.bookmark_period;
+        // kube-apiserver sends a last bookmark about two seconds before the timeout, so that
+        // clients resume from a recent version.
         let last = self.deadline.checked_sub(LAST_BOOKMARK_LEAD).filter(|&last| last > now && last < heartbeat);
         self.next_bookmark = last.unwrap_or(heartbeat);
     }

@@ -64,6 +64,7 @@ impl Cache {
 
     /// Decides whether a new change is dropped.
     pub(super) fn observe(&mut self, change: &Change) {
+        // Only the first matching loss counts, so each change is dropped once.
         if let Some(loss) = self.losses.iter_mut().find(|loss| (loss.predicate)(change)) {
             loss.left -= 1;
             self.lost.insert(change.revision);
@@ -79,15 +80,19 @@ impl Cache {
     /// Applies the history up to `revision`, within the limits of the faults.
     pub(crate) fn advance(&mut self, revision: u64) {
         let reachable = revision.min(self.lag_at.unwrap_or(u64::MAX)).min(self.frozen_at.unwrap_or(u64::MAX));
+        // A limit below the current position must not move the cache back.
         self.applied = self.applied.max(reachable);
     }
 
     /// Drops the state and reads the history again, like a restarted replica.
     pub(crate) fn restart(&mut self, revision: u64) {
         let readable = revision.min(self.frozen_at.unwrap_or(u64::MAX)).min(self.lag_at.unwrap_or(u64::MAX));
+        // A restarted cache reads the newest reachable state and has no older events.
         self.applied = readable;
         self.window = readable;
+        // Open streams compare `life` with their own value and end.
         self.life += 1;
+        // The new list contains the changes that the previous run had lost.
         self.lost.clear();
     }
 }

@@ -62,8 +62,10 @@ impl State {
         self.check_namespace(target, given)?;
         let name = self.name_of(&object, target)?;
         metadata::set(&mut object, "name", Some(name.as_str().into()));
+        // A client cannot create an object that is already being deleted.
         metadata::set(&mut object, "deletionTimestamp", None);
         metadata::set(&mut object, "deletionGracePeriodSeconds", None);
+        // Field tracking needs the given status, although the creation drops the status below.
         let status = object.get("status").filter(|_| target.resource.custom).cloned();
         if target.part == Part::Main && target.resource.has_status(target.version()) {
             set_status(&mut object, None);
@@ -79,6 +81,8 @@ impl State {
         validation::refuse(target, &name, &causes)?;
         rules::warn_of_finalizers(target, None, &object);
         uncalled::warn(target, &object);
+        // Validation comes first: an invalid duplicate reports its own errors, as on the real
+        // server.
         let key = ObjectKey::new(&target.namespace, &name);
         if let Some(existing) = self.latest(target.store(), &key) {
             let mut status = Status::already_exists(target.group_resource(), &name);
@@ -104,6 +108,7 @@ impl State {
         defaults::on_create(target.group_resource(), &mut object);
         self.assign_addresses(target.group_resource(), &mut object, None)?;
         let object = target.resource.to_store(object);
+        // A dry run passes all checks and ends before the history changes.
         if target.dry_run {
             return Ok(Arc::new(object));
         }
@@ -142,6 +147,7 @@ impl State {
         mut object: Value,
         is_applied: bool,
     ) -> Result<Arc<Value>, Status> {
+        // Creation by an update ignores the given version. A dry run still returns this version.
         let version = metadata::text(&object, "resourceVersion").to_owned();
         metadata::set(&mut object, "resourceVersion", None);
         let mut created = self.create_as(target, object, is_applied)?;
@@ -202,11 +208,13 @@ impl State {
         let mut causes = validation::wrong_uid(target, &existing, &wanted);
         let sent = (target.resource.custom && target.asked.manager.is_some()).then(|| wanted.clone());
         let mut object = match target.part {
+            // A write of the status keeps all other fields.
             Part::Status => {
                 let mut object = Value::clone(&existing);
                 set_status(&mut object, wanted.get("status").cloned());
                 object
             }
+            // If the status is a subresource, a write of the object keeps the status.
             Part::Main if target.resource.has_status(target.version()) => {
                 set_status(&mut wanted, existing.get("status").cloned());
                 wanted
@@ -266,6 +274,7 @@ impl State {
             return Ok(Outcome::Deleted(Arc::new(object)));
         }
         let change = self.append(target.store(), key, Some(object), Some(stored));
+        // Without finalizers, the object still remains until its contents are deleted.
         if metadata::is_terminating(&existing) && holds_contents(&resource) {
             self.remove_what_is_empty();
         }

@@ -74,6 +74,7 @@ const REASONS: [(DeleteReason, u8); 4] = [
 
 /// Returns the letter of a value.
 fn letter<T: PartialEq + Copy>(of: &[(T, u8)], value: T) -> u8 {
+    // 0 occurs in neither table, so a reader rejects an unknown value.
     of.iter().find(|(known, _)| *known == value).map_or(0, |(_, letter)| *letter)
 }
 
@@ -91,6 +92,7 @@ struct Writing<'a, K> {
 
 impl<K> Writing<'_, K> {
     fn state(&mut self, state: &Object<Lazy<K>>) -> Result<(), NoSuchForm> {
+        // Most states equal the cached state. A reference avoids a second copy.
         if self.held.is_some_and(|held| held.is(state)) {
             self.out.push(b'=');
             return Ok(());
@@ -133,6 +135,8 @@ impl Reading<'_> {
                 self.rest = rest;
                 match self.forms.read(self.key.clone(), row)? {
                     Saved::Known(raw) => Some(SavedState::Apart(raw)),
+                    // Delivered states were decodable, so a nested row of a tainted entry is
+                    // invalid.
                     Saved::Unknown(..) => None,
                 }
             }
@@ -208,6 +212,7 @@ impl Forms {
         pending.due = match from.letter()? {
             b's' => Some(DueEvent::State(from.state()?)),
             b'e' => Some(DueEvent::End(from.end()?)),
+            // `Outbox::cut` records only entries with a due event.
             _ => return None,
         };
         match from.letter()? {
@@ -215,6 +220,7 @@ impl Forms {
             b'-' => {}
             _ => return None,
         }
+        // Trailing bytes belong to another format, so the whole row is rejected.
         from.rest.is_empty().then_some(pending)
     }
 }

@@ -41,6 +41,7 @@ impl<'a> Row<'a> {
         let form = FORMS.iter().find(|(_, known)| known == letter)?.0;
         let (uid, rest) = text(rest)?;
         let (version, bytes) = text(rest)?;
+        // Every stored entry has a version, so an empty version marks a damaged row.
         (!version.is_empty()).then_some(Self { form, uid, version, bytes })
     }
 }

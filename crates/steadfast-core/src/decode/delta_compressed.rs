@@ -93,12 +93,16 @@ impl DictionaryGroups {
         if let Some(packed) = base.and_then(|base| self.beside(base, bytes)) {
             return packed;
         }
+        // Before the insertion, so the map stays below twice the number of families in use.
         self.forget();
+        // The object starts a family and becomes its dictionary, compressed with the root if both
+        // are similar.
         let beside = self.root.upgrade().and_then(|root| self.beside(root, bytes));
         let is_root = beside.is_none();
         let packed = beside.unwrap_or_else(|| DeltaCompressed::plain(bytes));
         let base = Base::new(packed, bytes.len(), &self.held);
         self.bases.insert(family, Arc::downgrade(&base));
+        // Only a verbatim dictionary can be the root, since a read follows at most two levels.
         if is_root {
             self.root = Arc::downgrade(&base);
         }
@@ -134,6 +138,8 @@ impl DictionaryGroups {
 /// most likely similar. A collision only costs memory.
 fn family(key: &ObjectKey) -> u64 {
     let name = without_suffix(key.name()).unwrap_or(key.name());
+    // The name of a pod contains two generated parts: the hash of the `ReplicaSet` and a suffix of
+    // its own.
     let name = without_suffix(name).filter(|above| is_generated(&name[above.len() + 1..])).unwrap_or(name);
     let bytes = key.namespace().unwrap_or_default().bytes().chain([0]).chain(name.bytes());
     // FNV-1a.

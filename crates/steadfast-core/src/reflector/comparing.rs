@@ -249,9 +249,9 @@ impl Reflector {
             self.audit_later(now, Some(asked.unwrap_or(later).max(Duration::from_secs(1))));
         } else if let Some(asked) = asked {
             self.search.not_for(now, asked, &mut self.random);
-        // A running probe or replacement reports a missing proof later; only a quiet side needs
-        // this report.
         } else if matches!(self.side, ProbeState::Quiet) && matches!(self.phase, Phase::Watching { .. }) {
+            // A running probe or replacement reports a missing proof later; only a quiet side needs
+            // this report.
             self.unproven(now, &format!("no proof of freshness: {}", failure.why), out);
         }
     }

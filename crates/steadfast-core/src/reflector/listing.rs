@@ -65,6 +65,7 @@ impl Paging {
             let bytes = token.len();
             return Err(format!("a continue token of {bytes} bytes; none above {LONGEST_TOKEN} is sent back"));
         }
+        // An equal token would request the same page forever.
         if self.token == token {
             return Err("the list has no end: a page's continue token is the one that it was requested with".to_owned());
         }
@@ -99,6 +100,7 @@ impl Reflector {
     }
 
     pub(super) fn list_later(&mut self, now: Instant, plan: ListPlan, asked: Option<Duration>) {
+        // Successful lists count as well: only a healthy watch resets this backoff (R6).
         let patience = self.relist_backoff.fail(&mut self.random);
         let until = now + self.delay(patience, asked);
         self.phase = Phase::Waiting { until, then: Next::List(plan), unreachable: false };
@@ -107,6 +109,7 @@ impl Reflector {
     /// Starts the transfer after its permit was granted.
     pub(super) fn begin_list(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Phase::Queued(plan) = &self.phase else {
+            // The phase changed while the permit was pending, so the unused permit returns.
             out.push(Output::ReleaseTransfer);
             return;
         };
@@ -152,16 +155,22 @@ impl Reflector {
                 let mut out = Vec::new();
                 if self.commit(now, &plan, Some(bookmark.version.clone()), None, &mut out) {
                     self.streaming.works();
+                    // The stream continues as the watch, so its records follow the list without a
+                    // gap.
                     self.listed_by = Some(id);
                     self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
                     self.bookmark_interval.begin();
                     self.set_streaming(now);
                 } else {
+                    // `commit` pushed its reaction already. The cancellation of this stream must
+                    // precede the reaction.
                     out.insert(0, Output::Cancel(id));
                 }
                 Verdict::Do(out)
             }
             Record::Bookmark(_) => {
+                // A server without streamed lists treats the request as a plain watch and sends
+                // ordinary bookmarks.
                 let mut out = vec![Output::Cancel(*id)];
                 self.fall_back(now, Arc::from("a bookmark came before the end of the initial events"), &mut out);
                 Verdict::Do(out)
@@ -215,6 +224,8 @@ impl Reflector {
         match &self.phase {
             Phase::Deciding { id: deciding, plan, .. } if *deciding == id => {
                 let plan = plan.clone();
+                // A probe from before the cached version was reached may return a lower version
+                // without another history.
                 self.decided(now, plan, version.filter(|_| self.held_since <= sent), out);
             }
             _ => self.side_probed(now, id, version, sent, out),
@@ -237,6 +248,7 @@ impl Reflector {
         };
         let older_is_fine = plan.new_epoch || self.settings.rules.breaches.commit(Breach::OlderList);
         if older && !older_is_fine {
+            // The cache never goes back within an epoch: the server lags (C4).
             let why = format!("a list came at {}, older than what is held", display(version.as_ref()));
             if let Phase::DeltaListing(_) = self.phase {
                 self.list_all(now, why.into(), out);
@@ -269,6 +281,7 @@ impl Reflector {
             (Some(new), Some(held)) => !new.is_older_than(held) && new != held,
             _ => true,
         };
+        // A short watch's evidence about the old version does not apply to the new content.
         self.search.told = None;
         (self.version, self.held_since) = (version, now);
         // A state that the server read for this request is a proof. A state from its cache is a proof only if it is
@@ -297,6 +310,7 @@ impl Reflector {
                     // The version expired, not a continue token. The server's current version cannot have expired.
                     plan.from = ListFrom::Consistent;
                 }
+                // A list in a single response uses no continue token that could expire (F14).
                 plan.whole = true;
                 out.push(Output::Diagnostic(Diagnostic::Relisting { why: failure.why.clone() }));
                 self.list_later(now, plan, failure.retry_after);
@@ -330,6 +344,8 @@ impl Reflector {
         let (streamed, opened, mut plan) = (*streamed, *opened, plan.clone());
         let seconds = self.settings.list_patience.as_secs();
         if streamed && now < *progress + self.settings.list_patience {
+            // Events still arrive, so only the total duration was exceeded: probably a plain watch
+            // without an end.
             let seconds = self.settings.initial_events_within.as_secs();
             self.fall_back(now, format!("the initial events came to no end in {seconds} s").into(), out);
         } else if streamed && opened {
@@ -378,6 +394,8 @@ impl Reflector {
 
     fn decided(&mut self, now: Instant, plan: ListPlan, proof: Option<ResourceVersion>, out: &mut Vec<Output>) {
         match (self.reached(), proof) {
+            // A consistent read below the cached version proves another history. A read from a
+            // cache would prove nothing.
             (Some(held), Some(proof)) if proof.is_older_than(held) => self.begin_epoch(now, proof, out),
             _ => {
                 let patience = self.backoff.fail(&mut self.random);
@@ -415,6 +433,7 @@ impl Reflector {
         let why: Arc<str> = Arc::from(note.to_string());
         out.push(Output::Diagnostic(note));
         self.drop_comparison(out);
+        // Proofs from the old history do not cover the new history.
         self.search.broken(now);
         self.set_condition(now, Condition::Stale, why);
         self.list_later(now, plan, None);

@@ -53,6 +53,7 @@ impl Reflector {
     /// at once.
     pub(super) fn unsettled(&mut self, now: Instant, id: RequestId) {
         if self.is_successor(id) {
+            // The successor takes over first; `onward` keeps the request for the next move.
             self.moving.onward = true;
         } else if self.is_carried(id) && matches!(self.moving.state, Move::Settled | Move::Planned { .. }) {
             self.plan_move(now, id);
@@ -99,6 +100,8 @@ impl Reflector {
     pub(super) fn move_wake(&self) -> Option<Instant> {
         let Phase::Watching { id, opened: Some(_), .. } = self.phase else { return None };
         match self.moving.state {
+            // A plan belongs to one stream. After a resume on another connection, the plan is
+            // obsolete.
             Move::Planned { from, at } if from == id => Some(at),
             Move::Opening { deadline: at, .. } | Move::Open { at, .. } => Some(at),
             Move::Planned { .. } | Move::Settled => None,
@@ -112,6 +115,7 @@ impl Reflector {
         match self.moving.state {
             Move::Settled => {}
             Move::Opening { id, .. } => {
+                // The old watch still runs, so a later retry loses nothing.
                 out.push(Output::Cancel(id));
                 self.move_later(now, None);
             }
@@ -160,6 +164,8 @@ impl Reflector {
     fn take_over(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
         // Its age and its proofs carry over: both streams count as one watch on changing connections.
         let Phase::Watching { id: watching, .. } = &mut self.phase else { return };
+        // Cancelled only after the grace period: a rejected version is reported inside the
+        // successor's stream.
         out.push(Output::Cancel(std::mem::replace(watching, id)));
         self.has_moved(now, id);
         out.extend(self.version.clone().map(|version| Output::Diagnostic(Diagnostic::Moved { version })));
@@ -168,6 +174,7 @@ impl Reflector {
     fn has_moved(&mut self, now: Instant, id: RequestId) {
         self.moving.state = Move::Settled;
         self.moving.moved = Some(now);
+        // The successor's connection drains as well, so the next move starts now.
         if std::mem::take(&mut self.moving.onward) {
             self.plan_move(now, id);
         }
@@ -199,12 +206,15 @@ impl Reflector {
             Move::Settled | Move::Planned { .. } => return false,
         };
         if failure.is_some_and(|failure| failure.kind != FailureKind::Unreachable) {
+            // Any other failure, such as an expired version, would hit the successor as well.
             self.stay(out);
             return false;
         }
         self.settle(now);
         self.has_moved(now, id);
+        // A successor without a response head receives the full timeout again.
         self.phase = Phase::Watching { id, sent: now, opened, proven: false };
+        // An open successor leaves no gap, so freshness stays unchanged.
         if let Some(failure) = failure.filter(|_| opened.is_none()) {
             self.set_broken(now, failure);
         }
