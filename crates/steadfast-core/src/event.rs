@@ -222,6 +222,7 @@ pub fn difference<K>(
     let initial = matches!(path, Path::Listed { initial: true });
     // Handlers never received an entry that never decoded. They therefore receive neither its changes nor its end.
     let told = old.and_then(|entry| Some((entry, entry.last()?.clone())));
+    // Another UID denotes another object with an equal name: an end and a new stay.
     let same = matches!((old, new), (Some(old), Some(new))
         if old.uid().is_same(new.uid()) || rules.breaches.commit(Breach::MergedIdentities));
 
@@ -243,6 +244,7 @@ pub fn difference<K>(
     let version = object.version().clone();
     let event = match told {
         Some((old, seen)) if same => {
+            // In a new epoch, an equal version may denote another state.
             if *old.version() == version && !old.is_tainted() && *path != Path::NewEpoch {
                 return;
             }

@@ -210,6 +210,7 @@ impl Evidence {
     /// Changes the condition to `condition` at `now`, with the cause `why`. A doubt keeps its start when its condition
     /// changes, until a proof or a stop ends the doubt.
     pub fn turn(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
+        // A change between two doubts keeps the start, so the duration covers the whole doubt.
         let doubted = |condition| !matches!(condition, Condition::Starting | Condition::Streaming);
         let same = doubted(self.condition) && doubted(condition) && condition != Condition::Stopped;
         if self.condition != condition && !same {
@@ -254,6 +255,8 @@ impl Evidence {
             (Condition::Failed, ..) => Freshness::Failed(since()),
             (Condition::Starting, ..) => Freshness::Starting(since()),
             (Condition::Stale, ..) => Freshness::Stale(since()),
+            // A silent stream becomes outdated at the bound. An existing doubt keeps its earlier
+            // start.
             (Condition::Streaming, _, Some(outdated)) => Freshness::Stale(doubt(outdated, self.why.clone())),
             (Condition::Suspect | Condition::Resuming, _, Some(outdated)) => {
                 Freshness::Stale(doubt(outdated.min(self.since), self.why.clone()))

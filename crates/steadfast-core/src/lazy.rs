@@ -100,12 +100,15 @@ impl<K: DeserializeOwned> Lazy<K> {
             return Ok(decoded);
         }
         let decoded = self.whole().inspect_err(|error| self.tell(error))?;
+        // Another thread may have decoded the object concurrently. All readers share the first
+        // result.
         Ok(self.cache.remembered.put(self.label.number(), &Arc::new(decoded)))
     }
 }
 
 impl<K> Lazy<K> {
     fn tell(&self, error: &DecodeError) {
+        // Each object reports only its first decode error.
         if let Some(unread) = &self.cache.unread
             && self.label.tell()
         {
@@ -146,6 +149,8 @@ impl<K> Lazy<K> {
                 Err(_) => self.whole::<IgnoredAny>().map(|_| None),
             },
             Written::Protobuf(message) => {
+                // Most paths need no generic traversal: the message table leads directly to the
+                // field.
                 if let Some(Found(found)) = protobuf::decode_field(message, &bytes, path.names()) {
                     return Ok(found);
                 }
@@ -253,6 +258,7 @@ impl<K> Lazy<K> {
 fn find(bytes: &[u8], path: &FieldPath) -> Result<Option<Range<usize>>, Fault> {
     let mut found = None;
     walk(&mut Cursor::new(bytes), path.names(), &mut found)?;
+    // An explicit `null` counts as absent.
     Ok(found.filter(|span| bytes[span.clone()] != *b"null"))
 }
 
@@ -264,6 +270,7 @@ fn walk(cursor: &mut Cursor<'_>, names: &[Box<str>], found: &mut Option<Range<us
     };
     cursor.members(|cursor, member| {
         if member.name.find(|read| (read == name.as_bytes()).then_some(())).is_some() {
+            // For duplicate names, the last value counts, as in a full decode.
             *found = None;
             walk(cursor, inner, found)
         } else {
@@ -296,6 +303,8 @@ impl<K: DeserializeOwned> Event<Lazy<K>> {
             Self::Added { object, initial } => Event::Added { object: object.decoded()?, initial: *initial },
             Self::Updated { old, new } => match (old.decoded(), new.decoded()?) {
                 (Ok(old), new) => Event::Updated { old, new },
+                // The handler never received the undecodable old state, so the new state is an
+                // addition.
                 (Err(_), object) => Event::Added { object, initial: false },
             },
             Self::Deleted { last, version, certainty, reason } => Event::Deleted {

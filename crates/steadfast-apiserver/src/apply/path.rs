@@ -115,6 +115,7 @@ fn escaped(value: &Value) -> String {
     let mut escaped = String::new();
     for letter in value.to_string().chars() {
         match letter {
+            // Go's JSON encoder escapes these characters for HTML.
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
                 // Writing to a String cannot fail.
                 let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
@@ -139,6 +140,7 @@ fn compare_values(one: &Value, other: &Value) -> Ordering {
         (Value::String(one), Value::String(other)) => one.cmp(other),
         (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
         (Value::Number(one), Value::Number(other)) => match (one.as_i64(), other.as_i64()) {
+            // Integers compare exactly. As floats, large neighbours would be equal.
             (Some(one), Some(other)) => one.cmp(&other),
             _ => one.as_f64().unwrap_or_default().total_cmp(&other.as_f64().unwrap_or_default()),
         },

@@ -20,9 +20,12 @@ impl Tracking<'_> {
         let has = |managed: &Managed| {
             replicas(&managed.api_version).is_some_and(|path| !managed.fields.intersection(&path).is_empty())
         };
+        // Without a change, or without an owner of `replicas`, all managers stay.
         if before == after || !managers.0.values().any(has) {
             return;
         }
+        // A write of the scale takes `replicas` from every manager, in the path of each API
+        // version.
         for managed in managers.0.values_mut() {
             if let Some(path) = replicas(&managed.api_version) {
                 managed.fields = managed.fields.difference(&path);

@@ -105,6 +105,7 @@ impl Set {
     pub(super) fn recursive_difference(&self, other: &Self) -> Self {
         self.combine(other, |own, theirs| match theirs {
             None => Some(own.clone()),
+            // A member covers the whole subtree here, unlike in `difference`.
             Some(theirs) if theirs.member => None,
             Some(theirs) => {
                 Some(Node { member: own.member, children: own.children.recursive_difference(&theirs.children) })
@@ -140,6 +141,7 @@ impl Set {
     }
 
     fn collect(&self, prefix: &mut Vec<Step>, paths: &mut Vec<Vec<Step>>) {
+        // Members of a level precede deeper paths, as in structured-merge-diff.
         for (step, _) in self.0.iter().filter(|(_, node)| node.member) {
             paths.push([prefix.as_slice(), std::slice::from_ref(step)].concat());
         }
@@ -157,6 +159,7 @@ impl Set {
 
     fn encoded(&self, member: bool) -> Map<String, Value> {
         let mut fields = Map::new();
+        // `.` marks a member that also has children. Without children, an empty object suffices.
         if member && !self.is_empty() {
             fields.insert(".".to_owned(), Value::Object(Map::new()));
         }

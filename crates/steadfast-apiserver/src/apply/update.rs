@@ -60,9 +60,11 @@ impl Write<'_> {
         others: &dyn Fn(&str) -> Option<Type>,
     ) -> Result<(), Unconvertible> {
         let difference = Difference::between(self.of, live, new).without(self.ignored);
+        // Other managers own fields in other API versions, with other names and defaults.
         let mut by_version: BTreeMap<&str, Difference> = BTreeMap::new();
         for version in managers.0.values().map(|managed| managed.api_version.as_str()) {
             let Some(of) = others(version).filter(|_| version != self.api_version) else { continue };
+            // An object outside the type of another version cannot be compared in that version.
             if validate::complaint(&of, live).is_some() || validate::complaint(&of, new).is_some() {
                 return Err(Unconvertible);
             }
@@ -81,6 +83,7 @@ impl Write<'_> {
             managed.fields = managed.fields.difference(&lost);
         }
         managers.0.retain(|_, managed| !managed.fields.is_empty());
+        // Identity and metadata of the server have no manager.
         let fields = difference.modified.union(&difference.added).difference(&OWN);
         if fields.is_empty() {
             return Ok(());
@@ -111,6 +114,8 @@ impl Write<'_> {
         let time = last.as_ref().and_then(|last| last.time.clone());
         let managed = Managed { fields, api_version: self.api_version.to_owned(), time };
         managers.0.insert(self.manager.clone(), managed);
+        // Fields of the last apply that are absent now are removed, unless another manager owns
+        // these fields.
         if let Some(last) = last.filter(|last| !last.fields.is_empty()) {
             new = self.pruned(&new, managers, &last.fields);
         }
@@ -124,9 +129,11 @@ impl Write<'_> {
         if !force && !conflicts.is_empty() {
             return Err(conflicts);
         }
+        // A forced apply takes the fields from the other managers.
         take_away(managers, &difference, &conflicts, &self.manager);
         if let Some(own) = managers.0.get_mut(&self.manager) {
             own.fields = own.fields.difference(&OWN);
+            // The time only changes with the object, so a repeated apply creates no new version.
             if *live != new {
                 own.time = Some(self.now.to_owned());
             }
@@ -146,6 +153,8 @@ impl Write<'_> {
         for one in managers.0.values() {
             managed.extend(&one.fields);
         }
+        // Only fields of the last apply may disappear. Members of other managers keep their
+        // containers.
         let all = all_of(merged);
         let mut kept = all_of(&pruned);
         kept.extend(&parents(&managed));

@@ -41,6 +41,7 @@ impl Faults {
     /// Stops the process: resets all connections and rejects new ones.
     pub fn stop(&self) {
         self.each("stop", Some(true), |replica| {
+            // Stopped before the reset, so that a reconnecting client is rejected.
             self.condition(replica, |now| now.stopped = true);
             self.cluster.reset_links(replica);
         });
@@ -49,6 +50,7 @@ impl Faults {
     /// Starts the process. Its watch window starts at the current revision.
     pub fn start(&self) {
         self.each("stop", Some(false), |replica| {
+            // The cache restarts first, so that the first request reads the new cache.
             self.restart_cache(replica);
             self.condition(replica, |now| now.stopped = false);
         });
@@ -95,6 +97,7 @@ impl Faults {
     /// Over TCP, the kernel still acknowledges received data, unlike a network that loses packets.
     pub fn black_hole(&self, on: bool) {
         self.each("black_hole", Some(on), |replica| {
+            // The condition covers later connections. Open connections need their own switch.
             self.condition(replica, |now| now.black_hole = on);
             for link in self.cluster.open_links(replica) {
                 link.set_black_hole(on, self.cluster.clock.elapsed());
@@ -105,6 +108,7 @@ impl Faults {
     /// Disconnects the network: resets open connections and rejects new ones until [`heal`](Self::heal).
     pub fn cut(&self) {
         self.each("cut", Some(true), |replica| {
+            // Rejected before the reset, so that a client cannot reconnect in between.
             self.condition(replica, |now| now.refuse = true);
             self.cluster.reset_links(replica);
         });
@@ -363,6 +367,7 @@ impl Faults {
     /// Revisions continue from there in a new epoch. All replicas restart.
     pub fn restore(&self, revision: u64) {
         self.log_of(None, "restore", None);
+        // All replicas stop first, so that no connection delivers both histories.
         for replica in 0..self.cluster.replicas.len() {
             self.condition(replica, |now| now.stopped = true);
             self.cluster.reset_links(replica);
@@ -394,6 +399,7 @@ impl Faults {
             self.log_of(Some(replica), fault, on);
             switch(replica);
         }
+        // Blocked streams and requests wake up and check their conditions.
         self.cluster.changed.raise();
     }
 

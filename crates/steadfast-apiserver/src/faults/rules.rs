@@ -92,6 +92,7 @@ impl Answer {
     /// Creates a `ResourceVersionTooLarge` response in the form of a server version.
     pub fn too_large(spelling: TooLarge) -> Self {
         let known = Status::too_large_resource_version(9_000_000, 1);
+        // Servers report this condition in three forms, depending on the release.
         Self::Status(match spelling {
             TooLarge::Cause => known,
             TooLarge::CauseMessage => known
@@ -171,12 +172,14 @@ impl Rules {
     /// Removes the rules of a replica; all rules if `replica` is `None`.
     pub(crate) fn clear(&self, replica: Option<usize>) {
         let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without a replica, all rules are removed.
         rules.retain(|(of, _, _)| replica.is_some() && *of != replica);
     }
 
     /// Returns the first rule for a request, and counts its use.
     pub(crate) fn apply(&self, request: &RequestRecord) -> Option<Ruling> {
         let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first matching rule counts, in the order of their addition.
         let (_, rule, ruling) = rules.iter_mut().find(|(replica, rule, _)| rule.is_for(*replica, request))?;
         if let Some(times) = &mut rule.times {
             *times -= 1;

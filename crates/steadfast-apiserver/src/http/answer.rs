@@ -111,6 +111,7 @@ impl Answer {
         version: DocumentVersion,
         request: &http::HeaderMap,
     ) -> Self {
+        // `If-None-Match` may list several tags (RFC 9110, 13.1.2).
         let known = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
         let unchanged =
             known.is_some_and(|known| known.split(',').any(|tag| tag.trim().trim_matches('"') == version.tag));
@@ -169,6 +170,7 @@ impl Answer {
 
 /// Formats a warning as in RFC 7234, without a time.
 fn warning_value(text: &str) -> HeaderValue {
+    // 299 is the code of miscellaneous persistent warnings (RFC 7234, 5.5.7).
     let mut value = "299 - \"".to_owned();
     for letter in text.chars().filter(|letter| !letter.is_control()) {
         if matches!(letter, '"' | '\\') {

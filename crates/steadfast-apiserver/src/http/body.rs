@@ -71,6 +71,7 @@ impl Body for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
+        // A client may disconnect before the end of the body.
         self.entry.finish();
     }
 }

@@ -24,6 +24,7 @@ pub(super) fn corrupted(mut answer: Answer, corruption: Corruption) -> Answer {
     answer.content = match answer.content {
         Content::Whole(body) | Content::Document(body, _) => Content::Whole(corrupt(&body, corruption)),
         Content::Chunks(chunks) => {
+            // Only the first chunk is corrupted; later records of a stream stay intact.
             let mut intact = false;
             let changed =
                 chunks.map(
@@ -31,6 +32,7 @@ pub(super) fn corrupted(mut answer: Answer, corruption: Corruption) -> Answer {
                         if std::mem::replace(&mut intact, true) { chunk } else { corrupt(&chunk, corruption) }
                     },
                 );
+            // A truncated stream ends after the corrupted chunk.
             let chunks = if corruption == Corruption::Truncated { 1 } else { usize::MAX };
             Content::Chunks(Box::pin(changed.take(chunks)))
         }

@@ -75,6 +75,7 @@ pub(super) async fn answer(
 /// Returns whether the first supported form in `Accept` is the aggregated one.
 fn wants_aggregated(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    // The first acceptable media range decides about the form.
     let first = accept.split(',').find_map(|range| {
         let mut parts = range.split(';').map(str::trim);
         if !matches!(parts.next()?, "application/json" | "application/*" | "*/*") {
@@ -203,6 +204,7 @@ fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
 
 fn entries(served: &ServedResource, version: &str) -> Vec<Value> {
     let plural = served.name.resource();
+    // The real server lists the verbs of custom resources in another order.
     let verbs = if served.custom {
         ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
     } else {
@@ -230,6 +232,7 @@ fn entries(served: &ServedResource, version: &str) -> Vec<Value> {
             "group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"],
         })
     });
+    // The real server lists `status` before `scale` for custom resources.
     let (second, third) = if served.custom { (status, scale) } else { (scale, status) };
     let others = subresources::ALL.iter().filter(|_| !served.custom && served.name.group().is_empty());
     let others = others.filter(|(resource, ..)| *resource == plural).map(|(_, name, group, version, kind, verb)| {

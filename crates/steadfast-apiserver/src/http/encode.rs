@@ -18,6 +18,7 @@ pub(crate) fn fields(object: &Value, revision: Option<u64>) -> Bytes {
         put_json(buffer, value);
     };
     let Some(object) = object.as_object() else { return Bytes::new() };
+    // `metadata` comes first, as in the encoding of Go structs.
     if let Some(metadata) = object.get("metadata") {
         if let Some(revision) = revision {
             let mut metadata = metadata.clone();

@@ -52,6 +52,7 @@ fn is_fine(parameter: &str) -> bool {
     let value = value.trim_matches('"');
     match name.to_ascii_lowercase().as_str() {
         "charset" => value.eq_ignore_ascii_case("utf-8"),
+        // A `Table` has another structure, so only metadata is accepted.
         "as" => matches!(value, "PartialObjectMetadata" | "PartialObjectMetadataList"),
         _ => true,
     }

@@ -49,6 +49,8 @@ pub fn continue_token(encoding: Encoding, body: &[u8]) -> Option<String> {
 }
 
 fn continue_of(status: &Value) -> Option<String> {
+    // kube-apiserver adds a new token to the `410` for an expired token. The rest of the list then
+    // has a newer version.
     status["metadata"]["continue"].as_str().filter(|token| !token.is_empty()).map(str::to_owned)
 }
 

@@ -65,6 +65,8 @@ impl DecodeError {
     pub(crate) fn of_json(identity: &Identity, offset: usize, error: &serde_json::Error) -> Self {
         let problem = match error.to_string() {
             message if error.is_data() => Problem::of(&message),
+            // `serde_json` reports the recursion limit as a syntax error, so only the message
+            // distinguishes both.
             message if message.starts_with("recursion limit exceeded") => Problem::TooDeep,
             _ => Problem::Malformed(Encoding::Json),
         };
@@ -119,9 +121,12 @@ pub(crate) fn place(text: &[u8], error: &serde_json::Error) -> usize {
 impl Problem {
     fn of(message: &str) -> Self {
         if let Some((field, _)) = message.strip_prefix("missing field `").and_then(|rest| rest.split_once('`')) {
+            // Field names of a Rust type are short and plain. Any other text may contain content of
+            // the object.
             let plain = field.len() <= 64 && field.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
             return if plain { Self::MissingField(field.to_owned()) } else { Self::Other };
         }
+        // Messages may quote values of a `Secret`, so only known words of `serde` are kept.
         let unfit = ["invalid type: ", "invalid value: "].iter().find_map(|kind| message.strip_prefix(kind));
         unfit.and_then(|rest| SORTS.into_iter().find(|sort| rest.starts_with(sort))).map_or(Self::Other, Self::Unfit)
     }

@@ -176,6 +176,8 @@ impl Decoder {
                 let decoded = json_seed(SizeCounting::new(PhantomData, &heap), text);
                 self.heap += heap.bytes();
                 decoded.map_err(|error| {
+                    // The error position refers to the text without `managedFields`, so the length
+                    // of the cut is added.
                     let at = place(text, &error);
                     let cut = raw.managed_fields.as_ref().is_some_and(|cut| at > cut.start);
                     let offset = if cut { at + raw.bytes.len() - text.len() } else { at };
@@ -197,6 +199,7 @@ impl Decoder {
 /// Returns the kept bytes of `raw`, in the shared buffer if a part is cut out.
 fn compact<'a>(options: DecodeOptions, scratch: &'a mut Vec<u8>, raw: &'a RawObject) -> &'a [u8] {
     scratch.clear();
+    // A huge object must not keep a huge buffer for all later objects.
     scratch.shrink_to(SCRATCH);
     raw.compact(options, scratch)
 }

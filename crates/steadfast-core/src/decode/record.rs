@@ -76,6 +76,7 @@ pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&Wanted>) -> Re
 ///
 /// Always returns an error, except for an `ERROR`: the stream has failed, independent of the length of the explanation.
 pub fn overlong_record(record: &Overlong, wanted: Option<&Wanted>) -> Result<WatchRecord, RecordError> {
+    // An overlong error still ends the watch, so an `ERROR` must never be skipped.
     if record.found().kind.as_deref() == Some(ERROR) {
         return Ok(WatchRecord::Error(unexplained("longer than the limit")));
     }
@@ -123,6 +124,7 @@ fn read_record(
     let kind = record_kind(name);
     let fail = |problem| Err(failed(kind, &scan.object, problem, wanted.filter(|_| kind.is_some())));
     if name == ERROR {
+        // The watch has ended even if the status cannot be decoded.
         let status = scan.object.span.clone().and_then(|range| envelope::status(encoding, &record[range]));
         return Ok(WatchRecord::Error(status.unwrap_or_else(|| {
             unexplained(match scanned {
@@ -140,6 +142,7 @@ fn read_record(
     match (kind, name) {
         (Some(kind), _) => {
             let message = match (encoding, &scan.object) {
+                // A protobuf object can only be decoded with the message of its kind.
                 (Encoding::Protobuf, ObjectScan { api_version: Some(api_version), kind: Some(kind), .. }) => {
                     MessageId::of_kind(api_version, kind)
                 }
@@ -177,6 +180,7 @@ fn read_object(
     let cut = scan.metadata.managed_fields.as_ref();
     Ok(RawObject {
         identity,
+        // Relative to the object, since `bytes` lacks the record around the object.
         managed_fields: cut.map(|cut| cut.start - range.start..cut.end - range.start),
         bytes: text.slice(range),
         encoding,

@@ -47,6 +47,7 @@ impl Label {
     /// Marks the object as reported, and returns whether it was not before. One report is sufficient for any number of
     /// reads.
     pub(super) fn tell(&self) -> bool {
+        // `Relaxed` suffices: the flag guards no other data.
         self.0.fetch_or(TOLD, Ordering::Relaxed) & TOLD == 0
     }
 }

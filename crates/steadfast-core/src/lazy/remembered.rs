@@ -43,6 +43,7 @@ impl<K> Remembered<K> {
     /// it concurrently.
     pub(super) fn put(&self, number: u64, decoded: &Arc<K>) -> Arc<K> {
         let mut kept = decoded.clone();
+        // `rcu` may run the closure several times, each time with the current shard.
         self.shard(number).rcu(|shard| {
             let before = shard.get(number);
             kept = before.clone().unwrap_or_else(|| decoded.clone());
@@ -63,6 +64,8 @@ impl<K> Shard<K> {
 
     fn with(&self, number: u64, decoded: &Arc<K>) -> Self {
         let (mut all, mut most) = (self.decoded.clone(), self.most);
+        // Dead entries are removed after the shard has doubled, so the cost per insertion stays
+        // constant.
         if all.len() >= most {
             let held = all.iter().filter(|(_, decoded)| decoded.strong_count() > 0);
             all = OrdMap::from_sorted(held.map(|(number, decoded)| (*number, decoded.clone())).collect());

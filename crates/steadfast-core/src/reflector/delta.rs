@@ -78,6 +78,7 @@ impl DeltaPolicy {
     pub(super) fn age(&mut self, now: Instant) {
         let counted = now.since(self.since);
         if counted > MEMORY {
+            // Halving count and window keeps the rate, and newer changes gain weight.
             self.changes /= 2;
             self.since = self.since + counted / 2;
         }
@@ -93,6 +94,7 @@ impl DeltaPolicy {
     /// was complete.
     pub(super) fn is_worth_it(&self, now: Instant, proven: Option<Instant>) -> bool {
         let ListHints { protobuf, doubted, held, metadata_only } = self.hints;
+        // Protobuf makes full lists cheap, so the default prefers full lists there.
         let wanted = self.wanted.unwrap_or(!protobuf) && !doubted && !metadata_only && held >= self.least;
         let bearable = self.most() as f64 * CHANGES_EACH;
         wanted

@@ -11,6 +11,7 @@ const COPIED_BYTES: usize = 3 * 1024 * 1024;
 
 /// Applies the operations of a patch. The error only states that one of them failed.
 pub(super) fn apply(object: &mut Value, operations: &[Value]) -> Result<(), OperationFailed> {
+    // Limits growth by repeated `copy` operations, like the library of the real server.
     let mut left = COPIED_BYTES;
     operations.iter().try_for_each(|operation| step(object, operation, &mut left))
 }
@@ -51,6 +52,7 @@ fn step(object: &mut Value, operation: &Value, left: &mut usize) -> Result<(), O
 fn add(object: &mut Value, path: &str, value: Value) -> Result<(), OperationFailed> {
     match find(object, path)? {
         Place { within: Value::Object(fields), key } => drop(fields.insert(key, value)),
+        // `-` appends an item (RFC 6902, 4.1).
         Place { within: Value::Array(items), key } if key == "-" => items.push(value),
         Place { within: Value::Array(items), key } => {
             let index = index(&key, items.len() + 1)?;
@@ -103,6 +105,7 @@ impl<'a> Place<'a> {
 
 /// Returns the position of a path, if its parent exists.
 fn find<'a>(object: &'a mut Value, path: &str) -> Result<Place<'a>, OperationFailed> {
+    // `~1` is decoded before `~0`; otherwise `~01` would become `/` (RFC 6901, 4).
     let mut keys = path.split('/').map(|key| key.replace("~1", "/").replace("~0", "~"));
     if keys.next() != Some(String::new()) {
         return Err(OperationFailed);
@@ -123,6 +126,7 @@ fn find<'a>(object: &'a mut Value, path: &str) -> Result<Place<'a>, OperationFai
 /// Returns the index in a list of `count` items; a negative number counts from the end.
 fn index(key: &str, count: usize) -> Result<usize, OperationFailed> {
     let number: i64 = key.parse().map_err(|_| OperationFailed)?;
+    // Negative indexes count from the end, as in the library of the real server.
     let place = if number < 0 { number + i64::try_from(count).map_err(|_| OperationFailed)? } else { number };
     usize::try_from(place).ok().filter(|place| *place < count).ok_or(OperationFailed)
 }

@@ -60,6 +60,7 @@ pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Status> {
         if let Some(list) = key.strip_prefix("$deleteFromPrimitiveList/") {
             delete_from_list(fields, list, value);
         } else if key == "$retainKeys" {
+            // Fields outside `$retainKeys` disappear, for example the old member of a union.
             let kept: Vec<&str> = value.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             fields.retain(|field, _| kept.contains(&field.as_str()));
         } else if key.starts_with('$') {
