@@ -233,6 +233,7 @@ impl ApiServerBuilder {
         let wall = if self.memory { MEMORY_EPOCH } else { Timestamp::now() };
         let clock = Clock::starting_at(wall);
         let mut random = Random::seeded(self.seed);
+        // A separate generator, so that watch timeouts do not influence generated names and UIDs.
         let timeouts = Random::seeded(random.next());
         let endings = Endings::with_grace(self.settings.namespace_grace);
         let mut state = State::new(clock, random, Registry::with_declared(&self.declared), endings);

@@ -55,6 +55,8 @@ impl Replica {
     pub(crate) fn change(&self, change: impl FnOnce(&mut Condition)) {
         self.conditions.change(|now| {
             change(now);
+            // The port changes under the lock, so two concurrent faults cannot leave an outdated
+            // state.
             if let Some(port) = &self.port
                 && let Err(error) = port.set_open(now.reachable())
             {

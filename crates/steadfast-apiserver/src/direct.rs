@@ -14,6 +14,7 @@ use crate::storage::{Asked, Deletion, ObjectKey, Outcome, Part, Patch, State, Up
 pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<(Value, Vec<String>), Status> {
     let object = to_value(object)?;
     let mut target = target_of(cluster, &object)?;
+    // A creation takes the name from the object, not from a URL.
     target.name.clear();
     let stored = cluster.store.write(|state| state.create(&target, object))?;
     Ok((shown(&target, &stored), target.asked.warnings.take()))
@@ -39,6 +40,7 @@ pub(crate) fn patch(
 pub(crate) fn delete(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
     let object = to_value(object)?;
     let target = target_of(cluster, &object)?;
+    // The UID protects a newer object with an equal name.
     let deletion = Deletion { uid: metadata::text(&object, "uid").to_owned(), ..Deletion::default() };
     write(cluster, &target, |state| state.delete(&target, &deletion))
 }
@@ -81,6 +83,7 @@ fn target_of(cluster: &Cluster, object: &Value) -> Result<WriteTarget, Status> {
 
 fn named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Result<WriteTarget, Status> {
     let found = cluster.store.read(|state: &State| {
+        // The full name takes precedence over the plural, which several groups may use.
         let exact = state.registry.all().find(|served| served.name.to_string() == resource);
         exact.or_else(|| state.registry.all().find(|served| served.name.resource() == resource)).cloned()
     });

@@ -365,6 +365,7 @@ impl Reflector {
                 self.delta_failed(now, id, &Failure::unreadable("a list of metadata came as a stream"), out);
             }
             Phase::Watching { id: watching, .. } if *watching == id => {
+                // An open or opening successor takes over without a delay.
                 if !self.succeed(now, None, out) {
                     self.watch_ended(now, out);
                 }
@@ -382,6 +383,7 @@ impl Reflector {
         match &mut self.phase {
             _ if spared => self.delta_opened(now),
             Phase::Listing { id: listing, opened, progress, .. } if *listing == id => {
+                // The response head counts as progress, so the stall timer restarts.
                 (*opened, *progress) = (true, now);
             }
             Phase::Watching { id: watching, .. } if *watching == id => self.watch_opened(now, out),
@@ -445,6 +447,7 @@ impl Reflector {
         if self.settings.rules.breaches.commit(Breach::IgnoredPatience) {
             return patience;
         }
+        // The delay of the server is a minimum. Our own backoff still applies.
         let least = asked.min(LONGEST_RETRY_AFTER).max(patience);
         // Up to a tenth is added. Clients that received the same delay would otherwise retry at the same time.
         self.random.between(least, least + least / 10)
@@ -463,10 +466,12 @@ impl Reflector {
     /// Advances to `version`, which is a proof of freshness (C10).
     fn reach(&mut self, now: Instant, version: ResourceVersion) {
         self.hold(now, version);
+        // A record proves that the watch works, so a short lifetime is no failure.
         if let Phase::Watching { proven, .. } = &mut self.phase {
             *proven = true;
         }
         self.polling.forget_failures();
+        // A working watch replaces the polls.
         if self.polling.is_on() {
             self.end_polling();
             self.set_streaming(now);
@@ -488,7 +493,9 @@ impl Reflector {
     fn set_broken(&mut self, now: Instant, failure: &Failure) {
         self.search.broken(now);
         let condition = match failure.kind {
+            // These failures rarely end without a change by an operator.
             FailureKind::Denied | FailureKind::Invalid | FailureKind::Full => Condition::Failed,
+            // Without a first list, no cached state can be stale.
             FailureKind::TooLarge if self.synced => Condition::Stale,
             _ if self.synced => Condition::Resuming,
             _ => Condition::Starting,
@@ -500,6 +507,7 @@ impl Reflector {
     /// stream, only a proof after the break counts (C10).
     fn set_streaming(&mut self, now: Instant) {
         match self.unnamed.why.clone() {
+            // An unidentified record keeps the whole cache in doubt, even on an open stream (R8).
             Some(why) => self.set_condition(now, Condition::Suspect, why),
             None if self.is_unproven_since_a_break() => {
                 let why = self.evidence.why.clone();

@@ -95,6 +95,7 @@ pub(super) fn without_protobuf(accept: &str) -> Cow<'_, str> {
     }
     let left: Vec<&str> =
         accept.split(',').filter(|range| encoding(media_type(range)) != Some(Encoding::Protobuf)).collect();
+    // An empty `Accept` would permit any type.
     Cow::Owned(if left.is_empty() { "application/octet-stream".to_owned() } else { left.join(",") })
 }
 
@@ -108,6 +109,7 @@ pub(super) fn told_in(accept: &str) -> Encoding {
 fn by_preference(accept: &str) -> Vec<&str> {
     let mut ranges: Vec<&str> = accept.split(',').collect();
     let wildcards = |range: &str| media_type(range).matches('*').count();
+    // The sort is stable, so equal ranges keep the order of the client.
     ranges.sort_by(|one, other| {
         weight(other).total_cmp(&weight(one)).then_with(|| wildcards(one).cmp(&wildcards(other)))
     });

@@ -25,6 +25,7 @@ pub(super) fn version_2(headers: &HeaderMap) -> Answer {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accept.contains("proto-openapi.spec.v2") {
+        // A minimal document with only the version, for clients that insist on this encoding.
         return Answer::bytes(200, Bytes::from_static(b"\x0a\x032.0")).of_type(PROTOBUF);
     }
     Answer::json(200, &json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.37.0"}, "paths": {}}))
@@ -47,6 +48,7 @@ pub(super) fn index(registry: &Registry) -> Value {
 fn tag(registry: &Registry, group: &str, version: &str) -> String {
     let mut hasher = DefaultHasher::new();
     (group, version).hash(&mut hasher);
+    // The tag covers all inputs of a document, so no document is built for the index.
     for served in registry.of_version(group, version) {
         (served.name.resource(), &served.kind, served.namespaced).hash(&mut hasher);
         served.definition.as_ref().map(|definition| definition.fingerprint).hash(&mut hasher);

@@ -14,6 +14,7 @@ pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
     pub(super) fn parse(query: &str) -> Self {
+        // `+` denotes a space in a query, unlike in a path.
         let decode = |text: &str| percent_decode(&text.replace('+', " "));
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
         Self(
@@ -34,6 +35,7 @@ impl Query {
     /// Returns a flag. All values except `false` and `0` are true.
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
         let (_, value) = self.0.iter().find(|(name, _)| name == key)?;
+        // Any value except `0` and `false` is true, as in apimachinery.
         Some(value.as_str() != "0" && !value.eq_ignore_ascii_case("false"))
     }
 

@@ -69,9 +69,11 @@ pub(super) async fn list_revision(
     names_one: bool,
 ) -> Result<u64, Status> {
     if let Some(token) = token {
+        // A token for an inconsistent rest has no valid revision and continues at the newest state.
         let Ok(revision) = u64::try_from(token.rv) else {
             return consistent(cluster, replica).await;
         };
+        // Injected fault: the token expires early.
         if cluster.replicas[replica].conditions.token_has_expired() {
             return Err(expired_token(token));
         }

@@ -46,6 +46,7 @@ impl Rendering {
     pub(super) fn put_item(&self, buffer: &mut BytesMut, change: &Change) {
         match self.form {
             Form::Object if self.resource.custom => self.put_object(buffer, change, Shown::Now),
+            // Items of built-in lists lack `kind` and `apiVersion`, as on the real server.
             Form::Object => encode::put_typed_item(buffer, &self.fields(change, Shown::Now)),
             Form::Metadata | Form::Table => self.put_object(buffer, change, Shown::Now),
         }
@@ -148,6 +149,8 @@ impl Rendering {
     /// Returns the message of an object, without its envelope.
     pub(super) fn message(&self, change: &Change, shown: Shown) -> Bytes {
         let is_spoiled = self.form == Form::Object && self.spoiling(change).is_some();
+        // The cached encoding fits only the stored form. Faults and conversions need another
+        // encoding.
         if is_spoiled || self.own_counters || self.form != Form::Object || !self.reads_as_stored(change) {
             let object = self.object_of(change, shown);
             let how = self.spoiling(change).filter(|_| is_spoiled);
@@ -204,6 +207,7 @@ impl Rendering {
                 }
             })
             .collect();
+        // Only the first event of a watch contains the column definitions.
         json!({
             "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata,
             "columnDefinitions": self.with_columns.then_some(definitions),
@@ -239,6 +243,7 @@ impl Rendering {
     /// Returns whether the stored object can be sent unchanged, without conversion or defaults.
     fn reads_as_stored(&self, change: &Change) -> bool {
         let Some(definition) = &self.resource.definition else { return !self.resource.is_stored_as_another() };
+        // Another definition may read the stored object in another way.
         let known = change.read_by.as_ref().is_some_and(|known| Arc::ptr_eq(known, definition));
         known && self.version() == definition.storage
     }
@@ -254,6 +259,7 @@ impl Rendering {
             let version = counters::of_object(change.namespace.as_deref().unwrap_or_default(), change.revision);
             metadata::set(&mut object, "resourceVersion", Some(version.to_string().into()));
         } else if shown == Shown::Deleted {
+            // A deletion event contains the last object at the revision of the deletion.
             metadata::set(&mut object, "resourceVersion", Some(change.revision.to_string().into()));
         }
         object

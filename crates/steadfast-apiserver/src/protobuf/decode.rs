@@ -98,9 +98,11 @@ fn message(
         if let Some(field) = fields.iter().find(|field| field.numbers == *path) {
             put(field, &value, object)?;
         } else if fields.iter().any(|field| field.numbers.starts_with(path)) {
+            // Inline structs of Go are embedded messages, at a path of several field numbers.
             let Wire::Bytes(embedded) = value else { return Err(Failure::Malformed) };
             message(embedded, fields, path, object)?;
         } else if !value.is_zero() {
+            // Without this field, the stored object would lose data.
             return Err(Failure::UnknownField(number));
         }
         path.pop();
@@ -195,6 +197,7 @@ fn text(bytes: &[u8]) -> Value {
 /// Decodes a string. Each invalid byte of UTF-8 becomes a replacement character, as in Go's JSON.
 fn plain(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
+    // Go replaces each invalid byte separately.
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
         text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));

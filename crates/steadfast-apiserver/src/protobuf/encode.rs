@@ -99,6 +99,7 @@ pub(crate) fn event(kind: &str, object: &[u8]) -> Vec<u8> {
 pub(crate) fn lengthened(body: &[u8], bytes: usize) -> Vec<u8> {
     let mut field = Vec::with_capacity(bytes + 16);
     put_bytes(UNKNOWN_FIELD, &vec![b'x'; bytes], &mut field);
+    // A body starts with the magic bytes, and a watch event with its length.
     if let Some(rest) = body.strip_prefix(MAGIC) {
         return [MAGIC, &field, rest].concat();
     }
@@ -118,6 +119,7 @@ fn write_named(name: &'static str, object: Option<&Value>, into: &mut Vec<u8>) {
 
 /// Writes fields with equal numbers before `depth`.
 fn write_fields(object: &Map<String, Value>, fields: &[&'static Field], depth: usize, into: &mut Vec<u8>) {
+    // Fields with an equal number belong to one embedded message.
     for together in fields.chunk_by(|one, other| one.numbers[depth] == other.numbers[depth]) {
         let number = together[0].numbers[depth];
         match together {
@@ -153,6 +155,7 @@ fn write_map(
     into: &mut Vec<u8>,
     write_value: impl Fn(&Value, &mut Vec<u8>),
 ) {
+    // Sorted keys give equal objects equal bytes, as on the real server.
     for (key, value) in entries.iter().collect::<BTreeMap<_, _>>() {
         put_message(number, into, |into| {
             put_bytes(1, key.as_bytes(), into);

@@ -51,6 +51,7 @@ impl<'a> Iterator for Fields<'a> {
             }
             _ => None,
         });
+        // The position is uncertain after a malformed field.
         if value.is_none() {
             self.0 = &[];
         }

@@ -19,6 +19,7 @@ impl<'a> Before<'a> {
 
     /// Returns the item with the keys of a new item. Only lists that are maps have such a correlation.
     pub(super) fn item(self, new: &Value) -> Option<Self> {
+        // Only items of a list map have an identity across writes.
         if self.schema.list_type != Some(ListType::Map) {
             return None;
         }

@@ -11,6 +11,7 @@ impl Schema {
             Value::Object(fields) => {
                 for (name, schema) in &self.properties {
                     let Some(default) = &schema.default else { continue };
+                    // A `null` counts as absent, unless the schema is nullable.
                     if fields.get(name).is_none_or(|value| value.is_null() && !schema.nullable) {
                         fields.insert(name.clone(), default.clone());
                     }

@@ -37,6 +37,7 @@ impl Ord for ObjectKey {
         if self.namespace == other.namespace {
             return self.name.cmp(&other.name);
         }
+        // etcd orders whole paths, so `a-b/x` precedes `a/x`.
         self.bytes().cmp(other.bytes())
     }
 }
@@ -117,6 +118,7 @@ impl State {
         object: Option<Value>,
         previous: Option<Arc<Value>>,
     ) -> Arc<Change> {
+        // Every change takes its own revision, like a transaction of etcd.
         self.revision += 1;
         let object = object.map(|mut object| {
             metadata::set(&mut object, "resourceVersion", Some(self.revision.to_string().into()));
@@ -139,6 +141,7 @@ impl State {
             object,
             previous,
         });
+        // Injected losses apply before any stream can read the change.
         for cache in &mut self.caches {
             cache.observe(&change);
         }
@@ -227,6 +230,7 @@ impl State {
         if count == 0 || seen == 0 {
             return version;
         }
+        // Changes that were delivered before are repeated on purpose.
         log[seen.saturating_sub(count)].revision - 1
     }
 
@@ -279,6 +283,7 @@ impl State {
     /// Returns the definition with which a stored object can be sent unchanged.
     fn readable_by(&self, resource: &GroupResource, object: Option<&Arc<Value>>) -> Option<Arc<Definition>> {
         let (served, object) = (self.registry.get(resource)?, object?);
+        // The stored encoding can be reused only without a conversion.
         let same = Arc::ptr_eq(&served.view(object, served.storage_version()), object);
         served.definition.clone().filter(|_| same)
     }

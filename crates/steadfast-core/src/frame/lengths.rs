@@ -63,6 +63,7 @@ impl LengthFramer {
         let left = length as usize - self.begun.len();
         let whole = self.chunk.len() >= left;
         let piece = self.chunk.split_to(left.min(self.chunk.len()));
+        // A record within a single chunk needs no copy.
         if whole && self.begun.is_empty() {
             self.length = None;
             return Some(Line::Whole(piece));
@@ -80,9 +81,11 @@ impl LengthFramer {
         let taken = (PREFIX - self.begun.len()).min(self.chunk.len());
         self.begun.extend_from_slice(&self.chunk[..taken]);
         self.chunk.advance(taken);
+        // Kubernetes frames watch events in protobuf with a big-endian `u32` length.
         let length = u64::from(u32::from_be_bytes(*self.begun.first_chunk::<PREFIX>()?));
         self.begun.clear();
         self.length = Some(length);
+        // An overlong record is scanned for its identity and never kept in memory.
         if length > self.limit as u64 {
             self.passing = Some(Box::new(Passing::new(self.limit, IdentityScanner::of_record(length), &[])));
         }
@@ -102,6 +105,7 @@ impl LengthFramer {
     pub fn finish(self) -> Result<(), FrameError> {
         match self.passing {
             Some(passing) => Err(FrameError::Truncated { bytes: passing.bytes() }),
+            // A stream may only end between two records.
             None if self.begun.is_empty() && self.length.is_none() => Ok(()),
             None => Err(FrameError::Truncated { bytes: self.begun.len() as u64 }),
         }

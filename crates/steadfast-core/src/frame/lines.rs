@@ -52,6 +52,7 @@ impl LineFramer {
         while let Some(end) = memchr(b'\n', &self.chunk) {
             let mut record = self.chunk.split_to(end);
             self.chunk.advance(1);
+            // The end of an overlong record. Its bytes were scanned and not kept.
             if self.passes(&record) {
                 return self.passing.take().map(|passing| Line::Overlong(passing.end()));
             }
@@ -59,9 +60,11 @@ impl LineFramer {
                 self.begun.extend_from_slice(&record);
                 record = Bytes::from(std::mem::take(&mut self.begun));
             }
+            // Line ends may be CRLF.
             if record.last() == Some(&b'\r') {
                 record.truncate(record.len() - 1);
             }
+            // An empty line is not a record.
             if !record.is_empty() {
                 return Some(Line::Whole(record));
             }

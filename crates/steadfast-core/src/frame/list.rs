@@ -196,6 +196,7 @@ impl ListFramer {
         }
         let part = self.step();
         if let Err(error) = part {
+            // The position is uncertain after an error, so the rest of the response is ignored.
             self.failed = Some(error);
             self.chunk = Bytes::new();
             self.at = 0;
@@ -258,6 +259,7 @@ impl ListFramer {
             (State::FirstMember | State::Member, b'"') => return self.begin(Place::Name),
             (State::Colon, b':') => State::Value,
             (State::Value, b'[') if self.member == Name::Items => State::FirstItem,
+            // Go encodes a nil slice as `null`, which is an empty list.
             (State::Value, _) if self.member != Name::Items || byte == b'n' => return self.begin(Place::Value),
             (State::MemberEnd, b',') => State::Member,
             (State::FirstItem | State::ItemEnd, b']') => State::MemberEnd,
@@ -273,6 +275,8 @@ impl ListFramer {
 
     /// Reads the object at the current position if it is complete; otherwise starts it.
     fn object(&mut self) -> Result<Option<ListPart>, FrameError> {
+        // Fast path: the item ends within the chunk, so a single pass finds its end and its
+        // identity.
         let Some(item) = Item::object(&self.chunk, self.at, self.limit) else { return self.begin(Place::Item) };
         self.at += item.len();
         self.state = State::ItemEnd;
@@ -296,6 +300,7 @@ impl ListFramer {
         let here = self.at..end;
         let item = matches!(self.state, State::Inside(Place::Item));
         let limit = if item { self.limit } else { self.limit.min(MEMBER_LIMIT) };
+        // An overlong item is skipped. An overlong member fails the list.
         if self.passing.is_none() && self.begun.len() + here.len() > limit {
             if !item {
                 return Err(FrameError::TooLarge { limit });
@@ -309,6 +314,7 @@ impl ListFramer {
             let ended = length.and_then(|_| self.passing.take());
             return Ok(ended.map(|passing| Value::Overlong(passing.end())));
         }
+        // A value within a single chunk needs no copy.
         if length.is_some() && self.begun.is_empty() {
             return Ok(Some(Value::Whole(self.chunk.slice(here))));
         }
@@ -352,6 +358,7 @@ impl ListFramer {
             Name::Kind => self.kind = serde_json::from_slice(value).ok(),
             Name::Metadata => {
                 let meta = decode::list_meta(value).ok_or_else(|| self.malformed())?;
+                // The metadata of a `Status` does not describe a list.
                 return Ok((self.kind.as_deref() != Some(STATUS)).then_some(ListPart::Meta(meta)));
             }
             Name::Status(name) => {

@@ -149,6 +149,7 @@ impl MessageFramer {
     fn step(&mut self) -> Result<Option<ListPart>, FrameError> {
         loop {
             match self.state {
+                // Protobuf has no end marker, so a list ends by its length.
                 State::List { end } if end == self.place() && self.heads.count() == 0 => {
                     self.state = State::After;
                     return Ok(Some(ListPart::End { kind: self.kind.take(), items: self.items.is_some() }));
@@ -208,6 +209,7 @@ impl MessageFramer {
 
     /// Reads the next field head within a message that ends at `end`; `None` if it is incomplete.
     fn head(&mut self, end: u64) -> Result<Option<Head>, FrameError> {
+        // Bytes of an incomplete head were consumed from the same space.
         let room = end - self.place() + self.heads.count() as u64;
         let (head, taken) = self.heads.next(&self.chunk[self.at..], room).map_err(|_| self.malformed())?;
         self.at += taken;
@@ -302,6 +304,7 @@ impl MessageFramer {
     fn take(&mut self, end: u64) -> Option<Bytes> {
         let here = self.within(end);
         self.at = here.end;
+        // A value within a single chunk needs no copy.
         if self.place() == end && self.begun.is_empty() {
             return Some(self.chunk.slice(here));
         }

@@ -85,12 +85,14 @@ impl<'de> Members<'de> {
             match field.count {
                 Count::One | Count::Maybe => {
                     let content = Content::read(&mut self.reader, tag.wire, field.value)?;
+                    // Go omits zero values of these fields in JSON.
                     if field.count == Count::One && field.omit && content.is_empty(field.value)? {
                         continue;
                     }
                     self.content = content;
                 }
                 Count::List | Count::Map => {
+                    // The elements stay unread until the visitor requests the value.
                     self.reader.stand(before);
                     self.content = Content::Next;
                 }
@@ -114,6 +116,7 @@ impl<'de> Members<'de> {
             (self.reader, self.message, self.seen) = outer;
             return None;
         }
+        // The lowest bit first: absent fields follow in the order of their numbers.
         self.seen |= absent & absent.wrapping_neg();
         let field = self.message.field(absent.trailing_zeros())?;
         if field.count == Count::Inline {
@@ -131,6 +134,7 @@ impl<'de> Members<'de> {
     /// Enters an inline message.
     fn enter(&mut self, field: &Field, inner: Reader<'de>) {
         if let Value::Message(id) = field.value {
+            // Inline messages rarely nest, so the first level needs no allocation.
             self.further.extend(self.outer.replace((self.reader, self.message, self.seen)));
             (self.reader, self.message, self.seen) = (inner, id.message(), 0);
         }
@@ -366,6 +370,7 @@ impl<'a, 'de> Elements<'a, 'de> {
     fn visit<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Error> {
         self.depth = deeper(self.depth, self.reader)?;
         let value = visitor.visit_seq(&mut self)?;
+        // A visitor may stop early, for example for an array of fixed size.
         if !self.ended && self.next()?.is_some() {
             return Err(Error::invalid_length(self.index + 1, &"fewer elements"));
         }
@@ -389,6 +394,7 @@ impl<'a, 'de> Elements<'a, 'de> {
             let before = self.reader.at();
             match self.reader.tag()? {
                 Some(Tag { number, wire }) if number == self.number => {
+                    // Scalars may be packed or separate, and a decoder must accept both.
                     if wire == Wire::Delimited && self.packs() {
                         self.packed = Some(self.reader.delimited(wire)?);
                         continue;
@@ -426,6 +432,7 @@ impl<'de> SeqAccess<'de> for &mut Elements<'_, 'de> {
 
     /// Returns the exact number unless elements may be packed, so that a collection allocates only once.
     fn size_hint(&self) -> Option<usize> {
+        // The number of packed elements is unknown before decoding.
         if self.packs() { None } else { self.reader.count(self.number, self.among).ok() }
     }
 }
@@ -466,6 +473,7 @@ impl<'a, 'de> Entries<'a, 'de> {
             return Ok(None);
         };
         let mut entry = self.reader.delimited(tag.wire)?;
+        // A map entry may omit an empty key and a zero value.
         let mut key = entry.nothing();
         self.content = Content::zero(&entry, self.field.value);
         while let Some(tag) = entry.tag()? {

@@ -43,6 +43,7 @@ impl Error {
     #[cold]
     pub(crate) fn step_out(&mut self, step: Step, at: usize) {
         self.0.path.push(step);
+        // The innermost step has the most precise position.
         self.0.at.get_or_insert(at);
     }
 

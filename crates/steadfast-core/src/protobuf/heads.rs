@@ -31,6 +31,7 @@ impl Heads {
     /// head is buffered completely. The head and its value must fit into `room`, the rest of their message, counted
     /// from the start of the head.
     pub(crate) fn next(&mut self, piece: &[u8], room: u64) -> Result<(Option<Head>, usize), Fault> {
+        // A head never crosses the end of the enclosing message.
         let window = usize::try_from(room).unwrap_or(LONGEST).min(LONGEST);
         let taken = piece.len().min(window.saturating_sub(self.count));
         let seen = if self.count == 0 {
@@ -40,11 +41,13 @@ impl Heads {
             &self.held[..self.count + taken]
         };
         match read(seen) {
+            // The declared length must fit into the enclosing message.
             Ok((head, length)) if head.length <= room.saturating_sub(length as u64) => {
                 let taken = length - self.count;
                 self.count = 0;
                 Ok((Some(head), taken))
             }
+            // The head may continue in the next chunk.
             Err(_) if seen.len() < window => {
                 let length = seen.len();
                 if self.count == 0 {

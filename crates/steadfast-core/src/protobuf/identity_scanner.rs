@@ -131,6 +131,7 @@ impl IdentityScanner {
             match level {
                 Level::Metadata => {
                     let mut metadata = std::mem::take(&mut self.metadata);
+                    // A name without its namespace would denote another object.
                     metadata.name = metadata.name.filter(|_| !self.astray);
                     self.found.object.metadata = metadata;
                 }
@@ -194,6 +195,7 @@ impl IdentityScanner {
             return Err(Fault { at: 0 });
         }
         if let Some(inner) = inner {
+            // For repeated metadata, the last occurrence counts.
             if inner == Level::Metadata {
                 (self.metadata, self.astray) = (Metadata::default(), false);
             }

@@ -46,6 +46,7 @@ impl<T> Places<T> {
         let compare = |a, b| key_in(held, a).cmp(&key_in(held, b));
         match hashes {
             Some(hashes) => hashes.insert(key.hash(), place, compare),
+            // A linear search is cheapest for a few keys.
             None if held.len() > FEW => {
                 *hashes = Some(Hashes::new(taken(held).map(|(place, key)| (key.hash(), place)), compare));
             }
@@ -69,12 +70,14 @@ impl<T> Places<T> {
     pub(super) fn remove(&mut self, place: Slot) {
         let Self { held, hashes, .. } = self;
         let Some(key) = key_in(held, place) else { return };
+        // The index compares keys through `held`, so the entry must still exist.
         if let Some(hashes) = hashes {
             hashes.remove(key.hash(), place, |a, b| key_in(held, a).cmp(&key_in(held, b)));
         }
         self.held[place as usize] = None;
         self.len -= 1;
         if self.len == 0 {
+            // The first list has drained. The large allocation returns to the system.
             if self.hashes.is_some() {
                 *self = Self::default();
             }

@@ -371,6 +371,8 @@ impl Reflector {
 
     /// Returns the version that our own watch has reached, or the higher one that a short watch has shown.
     pub(super) fn reached(&self) -> Option<&ResourceVersion> {
+        // A short watch may have proven more than our own watch has delivered. Resumes still start
+        // from `version`.
         match (&self.version, &self.search.told) {
             (Some(version), Some(told)) if told.is_newer_than(version) => Some(told),
             (version, _) => version.as_ref(),
@@ -386,11 +388,13 @@ impl Reflector {
         is_awaited: bool,
         out: &mut Vec<Output>,
     ) {
+        // Streams that were rejected or cut here would fail for an empty list as well.
         if self.search.reach == ProbeMethod::Streamed && !self.streaming.is_to_work(now) {
             self.search.reach = ProbeMethod::Listed;
         }
         let id = self.next_id();
         let (reach, deadline) = (self.search.reach, now + self.settings.short_watch_deadline);
+        // A brief watch rarely receives a bookmark, so its regular end must be trustworthy.
         let brief = is_awaited && self.trusts_the_end();
         let seconds = if brief { BRIEF_WATCH_SECONDS } else { SHORT_WATCH_SECONDS };
         out.push(Output::Send(id, Request::ShortWatch { from, target: target.clone(), reach, seconds }));
@@ -417,11 +421,13 @@ impl Reflector {
             self.bookmark_interval.hear();
         }
         match record {
+            // The event is not applied: our own watch must deliver all events in order.
             Record::Object(_, identity) => *ahead = Some((identity.version.clone(), now)),
             Record::Bookmark(bookmark) if !bookmark.version.is_older_than(target) => {
                 *complete = true;
                 // Our own watch may deliver this change shortly. The end of the short watch decides.
                 if ahead.clone().is_none_or(|(ahead, _)| !self.is_news(&ahead)) {
+                    // Nothing is missing up to the target, so the short watch is no longer needed.
                     let mut out = vec![Output::Cancel(id)];
                     if self.is_news(&bookmark.version) {
                         self.hold(now, bookmark.version.clone());
@@ -453,6 +459,7 @@ impl Reflector {
         } else if !complete {
             self.unproven(now, "no proof of freshness: a short watch did not show all there is", out);
         } else {
+            // Our own watch stays at its version. The proven version is kept separately.
             if !self.has_shown(&target) {
                 out.push(Output::Advance(target.clone()));
                 self.search.told = Some(target);
@@ -486,6 +493,7 @@ impl Reflector {
         let shown = ahead.clone().map(|(ahead, _)| (target.clone(), *sent, ahead));
         // Old events that are repeated prove nothing.
         if let Some((target, sent, ahead)) = shown.filter(|(.., ahead)| self.is_news(ahead)) {
+            // Our own watch has a short time to deliver the same events.
             self.side = ProbeState::Following { target, sent, ahead, complete, deadline: now + MOMENT };
             return;
         }
@@ -515,6 +523,7 @@ impl Reflector {
             _ => return,
         }
         self.side = ProbeState::Quiet;
+        // The suspect watch stayed open until its replacement responded.
         self.leave_watch(out);
         // A new stream proves nothing at its start. Its records do, or the request that follows shortly.
         self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
@@ -543,6 +552,8 @@ impl Reflector {
                 }
             }
             ProbeState::Reaching { id: side, target, sent, .. } if *side == id && self.may_lag(now, failure) => {
+                // The responding replica may only lag. The next search checks the same target
+                // without a probe (R5).
                 self.search.behind = Some((target.clone(), *sent));
                 self.side = ProbeState::Quiet;
                 self.search.again(now, &mut self.random);
@@ -559,6 +570,7 @@ impl Reflector {
             ProbeState::Replacing { id: side, .. } if *side == id => {
                 self.side = ProbeState::Quiet;
                 self.search.again(now, &mut self.random);
+                // An expired version concerns our own watch as well, so both end.
                 if failure.kind == FailureKind::Expired {
                     self.leave_watch(out);
                     self.watch_failed(now, failure, out);

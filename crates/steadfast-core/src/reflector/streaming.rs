@@ -62,6 +62,8 @@ impl Streaming {
     /// Returns whether an `ADDED` event is progress of a list. The objects of a list have their own order. Objects
     /// created later arrive in the order of versions, without an end on a server that treats the list as a plain watch.
     pub(super) fn is_progress(&mut self, version: &ResourceVersion) -> bool {
+        // Changes arrive with rising versions, so a version that does not rise belongs to a list.
+        // The first event always counts.
         match &self.highest {
             Some(highest) if !version.is_newer_than(highest) => true,
             before => {
@@ -101,16 +103,21 @@ impl Reflector {
     /// rejected. `plan` receives the form of the next list.
     pub(super) fn stream_failed(&mut self, failure: &Failure, opened: bool, plan: &mut ListPlan) -> bool {
         let doubtful = match failure.kind {
+            // Without a response head, an unreachable server is no evidence against streams.
             FailureKind::Unreachable => opened,
             FailureKind::Busy => !failure.asks_for_patience(),
             FailureKind::Unreadable => true,
             _ => false,
         };
+        // A rejection is certain evidence. Other failures must repeat.
         if failure.is_refusal() {
+            // A missing permission (`403`) concerns only this client.
             plan.form = Form::PagesFallback(PagesFallback { why: failure.why.clone(), general: failure.code != 403 });
             if failure.kind == FailureKind::Denied {
                 self.polling.expect_refusal();
             }
+            // After a rejection of both forms, an immediate request for pages would be rejected
+            // again.
             return !self.streaming.refused_both;
         }
         if doubtful {
@@ -148,6 +155,7 @@ impl Reflector {
 
     /// Requests pages at once. An earlier failure remains the cause until they arrive.
     pub(super) fn ask_for_pages(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
+        // A permanent failure stays visible until a list succeeds.
         if self.evidence.condition != Condition::Failed {
             let condition = if self.synced { Condition::Resuming } else { Condition::Starting };
             self.set_condition(now, condition, why);
@@ -159,6 +167,7 @@ impl Reflector {
     /// Remembers for a limited time that pages succeeded after a stream had failed.
     pub(super) fn pages_came(&mut self, now: Instant, instead: &PagesFallback, out: &mut Vec<Output>) {
         let lasting = self.settings.pages_for;
+        // The jitter spreads the next attempts of all informers.
         let until = now + self.random.between(lasting, lasting + lasting / 10);
         self.streaming.pages_until = Some(until);
         (self.streaming.failures, self.streaming.refused_both) = (0, false);
@@ -171,6 +180,8 @@ impl Reflector {
     /// Returns the deadline of a list: the end of the allowed stall, or of the allowed duration of initial events.
     pub(super) fn list_patience(&self, progress: Instant, streamed: bool, sent: Instant) -> Instant {
         let still = progress + self.settings.list_patience;
+        // A plain watch delivers changes forever, so progress must not extend the list without a
+        // limit.
         if streamed { still.min(sent + self.settings.initial_events_within) } else { still }
     }
 }

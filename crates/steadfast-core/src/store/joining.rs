@@ -48,6 +48,7 @@ impl<K: Send + Sync + 'static> Joining<K> {
         let indexed = Box::new(Indexed::new(index.clone()));
         let mut joining = Self { indexed, objects: snapshot.objects.anew(), rounds: 0 };
         joining.follow(snapshot);
+        // The initial fill does not count as a round.
         joining.rounds = 0;
         (index, joining)
     }
@@ -60,6 +61,7 @@ impl<K: Send + Sync + 'static> Joining<K> {
         }
         let mut replacements = Vec::new();
         self.objects.differences(&snapshot.objects, |slot, old, new| {
+            // A reused slot has two keys here. `keeps_key` detects this case.
             replacements.push(Replacement { slot, old: old.cloned(), new: new.cloned() });
         });
         self.indexed.prepare(&replacements);

@@ -102,6 +102,7 @@ async fn send_all(mut chunks: Chunks, upgraded: Upgraded, gate: Gate, entry: &Re
 fn next_frame(chunk: &mut Bytes, encoding: Encoding) -> Option<Message> {
     match encoding {
         Encoding::Json => {
+            // A chunk may contain several events. Each event becomes a frame.
             let end = chunk.iter().position(|byte| *byte == b'\n').map_or(chunk.len(), |newline| newline + 1);
             let event = chunk.split_to(end);
             let text = Utf8Bytes::try_from(event).ok().filter(|text| !text.is_empty())?;

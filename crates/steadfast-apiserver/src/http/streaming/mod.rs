@@ -74,6 +74,7 @@ pub(super) fn answer(
     let Handshake { sessions, accept, upgrade } = handshake;
     let protocol = agreed(request.headers(), session.protocols())?;
     let (gate, entry) = (exchange.gate(), Arc::clone(&exchange.entry));
+    // The upgrade completes only after the response was sent, so the session runs separately.
     sessions.put(Box::pin(async move {
         let Ok(upgraded) = upgrade.await else { return };
         let channels = Channels::on(upgraded, gate, entry).await;

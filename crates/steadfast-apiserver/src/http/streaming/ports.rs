@@ -28,6 +28,7 @@ impl Ports {
 
     /// Echoes until the client closes.
     pub(super) async fn run(self, mut channels: Channels) {
+        // Each port has a data and an error channel. Both start with the port number.
         for (channel, port) in (0_u8..).step_by(2).zip(&self.0) {
             for channel in [channel, channel + 1] {
                 if !channels.send(channel, &port.to_le_bytes()).await {
@@ -36,6 +37,7 @@ impl Ports {
             }
         }
         while let Some((channel, bytes)) = channels.receive().await {
+            // Error channels (odd) and unknown channels are ignored.
             let data = channel.is_multiple_of(2) && usize::from(channel / 2) < self.0.len();
             if data && !bytes.is_empty() && !channels.send(channel, &bytes).await {
                 return;

@@ -11,6 +11,7 @@ use crate::resources::GroupResource;
 /// Sets the defaults of a new object.
 pub(super) fn on_create(resource: &GroupResource, object: &mut Value) {
     if is_namespace(resource) {
+        // The finalizer keeps a namespace until its contents are deleted.
         object["spec"] = json!({"finalizers": ["kubernetes"]});
         object["status"] = json!({"phase": "Active"});
     }
@@ -26,6 +27,7 @@ pub(super) fn on_create(resource: &GroupResource, object: &mut Value) {
 pub(super) fn is_another_generation(resource: &GroupResource, existing: &Value, object: &Value) -> bool {
     let differs = |field: &str| existing["metadata"][field] != object["metadata"][field];
     match (resource.group(), resource.resource()) {
+        // The strategies of these kinds also count changes of metadata.
         ("apps", "deployments") => metadata::wants_differ(existing, object) || differs("annotations"),
         ("discovery.k8s.io", "endpointslices") => metadata::wants_differ(existing, object) || differs("labels"),
         ("scheduling.k8s.io", "priorityclasses") => false,
@@ -37,6 +39,7 @@ pub(super) fn is_another_generation(resource: &GroupResource, existing: &Value, 
 /// secrets in plain text.
 pub(super) fn on_write(resource: &GroupResource, name: &str, object: &mut Value) {
     if is_namespace(resource) {
+        // The real server sets this label on every write.
         let labels = metadata::metadata_of(object).entry("labels").or_insert_with(|| json!({}));
         if !labels.is_object() {
             *labels = json!({});
@@ -49,6 +52,7 @@ pub(super) fn on_write(resource: &GroupResource, name: &str, object: &mut Value)
     if object.get("type").is_none() {
         object["type"] = "Opaque".into();
     }
+    // `stringData` is write-only: merged into `data` and never stored.
     let given = object.as_object_mut().and_then(|fields| fields.remove("stringData"));
     for (key, text) in given.as_ref().and_then(Value::as_object).into_iter().flatten() {
         if !object["data"].is_object() {

@@ -42,6 +42,7 @@ pub(super) fn stored_versions(object: &Value, status: &Value) -> Value {
     let before = status.get("storedVersions").and_then(Value::as_array).cloned().unwrap_or_default();
     let versions = object.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     let storage = versions.filter(|version| version["storage"] == true).filter_map(|version| version.get("name"));
+    // Stored versions only grow, since objects of an old storage version may remain.
     let mut stored = before;
     for name in storage {
         if !stored.contains(name) {
@@ -83,6 +84,7 @@ pub(super) fn end(object: &mut Value, now: &str) {
 /// Returns whether an object without contents is held by finalizers.
 pub(super) fn is_held(object: &Value) -> bool {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    // The server removes its own finalizer together with the last object.
     finalizers.into_iter().flatten().any(|finalizer| finalizer != CLEANUP)
 }
 

@@ -33,6 +33,7 @@ impl State {
         };
         check_preconditions(target, &existing, deletion)?;
         let settled = settled(&resource, &existing, deletion.dependents);
+        // With finalizers or contents, the object is only marked. A later write removes the object.
         if !metadata::has_finalizers(&settled) && !holds_contents(&resource) {
             // A pod has a grace period even if no kubelet runs it. The period ends at once.
             let graceful = is_pod(&resource) && !metadata::is_terminating(&existing);
@@ -43,6 +44,7 @@ impl State {
             let existing = if graceful { self.mark_terminating(&resource, &key, existing, &settled) } else { existing };
             let mut deleted = Value::clone(&existing);
             let revision = self.remove(&resource, &key, existing);
+            // The response contains the revision of the deletion, like the event.
             metadata::set(&mut deleted, "resourceVersion", Some(revision.to_string().into()));
             return Ok(Outcome::Deleted(Arc::new(deleted)));
         }
@@ -51,6 +53,8 @@ impl State {
         }
         let terminating = self.mark_terminating(&resource, &key, existing, &settled);
         if is_namespace(&resource) {
+            // Only schedules the deletion of the contents. The grace period may be zero, so due
+            // namespaces follow.
             self.endings.begin(&key.name, self.clock.elapsed());
             self.end_namespaces();
         } else if is_definition(&resource) {
@@ -84,6 +88,7 @@ impl State {
         settled: &Value,
     ) -> Arc<Value> {
         let object = self.terminating(resource, settled);
+        // A repeated deletion changes nothing and creates no event.
         if object == *existing {
             return existing;
         }
@@ -97,6 +102,7 @@ impl State {
             return object;
         }
         metadata::set(&mut object, "deletionTimestamp", Some(self.clock.timestamp().into()));
+        // Namespaces and definitions have no grace period in their metadata.
         if !is_namespace(resource) && !is_definition(resource) {
             metadata::set(&mut object, "deletionGracePeriodSeconds", Some(0.into()));
         }
@@ -126,6 +132,7 @@ impl State {
     }
 
     fn delete_contents_of_namespace(&mut self, namespace: &str) {
+        // Collected first, since each deletion appends to the tables.
         let mut doomed = Vec::new();
         for resource in self.resources() {
             for (key, change) in self.live(resource, Some(namespace)) {

@@ -34,12 +34,14 @@ impl Dependents {
             Self::Orphaned => Some(ORPHAN),
             Self::Foreground => Some(FOREGROUND),
             Self::Background => None,
+            // Without a policy, an existing finalizer decides, then the default of the kind.
             Self::Unsaid => match had.iter().find(is_ours) {
                 Some(finalizer) => finalizer.as_str(),
                 None => orphans_by_default(resource).then_some(ORPHAN),
             },
         };
         let mut ours = had.iter().filter(is_ours);
+        // Exactly the wanted finalizer exists, so nothing changes.
         if ours.next().and_then(|finalizer| finalizer.as_str()) == wanted && ours.next().is_none() {
             return None;
         }

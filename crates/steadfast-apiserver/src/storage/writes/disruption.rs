@@ -21,6 +21,7 @@ impl State {
         let found = self.latest(target.store(), &target.key()).and_then(|change| change.object.as_ref());
         let pod = found.ok_or_else(not_found)?;
         let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+        // Pods that never ran or have finished provide no availability.
         if metadata::is_terminating(pod) || matches!(phase, "Failed" | "Pending" | "Succeeded") {
             return Ok(None);
         }
@@ -34,6 +35,7 @@ impl State {
             return Err(Status::new(500, "InternalError", why));
         }
         let number = |place: &str| budget.pointer(place).and_then(Value::as_i64);
+        // The disruption controller may be late or missing. The pods are then counted here.
         let is_counted = number("/status/observedGeneration")
             .is_some_and(|observed| observed >= number("/metadata/generation").unwrap_or_default());
         let (healthy, desired, allowed) = if is_counted {
@@ -43,6 +45,7 @@ impl State {
             self.count(target, budget)
         };
         let policy = budget.pointer("/spec/unhealthyPodEvictionPolicy").and_then(Value::as_str).unwrap_or_default();
+        // Evicting an unready pod cannot reduce the number of healthy pods.
         if !is_ready(pod) && (policy == "AlwaysAllow" || healthy >= desired && desired > 0) {
             return Ok(None);
         }
@@ -106,6 +109,7 @@ fn part_of(value: &Value, all: i64) -> Option<i64> {
         return Some(number);
     }
     let percent: i64 = value.as_str()?.strip_suffix('%')?.parse().ok()?;
+    // Percentages round up, as in the disruption controller.
     Some(all.saturating_mul(percent).saturating_add(99) / 100)
 }
 

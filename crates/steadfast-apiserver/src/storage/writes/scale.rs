@@ -50,10 +50,12 @@ impl State {
             _ => unknown::judge_scale(target, unknown)?,
         }
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+        // The placeholder survived the patch, so the object has no replicas.
         if replicas == NO_REPLICAS {
             let why = format!("the spec replicas field {} cannot be empty", go::quoted(&paths.spec_replicas));
             return Err(Status::bad_request(why));
         }
+        // Replicas of custom resources are checked later, at their own path.
         if replicas < 0 && !resource.custom {
             let why = "must be greater than or equal to 0";
             let cause = Cause::invalid("spec.replicas", &replicas.into(), why);
@@ -61,12 +63,14 @@ impl State {
         }
         let mut object = Value::clone(&existing);
         put(&mut object, &paths.spec_replicas, replicas.into());
+        // The version of a scale is the version of its object, so conflicts are detected.
         let version = metadata::text(&scale, "resourceVersion");
         if !version.is_empty() {
             metadata::set(&mut object, "resourceVersion", Some(version.into()));
         }
         validation::check_uid(target, &existing, &scale)?;
         let mut target = WriteTarget { part: Part::Main, ..target.clone() };
+        // The flaws of the scale were judged above; the object has no other flaws.
         target.asked.flaws.clear();
         if let Some(manager) = &mut target.asked.manager {
             manager.subresource = "scale";
@@ -104,6 +108,7 @@ fn shown(resource: &ServedResource, paths: &ScalePaths, object: &Value, absent: 
         "kind": "Scale", "apiVersion": API_VERSION, "metadata": kept, "spec": {},
         "status": {"replicas": count(&paths.status_replicas, 0)?},
     });
+    // Go omits a zero.
     if replicas != 0 {
         scale["spec"]["replicas"] = replicas.into();
     }

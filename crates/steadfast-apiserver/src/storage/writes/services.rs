@@ -42,6 +42,7 @@ impl State {
             return Ok(());
         }
         if text(service, "/spec/clusterIP").is_empty() {
+            // An update without an address keeps the assigned address.
             let known = before.map(|before| text(before, "/spec/clusterIP")).filter(|known| !known.is_empty());
             let address = known.map_or_else(|| self.free_address(resource), |known| Ok(known.to_owned()))?;
             service["spec"]["clusterIP"] = address.into();
@@ -76,12 +77,14 @@ impl State {
         service: &mut Value,
         before: Option<&Value>,
     ) -> Result<(), Status> {
+        // Given ports are reserved first, so that no assigned port collides within the service.
         let given = ports(service).filter_map(node_port);
         let mut used: BTreeSet<i64> =
             self.services(resource).flat_map(ports).filter_map(node_port).chain(given).collect();
         let protocol = |port: &Value| port.get("protocol").and_then(Value::as_str).unwrap_or("TCP").to_owned();
         let list = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten();
         for port in list.filter(|port| port.is_object() && node_port(port).is_none()) {
+            // An unchanged port keeps its node port.
             let is_same = |old: &&Value| old.get("port") == port.get("port") && protocol(old) == protocol(port);
             let known = before.and_then(|before| ports(before).find(is_same)).and_then(node_port);
             let full = || Status::new(500, "InternalError", "failed to allocate a nodePort: range is full");

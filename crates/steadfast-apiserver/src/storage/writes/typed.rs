@@ -47,6 +47,7 @@ pub(super) fn metadata(object: &mut Value, target: &WriteTarget) -> Result<Vec<S
     let mut unknown = Vec::new();
     for (key, value) in given {
         let Some((_, wanted)) = FIELDS.iter().find(|(name, _)| *name == key) else {
+            // `selfLink` is deprecated and ignored.
             if key != "selfLink" {
                 unknown.push(format!("unknown field \"metadata.{key}\""));
             }
@@ -62,6 +63,7 @@ pub(super) fn metadata(object: &mut Value, target: &WriteTarget) -> Result<Vec<S
 /// Returns the value; `None` for an empty one. The error is a value of a wrong type.
 fn read(wanted: Type, value: Value) -> Result<Option<Value>, Value> {
     Ok(match (wanted, value) {
+        // The real server decodes into a struct, where empty and absent values are equal.
         (_, Value::Null) => None,
         (Type::Text, Value::String(text)) => (!text.is_empty()).then(|| text.into()),
         (Type::Number, Value::Number(number)) => (number.as_i64() != Some(0)).then_some(Value::Number(number)),
