@@ -15,6 +15,7 @@ impl IssuedTokens {
     pub(crate) fn add(&self, token: &str, user: &str, expires: i64) {
         let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if tokens.len() >= MAX_TOKENS {
+            // The token with the earliest expiry makes space.
             let first = tokens.iter().min_by_key(|(_, (_, expires))| *expires).map(|(token, _)| token.clone());
             first.map(|token| tokens.remove(&token));
         }

@@ -14,6 +14,7 @@ pub(crate) async fn keep(cluster: Arc<Cluster>) {
             }
             continue;
         };
+        // The grace period is constant, so namespaces become due in the order of their deletion.
         tokio::time::sleep(due.saturating_sub(cluster.clock.elapsed())).await;
         cluster.store.write(crate::storage::State::end_namespaces);
     }

@@ -13,6 +13,7 @@ impl Random {
     }
 
     pub(crate) fn next(&mut self) -> u64 {
+        // SplitMix64: seedable, and equal on every platform.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,6 +23,7 @@ impl Random {
 
     /// Returns a number in `0..1`.
     pub(crate) fn fraction(&mut self) -> f64 {
+        // An `f64` has a precision of 53 bits.
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
@@ -29,6 +31,7 @@ impl Random {
     pub(crate) fn uid(&mut self) -> String {
         let high = self.next();
         let low = self.next();
+        // Version 4 of RFC 9562.
         format!(
             "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
             high >> 32,

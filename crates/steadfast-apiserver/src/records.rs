@@ -190,6 +190,7 @@ impl RequestLog {
     /// Records a request and assigns its number.
     pub(crate) fn begin(&self, mut record: RequestRecord) -> Arc<RequestEntry> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        // The id is the index, so ids follow the order of arrival.
         record.id = entries.len() as u64;
         let entry = Arc::new(RequestEntry {
             record,
@@ -203,6 +204,7 @@ impl RequestLog {
 
     pub(crate) fn begin_transfer(&self) -> Transfer {
         let now = self.transfers.now.fetch_add(1, Ordering::Relaxed) + 1;
+        // `fetch_max` keeps the peak even if other transfers end concurrently.
         self.transfers.most.fetch_max(now, Ordering::Relaxed);
         Transfer(Arc::clone(&self.transfers))
     }

@@ -42,11 +42,13 @@ impl Backoff {
     pub fn fail(&mut self, random: &mut Random) -> Duration {
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
+        // The first retry follows quickly, since most failures are short.
         if failures == 0 {
             return random.between(Duration::ZERO, self.settings.first);
         }
         let doubled = self.settings.second.saturating_mul(1 << (failures - 1).min(16));
         let longest = doubled.min(self.settings.ceiling);
+        // Random between half and the full delay: retries spread, and the load still falls.
         random.between(longest / 2, longest)
     }
 

@@ -35,6 +35,7 @@ impl Filter {
             self.within.remove(key);
         }
         let event = match (event, was_within, is_within) {
+            // The handler never received a state outside the filter.
             (_, false, false) => return None,
             (Event::Updated { new, .. }, false, true) => Event::Added { object: new.clone(), initial: false },
             (Event::Updated { old, .. }, true, false) => Event::Deleted {
@@ -58,6 +59,7 @@ impl Filter {
         let is_late = |pair: &[Change<K>]| {
             is_listed(&pair[0]) && is_listed(&pair[1]) && !pair[0].event.is_deletion() && pair[1].event.is_deletion()
         };
+        // Most batches are in order and need no copy.
         if !changes.windows(2).any(is_late) {
             return;
         }
@@ -65,10 +67,12 @@ impl Filter {
         let (mut rest, mut keys) = (Vec::new(), BTreeSet::new());
         for change in changes.drain(..) {
             if !is_listed(&change) {
+                // A watched change keeps its position. Only changes of a list may be reordered.
                 ordered.append(&mut rest);
                 keys.clear();
                 ordered.push(change);
             } else if change.event.is_deletion() && !keys.contains(change.key()) {
+                // A deletion may only overtake changes of other keys.
                 ordered.push(change);
             } else {
                 keys.insert(change.key().clone());

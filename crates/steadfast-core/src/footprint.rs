@@ -35,6 +35,7 @@ pub(crate) fn sequence(elements: usize, size: usize, told: usize) -> usize {
         2..=1024 => 4,
         _ => 1,
     };
+    // serde trusts a size hint only up to a limit.
     let mut capacity = told.min(BELIEVED / size);
     while capacity < elements {
         capacity = (2 * capacity).max(least);

@@ -95,6 +95,7 @@ impl ObjectKey {
 
 impl PartialEq for ObjectKey {
     fn eq(&self, other: &Self) -> bool {
+        // Hashes of different keys almost always differ, so texts are rarely compared.
         (self.hash, self.namespace) == (other.hash, other.namespace) && self.text == other.text
     }
 }

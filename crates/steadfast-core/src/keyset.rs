@@ -42,6 +42,7 @@ impl KeySet {
 
     /// Adds or removes `key`. A call without an effect copies nothing.
     pub(crate) fn set(&mut self, key: &ObjectKey, is_in: bool) {
+        // Without a change, readers continue to share the map.
         if is_in == self.contains(key) {
             return;
         }

@@ -282,6 +282,7 @@ impl<K> Entry<K> {
 
     /// Sets the decoded state of an entry that was not decoded yet and is not shared.
     pub(crate) fn fill(&mut self, object: WithSize<K>) {
+        // An unshared entry is filled in place. A shared entry must stay unchanged.
         match Arc::get_mut(&mut self.0.0) {
             Some(state) => state.held = object.into(),
             None => *self = Self::known(Object::weighed(self.identity().clone(), object)),

@@ -112,6 +112,7 @@ impl<K: Ord + Clone, V: Clone> OrdMap<K, V> {
         // The lookup comes first, so that nothing is copied for a missing key.
         self.get(key)?;
         let removed = Node::remove(&mut self.root, key);
+        // The root shrinks while only a single child remains.
         while let Node::Inner(Inner { children, .. }) = &*self.root
             && let [only] = children.as_slice()
         {

@@ -14,6 +14,7 @@ impl Random {
 
     /// Returns the next number, uniform over all of `u64`.
     pub fn draw(&mut self) -> u64 {
+        // SplitMix64: seedable, and equal on every platform.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -23,6 +24,7 @@ impl Random {
 
     /// Returns a fraction from 0 (inclusive) to 1 (exclusive).
     pub fn share(&mut self) -> f64 {
+        // An `f64` has a precision of 53 bits.
         (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 

@@ -109,6 +109,7 @@ impl<'a> Parser<'a> {
     fn read(&mut self, from: usize) {
         let rest = self.text[from..].trim_start();
         let at = self.text.len() - rest.len();
+        // `SYMBOLS` contains longer symbols before their prefixes.
         let token = match SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) {
             Some(symbol) => Token::Symbol(symbol),
             None if rest.is_empty() => Token::End,
@@ -158,6 +159,7 @@ impl<'a> Parser<'a> {
     /// Parses one value, which may be empty.
     fn value(&mut self) -> Result<String, SelectorError> {
         match self.peek() {
+            // `key=` selects an empty value.
             Token::End | Token::Symbol("," | ")") => Ok(String::new()),
             _ => self.word("a value", value_problem),
         }

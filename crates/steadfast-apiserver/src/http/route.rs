@@ -130,6 +130,7 @@ pub(super) fn percent_decode(text: &str) -> String {
     let mut bytes = text.as_bytes();
     while let [first, rest @ ..] = bytes {
         bytes = rest;
+        // An invalid escape stays verbatim.
         if let (b'%', [high, low, after @ ..]) = (first, rest)
             && let (Some(high), Some(low)) = (hex(*high), hex(*low))
         {

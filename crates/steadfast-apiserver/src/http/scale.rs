@@ -73,6 +73,7 @@ fn of_scales(rendering: &Rendering) -> Rendering {
     let resource = Arc::make_mut(&mut scales.resource);
     resource.name = GroupResource::new("autoscaling", "scales");
     "Scale".clone_into(&mut resource.kind);
+    // A scale is a built-in kind, even for a custom resource.
     (resource.custom, resource.definition) = (false, None);
     "autoscaling/v1".clone_into(&mut scales.api_version);
     scales

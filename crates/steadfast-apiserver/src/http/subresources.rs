@@ -118,6 +118,7 @@ fn bind(exchange: &Exchange, aim: &WriteTarget, binding: &Value) -> Result<Answe
     // The write bypasses the checks of an update, which cannot assign a pod.
     let aim = &WriteTarget { part: Part::Whole, ..aim.clone() };
     exchange.write(|state| {
+        // Checked within the write, so that two schedulers cannot bind a pod concurrently.
         let pod = state.latest(&aim.resource.name, &aim.key()).and_then(|change| change.object.clone());
         let assigned = pod.as_deref().and_then(|pod| pod.pointer("/spec/nodeName")).and_then(Value::as_str);
         if let Some(known) = assigned.filter(|known| !known.is_empty()) {
@@ -139,6 +140,8 @@ fn evict(exchange: &Exchange, aim: &WriteTarget, eviction: &Value) -> Result<Ans
     let asks_dry_run = eviction.pointer("/deleteOptions/dryRun/0").is_some();
     let aim = WriteTarget { dry_run: aim.dry_run || asks_dry_run, ..aim.clone() };
     exchange.write(|state| {
+        // A single write covers budget and deletion, so concurrent evictions cannot exceed the
+        // budget.
         let budget = state.disruption(&aim)?;
         let deletion = Deletion { uid: uid.to_owned(), ..Deletion::default() };
         state.delete(&aim, &deletion)?;

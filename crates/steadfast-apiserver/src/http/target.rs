@@ -20,6 +20,7 @@ impl Target {
         let name = GroupResource::new(&path.group, &path.plural);
         let resource = cluster.store.read(|state| state.registry.get(&name).cloned())?;
         let in_scope = resource.namespaced || path.namespace.is_none();
+        // A path without a namespace can list a namespaced resource, but not name an object.
         let whole = !resource.namespaced || path.namespace.is_some() || path.name.is_none();
         (resource.serves(&path.version) && in_scope && whole).then(|| Self {
             resource,

@@ -24,6 +24,8 @@ impl ContinueToken {
     pub(super) fn after(rv: i64, key: &ObjectKey, namespace: Option<&str>) -> Self {
         let whole = namespace.is_none() && !key.namespace.is_empty();
         let place = if whole { format!("{}/{}", key.namespace, key.name) } else { key.name.clone() };
+        // The zero byte sorts directly behind the key, so the next page starts behind the last
+        // object.
         Self { v: VERSION.to_owned(), rv, start: format!("{place}\0") }
     }
 

@@ -35,6 +35,7 @@ pub(super) async fn write(
         Verb::Patch => Some("PatchOptions"),
         _ => None,
     })?;
+    // Writes need etcd. While etcd is frozen, a write ends in a timeout.
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     let warnings = target.asked.warnings.clone();
     Ok(Answer::warned(carry_out(exchange, verb, write, target, rendering), &warnings))
@@ -50,6 +51,7 @@ fn carry_out(
     match verb {
         Verb::Create => {
             let object = write.object()?;
+            // Cloned, since a write with outdated verdicts is repeated.
             let created = exchange.write_judged(&target, |state| state.create(&target, object.clone()))?;
             Ok(shown(201, rendering, &created))
         }

@@ -57,6 +57,7 @@ impl<T: Transport> Governed<T> {
 impl<T: Transport> AsyncRead for Governed<T> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_passage(context))?;
+        // Bytes that were read to detect HTTP/2 come first.
         if self.ahead.has_remaining() {
             let taken = self.ahead.len().min(into.remaining());
             into.put_slice(&self.ahead.split_to(taken));
@@ -70,6 +71,7 @@ impl<T: Transport> AsyncWrite for Governed<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_passage(context))?;
         let allowed = self.link.allowance(bytes.len());
+        // An exhausted budget resets the connection, even in the middle of a message.
         if allowed == 0 && !bytes.is_empty() {
             self.link.reset(self.clock.elapsed());
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -92,6 +94,7 @@ impl<T: Transport> AsyncWrite for Governed<T> {
 
 impl<T: Transport> Drop for Governed<T> {
     fn drop(&mut self) {
+        // Only a reset aborts the transport. Any other end closes normally.
         if self.link.is_reset() {
             self.transport.abort_on_drop();
         }

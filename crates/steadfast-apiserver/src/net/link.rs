@@ -73,6 +73,7 @@ impl Link {
     pub(crate) fn end(&self, now: Duration) {
         self.change(|state| {
             let how = if state.reset { LinkEnd::Reset } else { LinkEnd::Closed };
+            // The first end counts. A drop after a reset changes nothing.
             state.ended.get_or_insert((now, how));
         });
     }
@@ -108,6 +109,7 @@ impl Link {
                 return Poll::Ready(false);
             }
             if state.black_hole {
+                // A black hole neither fails nor ends: the task waits until the link changes.
                 state.waiting.push(context.waker().clone());
                 return Poll::Pending;
             }

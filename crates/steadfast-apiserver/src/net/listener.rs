@@ -18,6 +18,8 @@ pub(crate) async fn accept(cluster: Arc<Cluster>, replica: usize, tasks: Arc<Tas
             }
             Err(error) => {
                 tracing::debug!(replica, %error, "cannot accept a connection");
+                // Without file descriptors, for example, other tasks must run first and release
+                // some.
                 tokio::task::yield_now().await;
             }
         }

@@ -31,6 +31,7 @@ impl Dialer {
     pub async fn connect(&self, replica: usize) -> io::Result<MemoryStream> {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         let conditions = &self.cluster.replicas.get(replica).ok_or_else(refused)?.conditions;
+        // As with TCP, a connection to a black hole neither succeeds nor fails.
         let decided = || conditions.look(|now| !now.black_hole || !now.reachable());
         self.cluster.changed.until(decided).await;
         if !conditions.reachable() {

@@ -66,6 +66,7 @@ impl Port {
         match (open, &state.listener) {
             (false, _) => state.listener = Listening::Closed,
             (true, Listening::Closed) => {
+                // The reservation keeps the port, so no other process can take a closed port.
                 let socket = bound_socket(self.address)?;
                 socket.listen(BACKLOG)?;
                 state.listener = Listening::Opened(socket);
@@ -93,7 +94,9 @@ impl Port {
 
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
         let mut state = self.state();
+        // Stored under the lock, so that `set_open` cannot miss this task.
         state.waiting = Some(context.waker().clone());
+        // Registration needs the runtime of the accepting task.
         if let Listening::Opened(_) = &state.listener
             && let Listening::Opened(socket) = std::mem::take(&mut state.listener)
         {
@@ -118,6 +121,7 @@ impl fmt::Debug for Port {
 
 fn bound_socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    // The reservation and the listener share the port.
     socket.set_reuse_address(true)?;
     #[cfg(unix)]
     socket.set_reuse_port(true)?;

@@ -64,6 +64,7 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
 
 async fn begins_with_preface<T: Transport>(stream: &mut Governed<T>) -> io::Result<bool> {
     let mut seen = Vec::with_capacity(PREFACE.len());
+    // Stops at the first different byte, so a short HTTP/1 request cannot block.
     while seen.len() < PREFACE.len() && PREFACE.starts_with(&seen) {
         let mut bytes = [0; 24];
         let wanted = PREFACE.len() - seen.len();
@@ -89,6 +90,7 @@ async fn serve_http(
     let sessions = http::Sessions::default();
     let service = service_fn(|mut request: Request<Incoming>| {
         let (cluster, link) = (Arc::clone(cluster), Arc::clone(link));
+        // Only HTTP/1 connections can switch to WebSocket here.
         if !http2 {
             request.extensions_mut().insert(sessions.clone());
         }
@@ -104,6 +106,7 @@ async fn serve_http(
             () = link.until_goaway() => connection.as_mut().graceful_shutdown(),
             outcome = connection.as_mut() => return Ok(outcome?),
         }
+        // Open streams continue to their end after `GOAWAY`.
         Ok(connection.await?)
     } else {
         let mut builder = hyper::server::conn::http1::Builder::new();

@@ -32,10 +32,12 @@ impl TaskGroup {
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        // A closed group starts no task, so no task outlives its connection.
         if tasks.closed {
             return;
         }
         tasks.handles.push(self.runtime.spawn(task).abort_handle());
+        // Finished handles are removed after the number has doubled.
         if tasks.handles.len() >= tasks.prune_at {
             tasks.handles.retain(|handle| !handle.is_finished());
             tasks.prune_at = (tasks.handles.len() * 2).max(64);

@@ -72,6 +72,7 @@ impl ServerTls {
             .with_client_cert_verifier(verifier)
             .with_single_cert(vec![certificate.der().clone()], key)?;
         let http1 = b"http/1.1".to_vec();
+        // The order is the preference of the server.
         config.alpn_protocols = if http2 { vec![b"h2".to_vec(), http1] } else { vec![http1] };
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), ca_pem: authority.pem(), clients, http2 })
     }
@@ -83,6 +84,7 @@ impl ServerTls {
         client.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
         let certificate = client.signed_by(&key, &self.clients.authority)?;
+        // Only listed certificates are accepted, so a revocation removes the entry.
         self.clients.issued().insert(certificate.der().to_vec(), name.to_owned());
         Ok(ClientIdentity { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
     }

@@ -73,6 +73,7 @@ impl Definition {
         let all = || spec.get("versions").and_then(Value::as_array).into_iter().flatten();
         let storage = all().find(|version| flag(version, "storage")).map(|version| text(version, "name"));
         let mut versions: Vec<DefinedVersion> = all().map(|version| DefinedVersion::of(spec, version)).collect();
+        // The preferred version comes first.
         versions.sort_by(|one, other| by_priority(&one.name, &other.name));
         let mut hasher = DefaultHasher::new();
         spec.to_string().hash(&mut hasher);
@@ -108,6 +109,7 @@ impl Definition {
     /// Converts a stored object to a version. Defaults come from the stored version.
     pub(crate) fn read(&self, object: &mut Value, version: &str) {
         let stored = version_of(object).to_owned();
+        // A stored object may predate the schema, so unknown fields are removed on each read.
         if let Some(schema) = self.schema_of(&stored) {
             schema.prune(object);
             schema.prune_nulls(object);
@@ -139,6 +141,7 @@ impl DefinedVersion {
             status_replicas: text(scale, "statusReplicasPath"),
             selector: text(scale, "labelSelectorPath"),
         });
+        // As on the real server, tables end before the first column with an invalid path.
         let columns = version.get("additionalPrinterColumns").and_then(Value::as_array);
         let columns = columns.filter(|columns| !columns.is_empty());
         Self {
@@ -197,6 +200,8 @@ fn deprecation(spec: &Value, version: &Value) -> String {
 
 /// Orders versions by client preference: `v2`, `v1`, `v2beta1`, `v1beta1`, `v1alpha1`, then all others.
 pub(crate) fn by_priority(one: &str, other: &str) -> Ordering {
+    // Order of Kubernetes: stable versions, then beta, then alpha, each from the highest number;
+    // other names last.
     match (stability(one), stability(other)) {
         (Some(one), Some(other)) => other.cmp(&one),
         (Some(_), None) => Ordering::Less,
@@ -222,6 +227,7 @@ fn stability(version: &str) -> Option<(u8, u64, u64)> {
 }
 
 fn whole(digits: &str) -> Option<u64> {
+    // Kubernetes versions have no leading zero.
     (!digits.starts_with('0')).then(|| digits.parse().ok()).flatten()
 }
 

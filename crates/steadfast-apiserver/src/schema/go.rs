@@ -38,6 +38,7 @@ pub(crate) fn plain(value: &Value) -> String {
         Value::Array(items) => format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(" ")),
         Value::Object(fields) => {
             let mut fields: Vec<_> = fields.iter().collect();
+            // Go prints maps in the order of their keys.
             fields.sort_by_key(|(name, _)| *name);
             let fields = fields.iter().map(|(name, value)| format!("{name}:{}", plain(value)));
             format!("map[{}]", fields.collect::<Vec<_>>().join(" "))
@@ -82,6 +83,7 @@ pub(crate) fn number_text(number: &Number) -> String {
 /// 1e-4.
 pub(crate) fn float(value: f64) -> String {
     let magnitude = value.abs();
+    // Go's `%v` uses an exponent outside this range.
     if value == 0.0 || (1e-4..1e21).contains(&magnitude) {
         return value.to_string();
     }
@@ -89,6 +91,7 @@ pub(crate) fn float(value: f64) -> String {
     match text.split_once('e') {
         Some((digits, exponent)) => {
             let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
+            // Go prints at least two digits of an exponent.
             format!("{digits}e{sign}{exponent:0>2}")
         }
         None => text,
@@ -98,12 +101,14 @@ pub(crate) fn float(value: f64) -> String {
 /// Formats compact JSON with sorted keys and escaped HTML characters.
 pub(crate) fn json(value: &Value) -> String {
     let mut sorted = value.clone();
+    // Go encodes maps in the order of their keys.
     sorted.sort_all_objects();
     super::settle_numbers(&mut sorted);
     let text = sorted.to_string();
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
+            // Go escapes these characters for HTML.
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
                 let _ = write!(escaped, "\\u{:04x}", letter as u32);
             }

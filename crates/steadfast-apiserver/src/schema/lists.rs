@@ -46,6 +46,7 @@ impl Schema {
     }
 
     fn repeated_keys(&self, path: &str, items: &[Value], causes: &mut Vec<Cause>) {
+        // Keys of other items cannot be compared, so only the first such item is reported.
         let strange = items.iter().position(|item| !item.is_null() && !item.is_object());
         if let Some(index) = strange {
             let why = "must be an object for an array of list-type map";
@@ -65,8 +66,10 @@ impl Schema {
 fn repeated(values: &[Value], causes: &mut Vec<Cause>, describe: impl Fn(usize) -> (String, Value)) {
     let mut times: HashMap<String, usize> = HashMap::new();
     for (index, value) in values.iter().enumerate() {
+        // The canonical text finds equal values in linear time.
         let seen = times.entry(go::json(value)).or_default();
         *seen += 1;
+        // Further duplicates of a value are not reported again.
         if *seen == 2 {
             let (path, value) = describe(index);
             causes.push(Cause::duplicate(path, &value));

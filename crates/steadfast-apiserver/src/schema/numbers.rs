@@ -41,6 +41,7 @@ impl Held {
 
 /// Returns whether a float is an integer within the tolerance.
 fn is_whole(float: f64) -> bool {
+    // Above this limit, an `f64` cannot represent every integer.
     if !float.is_finite() || float.abs() > LARGEST_WHOLE {
         return false;
     }
@@ -108,6 +109,7 @@ fn shown(held: Held, limit: f64) -> String {
 
 fn is_multiple(held: Held, factor: f64) -> bool {
     match held {
+        // A factor of zero has no multiples.
         Held::Whole(whole) => whole.checked_rem(factor as i64) == Some(0),
         Held::Float(float) if factor < 1.0 => is_whole(1.0 / factor * float),
         Held::Float(float) => is_whole(float / factor),

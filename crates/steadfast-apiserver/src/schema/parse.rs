@@ -35,6 +35,7 @@ struct Reader {
 
 impl Reader {
     fn schema(&mut self, value: &Value, depth: usize) -> Result<Schema, SchemaError> {
+        // Limits of depth and size protect the server against hostile definitions.
         let depth = depth.checked_sub(1).ok_or(SchemaError::TooDeep)?;
         self.left = self.left.checked_sub(1).ok_or(SchemaError::TooLarge)?;
         let nothing = Map::new();
@@ -51,6 +52,7 @@ impl Reader {
             Some(Limit { value, exclusive: flag(exclusive) })
         };
         let int_or_string = flag("x-kubernetes-int-or-string");
+        // An int-or-string permits two types, so `type` is ignored.
         let kind = if int_or_string { None } else { kind_of(&text("type")) };
         let pattern = match text("pattern") {
             pattern if pattern.is_empty() => None,
@@ -66,6 +68,7 @@ impl Reader {
             description: text("description"),
             format: checked_format(kind, int_or_string, &text("format")),
             nullable: flag("nullable"),
+            // A `null` counts as no default.
             default: fields.get("default").filter(|value| !value.is_null()).cloned(),
             enumeration: fields.get("enum").and_then(Value::as_array).cloned().unwrap_or_default(),
             minimum: limit("minimum", "exclusiveMinimum"),
@@ -113,6 +116,7 @@ impl Reader {
     }
 
     fn pattern(&mut self, text: String) -> Result<Pattern, SchemaError> {
+        // Compilation is expensive, so equal patterns share the result.
         if let Some(known) = self.patterns.get(&text) {
             return Ok(known.clone());
         }

@@ -41,6 +41,7 @@ fn translated(pattern: &str) -> String {
     while let Some(letter) = letters.next() {
         match letter {
             '\\' => match letters.next() {
+                // Go's classes contain only ASCII, unlike Rust's.
                 Some(class @ ('d' | 'D' | 's' | 'S' | 'w' | 'W')) => out.push_str(&class_of(class, within)),
                 Some('b') if !within => out.push_str("(?-u:\\b)"),
                 Some(other) => out.extend(['\\', other]),
@@ -50,6 +51,7 @@ fn translated(pattern: &str) -> String {
                 named = true;
                 out.push('[');
             }
+            // Go permits a plain `[` within brackets. Rust would start a nested class.
             '[' if within => out.push_str("\\["),
             '[' => {
                 within = true;
@@ -71,6 +73,7 @@ fn translated(pattern: &str) -> String {
                 within = false;
                 out.push(']');
             }
+            // `&&` and `~~` are set operations in Rust.
             '&' | '~' if within => out.extend(['\\', letter]),
             other => out.push(other),
         }

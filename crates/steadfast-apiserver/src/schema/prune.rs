@@ -32,6 +32,7 @@ impl Schema {
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             prune_metadata(metadata, "metadata", &mut unknown);
         }
+        // Fields of the metadata are reported before all others, as on the real server.
         let mut fields = Vec::new();
         let root = Pruner { unknown: &mut fields };
         root.value(object, Some(self), "", true);

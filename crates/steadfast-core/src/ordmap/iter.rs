@@ -29,6 +29,7 @@ impl<'a, K, V> Iter<'a, K, V> {
             match node {
                 Node::Inner(inner) => {
                     let at = inner.separators.partition_point(|key| position(key) == Ordering::Less);
+                    // Ancestors keep their remaining children for the way back.
                     iter.ahead.push(inner.children[at + 1..].iter());
                     node = &inner.children[at];
                 }

@@ -108,6 +108,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
                     return Inserted::Within;
                 }
                 let mut right = leaf.split();
+                // The upper half moved to the right leaf, so higher positions belong there.
                 match at.checked_sub(leaf.len()) {
                     Some(at) if at > 0 => right.insert(at, key, value),
                     _ => leaf.insert(at, key, value),
@@ -145,6 +146,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
             Self::Inner(inner) => {
                 let at = inner.child(key);
                 let removed = Self::remove(&mut inner.children[at], key);
+                // A sparse node merges with a neighbour, or takes some of the neighbour's entries.
                 if inner.children[at].len() < FEWEST {
                     inner.fill(at);
                 }

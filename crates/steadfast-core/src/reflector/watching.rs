@@ -60,6 +60,7 @@ impl Reflector {
                     return Verdict::Older { unbroken };
                 }
                 self.reach(now, identity.version.clone());
+                // A useful watch ends the series of short watches.
                 self.brief.reset();
                 self.delta_policy.changed(1);
                 self.records += 1;
@@ -107,6 +108,7 @@ impl Reflector {
         if self.settings.rules.breaches.commit(Breach::ForgottenPlace) {
             self.watch_failed(now, &Failure::unreachable("the server ended a watch"), out);
         } else if lived >= self.settings.short_watch {
+            // A long watch was healthy, so earlier short watches no longer count.
             self.brief.reset();
             self.settle(now);
             out.push(Output::Diagnostic(Diagnostic::Ended));
@@ -130,10 +132,12 @@ impl Reflector {
         let forgotten = self.settings.rules.breaches.commit(Breach::ForgottenPlace);
         match failure.kind {
             _ if forgotten => self.relist(now, ListPlan::again(self.reached()), failure.why.clone(), out),
+            // The server has compacted this version. Few objects may have changed since.
             FailureKind::Expired => {
                 let plan = ListPlan::after_expiry(self.reached(), now + self.settings.delta_within);
                 self.relist(now, plan, failure.why.clone(), out);
             }
+            // This replica has not reached our version, or the history was restored from a backup.
             FailureKind::TooLarge => {
                 let plan = ListPlan::again(self.reached());
                 self.lagging(now, plan, failure, out);
@@ -196,6 +200,7 @@ impl Reflector {
     }
 
     pub(super) fn watch_tick(&mut self, now: Instant, out: &mut Vec<Output>) {
+        // Only the wait for the response head has a timeout. An open watch may be silent for long.
         if let Phase::Watching { id, sent, opened: None, .. } = &self.phase
             && now >= *sent + self.settings.list_patience
         {

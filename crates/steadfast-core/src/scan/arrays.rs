@@ -34,6 +34,7 @@ pub(crate) fn arrays(text: &[u8]) -> Vec<Array> {
                     arrays[*array].elements += 1;
                 }
             }
+            // Beyond these limits, the remaining arrays stay unknown.
             b'[' | b'{' if open.len() == DEPTH => return ControlFlow::Break(()),
             b'[' if arrays.len() == MOST => return ControlFlow::Break(()),
             b'{' => open.push(None),

@@ -134,11 +134,14 @@ impl Marker {
         let mut quotes = bytes.simd_eq(b'"').to_bitmask();
         // Most blocks contain no backslash.
         if backslashes | self.escaped != 0 {
+            // An escaped quote does not end a string.
             let escaping = escaping(backslashes, self.escaped);
             quotes &= !(escaping << 1 | self.escaped);
             self.escaped = escaping >> (length - 1) & 1;
         }
+        // Bits are set from each opening quote up to the closing quote.
         let text = parity(quotes) ^ self.text;
+        // A string may continue in the next block.
         self.text = if text >> (BLOCK - 1) == 1 { u64::MAX } else { 0 };
         (quotes, text)
     }

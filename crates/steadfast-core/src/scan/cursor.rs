@@ -184,6 +184,7 @@ impl<'a> Cursor<'a> {
             let rest = self.bytes.get(self.marked..).unwrap_or_default();
             let Some((length, marks)) = self.marker.skip(rest, &mut depth) else { return Ok(None) };
             let end = self.marked + length;
+            // Later lookups continue in the block of the closing bracket.
             (self.marks, self.marked) = (marks, (end / BLOCK + 1) * BLOCK);
             end
         };

@@ -175,6 +175,7 @@ impl IdentityScanner {
         let end = self.skim.feed(piece)?;
         let taken = end.unwrap_or(piece.len());
         if place != Place::Skipped {
+            // A longer text is cut and then fails to parse, so the value counts as missing.
             let room = LONGEST_KEPT.saturating_sub(self.text.len());
             self.text.extend_from_slice(&piece[..taken.min(room)]);
         }

@@ -35,6 +35,8 @@ fn each<'s>(schema: &'s Value, path: &str, visit: &mut impl FnMut(&Found<'s>), u
     }
     if let Some(inner) = schema.get("items").filter(|inner| inner.is_object()) {
         let is_map = schema.get("x-kubernetes-list-type").is_some_and(|kind| kind == "map");
+        // Only items of a map list have an earlier state. Below other lists, `oldSelf` is not
+        // available.
         let uncorrelated = if is_map { uncorrelated } else { uncorrelated.or(Some(path)) };
         each(inner, &format!("{path}.items"), visit, uncorrelated);
     }
@@ -56,6 +58,7 @@ struct Types<'s> {
 impl<'s> Types<'s> {
     /// Returns the type error of an expression in the words of a real server.
     fn error(&mut self, program: &Program, text: &str, key: &str, rule: &Value, of: &'s Value) -> Option<String> {
+        // Both expressions of a rule use the schema, so its type is computed once.
         let own = match &self.last {
             Some((schema, own)) if std::ptr::eq(*schema, of) => own.clone(),
             _ => kind(of, std::ptr::eq(of, self.root)),
