@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-/// Renders a kubeconfig. Strings are written as JSON, which is valid YAML, so that every value is quoted correctly.
+/// Renders a kubeconfig. JSON strings are valid YAML, so every value gets correct quotes.
 pub(crate) fn render(url: &str, ca_pem: Option<&str>, token: Option<&str>) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
     let authority = ca_pem

@@ -16,7 +16,7 @@ use crate::version::ResourceVersion;
 /// The `Debug` output contains the event, the object's key and its version, but no content of the object: `Updated {
 /// object: Pod default/web-0 v7, from: v5 }`.
 pub enum Event<K> {
-    /// A stay starts: the object was created, or changed so that it entered the scope.
+    /// A stay starts: the object was created, or entered the scope by a change.
     Added {
         /// Current state of the object.
         object: Object<K>,
@@ -220,7 +220,7 @@ pub fn difference<K>(
     mut tell: impl FnMut(Change<K>),
 ) {
     let initial = matches!(path, Path::Listed { initial: true });
-    // Handlers never received an entry that never decoded. They therefore receive neither its changes nor its end.
+    // Handlers never received an entry without a decodable state, and therefore receive neither changes nor the end.
     let told = old.and_then(|entry| Some((entry, entry.last()?.clone())));
     // Another UID denotes another object with an equal name: an end and a new stay.
     let same = matches!((old, new), (Some(old), Some(new))

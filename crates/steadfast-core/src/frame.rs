@@ -1,8 +1,8 @@
 //! Framing: splits a body into records, independent of its chunk boundaries.
 //!
-//! A record within one chunk is a slice of the chunk; any other record is copied once. The framer holds at most one
-//! record, up to the limit. A longer record is not held; its identity is read while it passes ([`Overlong`]). Later
-//! records are read normally.
+//! A record within a single chunk is a slice of the chunk; any other record is copied once. The framer holds at most a
+//! single record, up to the limit. Of a longer record, only the identity is read ([`Overlong`]). Later records are read
+//! normally.
 
 mod by_encoding;
 mod item;

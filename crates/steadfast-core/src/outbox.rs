@@ -205,8 +205,8 @@ impl<K> Outbox<K> {
         self.of.get(key).filter(|pending| pending.due.is_some() && pending.is_written)
     }
 
-    /// Returns the lowest version of a change that is not acknowledged. A deletion whose own version is unknown counts as the
-    /// last version of its object, which is lower. Versions that are in no order come first.
+    /// Returns the lowest version of the unacknowledged changes. A deletion without a known version counts as the lower
+    /// last version of the object. Opaque versions come first.
     pub fn first_pending(&self) -> Option<&ResourceVersion> {
         let pending = self.of.values().filter_map(PendingDelivery::first_pending);
         pending.min_by(|one, other| one.order(other).unwrap_or(std::cmp::Ordering::Less))

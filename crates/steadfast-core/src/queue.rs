@@ -1,7 +1,7 @@
 //! Queue of a handler: its pending events, bounded by the number of objects and not of events (C1, C3, C5, C7, C8).
 //!
-//! Pending changes of one object are merged. Intermediate states are skipped; the last state never is. If a delivered
-//! stay has ended, its end is always delivered before the next stay starts.
+//! Pending changes of an object merge. Intermediate states are skipped; the last state never is. If a delivered stay
+//! has ended, its end is always delivered before the next stay starts.
 //!
 //! A queue that delivers [each](DeliveryQueue::each) change merges none while the number of pending changes is within
 //! its bound. Later changes are merged as in other queues. The number of merged events is counted and reported with the
@@ -35,7 +35,7 @@ pub struct DeliveryQueue<K> {
     singles: usize,
     /// Number of events since the last delivery that were merged although each should be delivered.
     missed: u64,
-    /// Bytes of the states that handlers have seen or that are not the newest: the store may have dropped them.
+    /// Bytes of earlier states, seen by handlers or replaced since: the store may have dropped these states.
     earlier: usize,
     breaches: Breaches,
     /// Only for the injected fault of C8: every event, unmerged.

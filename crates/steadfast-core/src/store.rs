@@ -100,8 +100,8 @@ impl<K: Send + Sync + 'static> Store<K> {
     /// Applies a state of an existing object. Passes each resulting change to the callback and returns whether the
     /// store changed.
     ///
-    /// A state that is not newer than the cached one is rejected. An undecodable state taints the entry; the entry
-    /// keeps the last decodable state of the object.
+    /// A state not above the cached version is rejected. An undecodable state taints the entry; the entry keeps the
+    /// last decodable state of the object.
     pub fn apply(
         &mut self,
         identity: Identity,
@@ -160,8 +160,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         true
     }
 
-    /// Advances the store to `version`: no change up to it is missing. A version older than the current one has no
-    /// effect.
+    /// Advances the store to `version`; no change up to `version` may be missing. An older version has no effect.
     pub fn advance(&mut self, version: ResourceVersion) {
         if self.working.version.as_ref().is_none_or(|held| *held != version && !version.is_older_than(held)) {
             self.working.version = Some(version);

@@ -279,7 +279,7 @@ impl WatchStream {
                 return None;
             }
             self.cursor = self.cursor.max(news.cursor);
-            // The client has requested another chunk, so it has read the previous one.
+            // The client read the previous chunk before requesting another.
             self.last_taken = Instant::now();
             let mut buffer = BytesMut::new();
             self.rendering.spoiled =

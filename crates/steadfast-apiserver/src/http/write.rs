@@ -109,7 +109,7 @@ async fn delete_found(
     rendering: Rendering,
 ) -> Result<Answer, Status> {
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
-    // The response contains the objects as found. They are found like in a paged list, whose versions are exact.
+    // The response contains the objects before their deletion, read like a page with an exact version.
     let limit = if options.limit > 0 { options.limit } else { usize::MAX };
     let options = ListOptions { limit, ..options.clone() };
     let page = list::find(exchange, write.target, &options, selector, &rendering).await?;

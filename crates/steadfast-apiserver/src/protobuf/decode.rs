@@ -1,7 +1,7 @@
 //! Decoder from protobuf messages to JSON, for the requests of `kubectl create configmap` and similar commands, and of
 //! typed clients in Go.
 //!
-//! A field that is not in the table is rejected, so that it is not lost.
+//! Fields outside the table are rejected, since dropping a field would lose data.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -17,7 +17,7 @@ const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.J
 /// Encodes an object of a built-in kind, a list of such objects or a `Status`, with its envelope. Returns `None` for an
 /// unknown kind.
 ///
-/// Unknown fields are omitted. A value of a wrong type is written with another wire type, so that decoders reject it.
+/// Unknown fields are omitted. A value of a wrong type gets another wire type, so decoders reject the field.
 pub fn encode(object: &Value) -> Option<Vec<u8>> {
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));

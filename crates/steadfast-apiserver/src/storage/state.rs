@@ -295,7 +295,7 @@ impl State {
 }
 
 fn version_at(versions: &[Arc<Change>], revision: u64) -> Option<&Arc<Change>> {
-    // The versions are sorted by revision. The last one at or below `revision` is current, unless it is a tombstone.
+    // Sorted by revision: the last version at or below `revision` is current, unless a tombstone.
     let newer = versions.partition_point(|change| change.revision <= revision);
     versions.get(newer.checked_sub(1)?).filter(|change| change.object.is_some())
 }

@@ -23,7 +23,7 @@ pub(crate) struct DeltaCompressed {
     base: Option<Arc<Base>>,
 }
 
-/// Dictionary of a family. It lives as long as an object that uses it.
+/// Dictionary of a family. Dropped with the last object of the family.
 struct Base {
     /// Compressed with the root at most: the base of a base has no base itself.
     packed: DeltaCompressed,

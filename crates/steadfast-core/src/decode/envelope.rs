@@ -13,7 +13,7 @@ use crate::version::ResourceVersion;
 /// `kind` of the object that the server returns instead of a result.
 const STATUS: &str = "Status";
 
-/// Decodes `body` as a `Status`; `None` if it has other content, such as a proxy's error page.
+/// Decodes `body` as a `Status`; `None` for other content, such as a proxy's error page.
 pub fn status(encoding: Encoding, body: &[u8]) -> Option<Status> {
     match encoding {
         Encoding::Json => {
@@ -69,7 +69,7 @@ pub(crate) fn status_of(value: &Value) -> Status {
     }
 }
 
-/// Decodes list metadata from the protobuf `message`; `None` if it is malformed, or its version is overlong.
+/// Decodes list metadata from the protobuf `message`; `None` for a malformed message or an overlong version.
 pub(crate) fn list_meta_of_message(message: &[u8]) -> Option<ListMeta> {
     let ListMarks { version, token } = list_marks(message).ok()?;
     let given = |text: Option<Cow<'_, str>>| text.map(Cow::into_owned).filter(|text| !text.is_empty());

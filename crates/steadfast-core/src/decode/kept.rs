@@ -34,7 +34,7 @@ pub trait Kept: Send + Sync + Sized + 'static {
     /// Returns an error if the object does not fit the form.
     fn decode(raw: &RawObject, decoder: &mut Decoder) -> Result<Self, DecodeError>;
 
-    /// Calls `read` with the object, which is decoded for the call if it is kept encoded.
+    /// Calls `read` with the object; an encoded object is decoded for the call.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ pub struct Decoder {
 /// Callback for an object that a read found to be undecodable.
 pub type Unread = Arc<dyn Fn(&DecodeError) + Send + Sync>;
 
-/// Maximum size of the buffer between objects, so that one large object does not occupy its size forever.
+/// Maximum size of the buffer between objects, so a large object does not occupy memory forever.
 const SCRATCH: usize = 256 * 1024;
 
 impl Decoder {
@@ -187,7 +187,7 @@ impl Decoder {
             Encoding::Protobuf => {
                 let message = raw.message.ok_or_else(|| DecodeError::of_unknown_kind(&raw.identity))?;
                 let (heap, keeps) = (ByteCount::default(), self.options.keep_managed_fields);
-                // The decoder skips the fields that are not kept, so they need not be cut out first.
+                // The decoder skips dropped fields, so no cut is necessary first.
                 let decoded = protobuf::decode_seed(SizeCounting::new(PhantomData, &heap), message, &raw.bytes, keeps);
                 self.heap += heap.bytes();
                 decoded.map_err(|error| DecodeError::of_protobuf(&raw.identity, &error))
@@ -212,7 +212,7 @@ pub(crate) fn json<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
 /// Decodes `text` by `seed`, as [`json`] does.
 fn json_seed<T>(seed: impl for<'de> DeserializeSeed<'de, Value = T>, text: &[u8]) -> serde_json::Result<T> {
     match str::from_utf8(text) {
-        // UTF-8 is checked in one pass. `serde_json` would check each string, which is an eighth of its work.
+        // A single pass checks UTF-8. `serde_json` would check each string, an eighth of the total work.
         Ok(text) => {
             let mut deserializer = serde_json::Deserializer::from_str(text);
             let value = seed.deserialize(&mut deserializer)?;

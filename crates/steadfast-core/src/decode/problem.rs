@@ -40,7 +40,7 @@ pub enum RecordProblem {
     /// The record has no `type`, or an unknown one.
     #[error("unknown type of watch record {name:?}")]
     UnknownType {
-        /// The type, shortened if it is overlong; empty if it is missing.
+        /// The type; overlong types are shortened, a missing type is empty.
         name: String,
     },
     /// The record has no `object`.

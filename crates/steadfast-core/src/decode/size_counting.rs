@@ -471,7 +471,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
 
     #[inline]
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        // The element stays in its place. It may have thousands of bytes, so moving it would be expensive.
+        // The element stays in place. Moving thousands of bytes would be expensive.
         let element = self.inner.next_element_seed(seed);
         if let Ok(Some(_)) = &element {
             self.counted.count += 1;

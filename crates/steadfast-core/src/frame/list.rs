@@ -1,4 +1,4 @@
-//! Framer for lists in JSON: one document, whose items are returned as they arrive.
+//! Framer for lists in JSON: a single document. Items are returned on arrival.
 
 use std::fmt;
 
@@ -135,7 +135,7 @@ enum Name {
 
 impl Name {
     fn of(written: &[u8]) -> Self {
-        // A relevant name is at most as long as one with every character escaped as `\u0000`.
+        // Even with every character escaped as `\u0000`, a relevant name stays below this length.
         if written.len() > 64 {
             return Self::Other;
         }

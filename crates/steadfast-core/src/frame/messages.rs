@@ -1,4 +1,4 @@
-//! Framer for lists in protobuf: one message in its envelope, whose items are returned as they arrive.
+//! Framer for lists in protobuf: a single message in an envelope. Items are returned on arrival.
 
 use bytes::Bytes;
 
@@ -269,7 +269,7 @@ impl MessageFramer {
         Ok(())
     }
 
-    /// Reads the current value and processes it by its role; `None` if it is incomplete.
+    /// Reads the current value and processes it by role; `None` if incomplete.
     fn value(&mut self, end: u64, place: Place) -> Result<Option<ListPart>, FrameError> {
         if let Some(mut passing) = self.passing.take() {
             self.pass(end, |piece| passing.pass(piece));
@@ -300,7 +300,7 @@ impl MessageFramer {
         self.at = here.end;
     }
 
-    /// Returns the current value if it is complete: a slice of the chunk, if it is within one chunk.
+    /// Returns the current value if complete: a slice of the chunk, for a value within a single chunk.
     fn take(&mut self, end: u64) -> Option<Bytes> {
         let here = self.within(end);
         self.at = here.end;

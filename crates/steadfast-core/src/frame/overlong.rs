@@ -8,7 +8,7 @@ use crate::scan::{IdentityScanner, RecordScan};
 /// Multiple of the limit at which an unfinished record is reported.
 const TOLD_AT: u64 = 16;
 
-/// Record above the limit, with its identity as far as it was found.
+/// Record above the limit, with the identity found so far.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Overlong {
     limit: usize,

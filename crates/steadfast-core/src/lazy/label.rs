@@ -15,7 +15,7 @@ pub(super) enum Written {
     Protobuf(MessageId),
 }
 
-/// Bit that is set after the object was reported as undecodable.
+/// Bit of objects already reported as undecodable.
 const TOLD: u64 = 1 << 16;
 
 /// Position of the number. The number wraps around after 140 million million objects: 90 years at 50,000 objects per

@@ -87,7 +87,7 @@ impl<K: Clone, V> Leaf<K, V> {
         right
     }
 
-    /// Appends the entries of `right`, which are all greater. Returns the upper half of both if they exceed one leaf.
+    /// Appends the greater entries of `right`. Returns the upper half if both exceed a single leaf.
     pub(super) fn merge(&mut self, right: Self) -> Option<Self> {
         let keys: Vec<K> = self.keys.iter().chain(&*right.keys).cloned().collect();
         let mut values: Vec<V> =

@@ -45,7 +45,7 @@ impl MessageId {
         &table().messages[usize::from(self.0)]
     }
 
-    /// Returns the message type of the elements of a list, which is that of its field `items`.
+    /// Returns the message type of a list's elements: the type of the field `items`.
     pub fn items(self) -> Option<Self> {
         let items = self.message().fields.iter().find(|field| field.name == "items" && field.count == Count::List)?;
         match items.value {

@@ -34,7 +34,7 @@ impl<T> Places<T> {
         }
     }
 
-    /// Returns the place of a key, which is created if it is missing.
+    /// Returns the place of a key, created if missing.
     pub(super) fn find_or_make(&mut self, key: &ObjectKey, make: impl FnOnce() -> T) -> Slot {
         if let Some(place) = self.find(key) {
             return place;

@@ -309,7 +309,7 @@ impl Reflector {
         }
     }
 
-    /// Gives a watch that replaced a suspect one a short time to deliver the changes that the list has shown.
+    /// Gives the replacement of a suspect watch a short time to deliver the listed changes.
     pub(super) fn watch_replaced(&mut self, now: Instant) {
         if let Some(Running { stage: Stage::Waiting { replaced: true, .. }, .. }) = &self.comparing.running {
             self.wait_to_judge(now + GRACE, true);

@@ -333,7 +333,7 @@ impl Reflector {
     }
 }
 
-/// Returns whether a name is literal in a field selector and in a path.
+/// Returns whether a name can be used literally in a field selector and in a path.
 fn is_plain(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
     !name.is_empty() && name.bytes().all(plain)

@@ -40,13 +40,12 @@ impl ListPlan {
         }
     }
 
-    /// Creates a consistent list that replaces a watch. Only such a list is a proof if nothing has changed.
+    /// Creates a consistent list instead of a watch. Without changes, no other list proves freshness.
     pub(super) fn poll() -> Self {
         Self { in_place: true, ..Self::first() }
     }
 
-    /// Creates a list that is not older than `version`. Opaque versions cannot be ordered, so they require a consistent
-    /// list.
+    /// Creates a list with the minimum `version`. Opaque versions have no order and require a consistent list.
     pub(super) fn again(version: Option<&ResourceVersion>) -> Self {
         let from = match version {
             Some(version) if version.is_ordered() => ListFrom::NotOlderThan(version.clone()),
@@ -66,15 +65,15 @@ impl ListPlan {
         Self { new_epoch: true, ..Self::first() }
     }
 
-    /// Creates a list that repairs the errors that another list has shown. It has the form of that list.
+    /// Creates a list to repair errors found by another list, in the form of the other list.
     pub(super) fn repair(new_epoch: bool) -> Self {
         Self { form: Form::Pages, new_epoch, ..Self::first() }
     }
 
     /// Requests a consistent list from now on; returns whether the previous list was not consistent.
     ///
-    /// The response to a consistent list comes from the quorum, so it is never older than the cached objects. It comes
-    /// in pages: kube-apiserver reads those from etcd, while a streamed list waits for the watch cache that lags.
+    /// A consistent list comes from the quorum and never precedes the cached objects. Pages are required:
+    /// kube-apiserver reads pages from etcd, while a streamed list waits for the lagging watch cache.
     pub(super) fn make_consistent(&mut self) -> bool {
         self.form = Form::Pages;
         std::mem::replace(&mut self.from, ListFrom::Consistent) != ListFrom::Consistent

@@ -284,8 +284,8 @@ impl Reflector {
         // A short watch's evidence about the old version does not apply to the new content.
         self.search.told = None;
         (self.version, self.held_since) = (version, now);
-        // A state that the server read for this request is a proof. A state from its cache is a proof only if it is
-        // newer. Either proves the state at the time of the request, however long the pages or initial events took.
+        // A consistent read is a proof. A state from the server's cache is a proof only if newer. Both prove the state
+        // at the time of the request, however long the pages or initial events took.
         if newer || plan.from == ListFrom::Consistent {
             let late = self.settings.rules.breaches.commit(Breach::LateList);
             self.proven(now, if late { now } else { self.paging.asked });

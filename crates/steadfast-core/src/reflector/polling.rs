@@ -98,7 +98,7 @@ impl Polling {
         self.backoff.reset();
     }
 
-    /// Returns the time of the next list or watch, and which of the two is due.
+    /// Returns the time of the next list or watch, with the kind of the request.
     fn next(&self) -> (Instant, Next) {
         match self.watch_at.filter(|at| *at < self.poll_at) {
             Some(at) => (at, Next::Watch),

@@ -369,7 +369,7 @@ impl Reflector {
         !self.is_news(version) || self.reached().is_some_and(|reached| !version.is_newer_than(reached))
     }
 
-    /// Returns the version that our own watch has reached, or the higher one that a short watch has shown.
+    /// Returns the version of our own watch, or a higher version shown by a short watch.
     pub(super) fn reached(&self) -> Option<&ResourceVersion> {
         // A short watch may have proven more than our own watch has delivered. Resumes still start
         // from `version`.
@@ -478,7 +478,7 @@ impl Reflector {
             return;
         };
         let quiet = ahead.as_ref().is_none_or(|(_, at)| now.since(*at) >= MOMENT);
-        // A server that is slow to open a brief watch may end it before it has sent anything.
+        // A slow server may end a brief watch before sending anything.
         let lasted = !*brief || opened.is_some_and(|opened| now.since(opened) >= MOMENT / 2);
         // A bookmark below the probe's version means that this watch has not reached it, even if the server reported
         // the version as reached.

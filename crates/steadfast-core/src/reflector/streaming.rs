@@ -12,7 +12,7 @@ use super::{Condition, Diagnostic, Failure, FailureKind, ListHints, Output, Phas
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// Number of consecutive failed streams after which pages are tried, for failures that pages might not have.
+/// Number of consecutive failed streams before pages are tried, for failures specific to streams.
 const FAILURES: u32 = 3;
 
 /// Knowledge about streamed lists.
@@ -24,7 +24,7 @@ pub(super) struct Streaming {
     cheap: bool,
     /// End of the time during which pages replace streams.
     pages_until: Option<Instant>,
-    /// Set if pages were rejected too, so that neither form is requested at once.
+    /// Set if pages were rejected too, so neither form is requested at once.
     refused_both: bool,
     /// Number of consecutive failures while the server responds, or may respond.
     failures: u32,
@@ -134,7 +134,7 @@ impl Reflector {
         }
     }
 
-    /// Handles failed pages that replaced a stream. Neither form is known to work, so the next list is a stream.
+    /// Handles failed pages that replaced a stream. Neither form works for certain, so the next list is a stream.
     pub(super) fn pages_failed(&mut self, failure: &Failure, plan: &mut ListPlan) {
         if let Form::PagesFallback(_) = plan.form {
             plan.form = Form::AsItWorks;

@@ -48,7 +48,7 @@ impl Reflector {
         }
     }
 
-    /// Processes a record of the watch. A record that is not newer than the cache has no new information (C3, C4).
+    /// Processes a record of the watch. A record not above the cached version carries no news (C3, C4).
     pub(super) fn watched(&mut self, now: Instant, record: Record<'_>) -> Verdict {
         match record {
             Record::Object(_, identity) => {
@@ -172,7 +172,7 @@ impl Reflector {
         match (failure.kind, opened) {
             (FailureKind::Unreachable, None) => now >= *sent + self.settings.list_patience,
             (FailureKind::Unreachable, Some(opened)) => now.since(*opened) < self.settings.short_watch,
-            // Credentials are requested again for each request, so an expired one is no evidence about watches.
+            // Each request obtains credentials again, so expired credentials are no evidence about watches.
             _ => failure.code != 401,
         }
     }

@@ -264,7 +264,7 @@ impl Sequence {
 
     /// Returns all slots for which `position` returns `Equal`, in order. They must be adjacent.
     pub fn range_by(&self, mut position: impl FnMut(Slot) -> Ordering) -> impl Iterator<Item = Slot> {
-        // Both ends are searched first, so that the iteration between them compares no keys.
+        // Both ends are searched first, so the iteration in between compares no keys.
         let behind = self.starting_at(|slot| position(slot).then(Ordering::Less)).next();
         self.starting_at(position).take_while(move |slot| Some(*slot) != behind)
     }

@@ -65,7 +65,7 @@ fn object<'a>(fields: &'a Map<String, Json>, schema: &'a Schema, has_identity: b
     if let (Some(Additional::Any), true) = (&schema.additional, schema.properties.is_empty()) {
         return Value::object(fields.iter().map(|(name, json)| (Text::Borrowed(name.as_str()), Value::from(json))));
     }
-    // Fields that are not in the schema are not part of the type, even if they are preserved.
+    // Fields outside the schema do not belong to the type, even if preserved.
     let is_identity = |name: &str| has_identity && matches!(name, "apiVersion" | "kind" | "metadata");
     let known = schema.properties.iter().filter(|(name, _)| !is_identity(name));
     let known = known.filter_map(|(name, of)| {
