@@ -100,6 +100,7 @@ impl ApiServer {
     /// Returns an error if the certificates cannot be created.
     pub fn rotate_authority(&self) -> Result<(), StartError> {
         let rotated = self.cluster.tls().map(|tls| tls.rotated()).transpose()?;
+        // Open connections keep the old certificate. Only new connections see the new authority.
         *self.cluster.tls.lock().unwrap_or_else(PoisonError::into_inner) = rotated;
         Ok(())
     }
@@ -289,6 +290,7 @@ impl Drop for ApiServer {
             replica.change(|now| now.stopped = true);
             self.cluster.reset_links(index);
         }
+        // Dialers that wait at a black hole see the stopped replica.
         self.cluster.changed.raise();
         self.tasks.close();
     }

@@ -21,6 +21,7 @@ impl Signal {
 
     /// Waits until the condition holds. Checks it now and after every change.
     pub(crate) async fn until(&self, condition: impl Fn() -> bool) {
+        // Subscribed before the check, so that no change in between is missed.
         let mut changes = self.subscribe();
         while !condition() {
             if changes.changed().await.is_err() {

@@ -135,6 +135,7 @@ impl Status {
         let mut complaints: Vec<String> = Vec::new();
         for cause in causes {
             let complaint = format!("{}: {}", cause.field, cause.message);
+            // The real server reports equal complaints once.
             if !complaints.contains(&complaint) {
                 complaints.push(complaint);
             }
@@ -194,6 +195,7 @@ impl Status {
             body["reason"] = self.reason.as_str().into();
         }
         let mut details = self.details.clone();
+        // The body contains the delay as well, for a status inside a stream.
         if let Some(wait) = self.retry_after {
             if !details.is_object() {
                 details = json!({});
@@ -209,6 +211,7 @@ impl Status {
 
 /// Rounds up to whole seconds, so that `Retry-After` is never shorter than requested.
 pub(crate) fn whole_seconds(wait: Duration) -> u64 {
+    // `Retry-After` has a resolution of seconds, so the delay is rounded up.
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 /// Returns `text` on one line, with control characters escaped, shortened to about `limit` bytes.
 pub(crate) fn told(text: &str, limit: usize) -> Cow<'_, str> {
+    // Control characters of a server could forge log lines.
     if text.len() <= limit && !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);
     }

@@ -26,6 +26,7 @@ const LITERAL: char = '\0';
 impl Uid {
     /// Creates the UID with the text `text`.
     pub fn new(text: &str) -> Self {
+        // A UID that starts like a marker is escaped, so no server can forge an identity by name.
         let text = if text.starts_with([NAME, LITERAL]) { &format!("{LITERAL}{text}") } else { text };
         Self(text.into())
     }

@@ -7,6 +7,7 @@ use super::error::Error;
 /// Presents an integer. JSON distinguishes only negative integers by their sign.
 #[inline]
 pub(crate) fn integer<'de, V: Visitor<'de>>(value: i64, visitor: V) -> Result<V::Value, Error> {
+    // `serde_json` also passes non-negative integers as `u64`, so types receive equal calls.
     match u64::try_from(value) {
         Ok(value) => visitor.visit_u64(value),
         Err(_) => visitor.visit_i64(value),
@@ -18,6 +19,7 @@ pub(crate) fn double<'de, V: Visitor<'de>>(value: f64, visitor: V) -> Result<V::
     if !value.is_finite() {
         return Err(Error::custom("a number that JSON does not have"));
     }
+    // Only these numbers are floats for a reader of JSON. Go writes all others without a fraction.
     if value.fract() != 0.0 || value.abs() >= 1e21 || value == 0.0 && value.is_sign_negative() {
         return visitor.visit_f64(value);
     }

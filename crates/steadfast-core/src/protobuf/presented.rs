@@ -150,6 +150,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Variant<V> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<V::Value, A::Error> {
         let value = self.0.visit_enum(MapAccessDeserializer::new(&mut members))?;
+        // The object of an enum value has a single member, the variant.
         match members.next_key::<IgnoredAny>()? {
             Some(_) => Err(A::Error::invalid_value(Unexpected::Map, &"an object with one member")),
             None => Ok(value),

@@ -134,6 +134,7 @@ pub(crate) fn has_annotation(annotations: &[u8], name: &str, value: &str) -> Res
                 _ => entry.skip(tag.wire)?,
             }
         }
+        // For duplicate keys, the last value counts, as in a Go map.
         if key.rest() == name.as_bytes() {
             has = text.rest() == value.as_bytes();
         }

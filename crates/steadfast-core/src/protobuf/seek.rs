@@ -55,6 +55,7 @@ pub(crate) fn decode_field<'de, T: Deserialize<'de>>(
         return Some(Found(None));
     }
     let given = Given { reader: &mut reader, field, value: field.value, content, depth };
+    // After any error, the caller decodes the whole object and reports the precise position.
     Option::deserialize(AsJson(given)).ok().map(Found)
 }
 
@@ -70,6 +71,7 @@ fn seek(message: &'static Message, mut reader: Reader<'_>, name: &str) -> Option
             reader.skip(tag.wire).ok()?;
             continue;
         }
+        // A repeated field is invalid. The full decoder reports the error.
         if found.replace(before).is_some() {
             return None;
         }

@@ -25,6 +25,7 @@ pub(crate) fn choice(value: Value, mut reader: Reader<'_>) -> Result<Choice<'_>,
         match (value, tag.number) {
             (Value::SchemaOrBool, 1) => {
                 let allows = reader.number(tag.wire)? != 0;
+                // A schema takes precedence, independent of the order of the fields.
                 if !matches!(choice, Choice::Schema(_)) {
                     choice = Choice::Bool(allows);
                 }
@@ -34,6 +35,7 @@ pub(crate) fn choice(value: Value, mut reader: Reader<'_>) -> Result<Choice<'_>,
             (Value::SchemaOrTexts, 2) => several = Some(Value::Text),
             _ => {}
         }
+        // The elements stay unread for the caller.
         if several.is_some() {
             break;
         }
@@ -43,6 +45,7 @@ pub(crate) fn choice(value: Value, mut reader: Reader<'_>) -> Result<Choice<'_>,
     }
     Ok(match (several, choice) {
         (Some(elements), _) => Choice::Several(elements),
+        // An empty message denotes `false`.
         (None, Choice::Null) if value == Value::SchemaOrBool => Choice::Bool(false),
         (None, choice) => choice,
     })

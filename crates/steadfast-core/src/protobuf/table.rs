@@ -76,6 +76,7 @@ impl Table {
         }
         let (metadata, schema) = (ids["meta.v1.ObjectMeta"], ids["apiextensions.v1.JSONSchemaProps"]);
         let partial = ids["meta.v1.PartialObjectMetadata"];
+        // A copy without `managedFields` serves decoders that drop these fields.
         let trimmed = MessageId(messages.len() as u16);
         let mut fields = messages[usize::from(metadata.0)].clone();
         fields.retain(|field| field.name != "managedFields");

@@ -26,6 +26,7 @@ pub(crate) fn plain(bytes: &[u8]) -> Cow<'_, str> {
 
 fn replaced(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
+    // Go replaces each invalid byte separately.
     for chunk in bytes.utf8_chunks() {
         text.push_str(chunk.valid());
         text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
@@ -66,6 +67,7 @@ impl Moment {
                 _ => message.skip(tag.wire)?,
             }
         }
+        // Go's zero time is `null` in JSON.
         if !by_micros {
             return Ok((seconds != ZERO).then_some(Self { seconds, micros: None }));
         }
@@ -125,6 +127,7 @@ impl Moment {
 /// Returns the date `days` days after 1970-01-01 in the proleptic Gregorian calendar ([days to
 /// civil](https://howardhinnant.github.io/date_algorithms.html#civil_from_days)).
 fn date(days: i64) -> (i64, i64, i64) {
+    // Years start on 1 March here, so that a leap day is the last day of a year.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

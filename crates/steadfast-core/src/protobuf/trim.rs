@@ -14,6 +14,7 @@ const DELIMITED: u8 = 2;
 pub(crate) fn without(bytes: &[u8], cut: Range<usize>, into: &mut Vec<u8>) {
     let begin = into.len();
     if trim(bytes, cut, into).is_err() {
+        // Malformed input stays unchanged. The decoder reports the error.
         into.truncate(begin);
         into.extend_from_slice(bytes);
     }
@@ -36,6 +37,7 @@ fn trim(bytes: &[u8], cut: Range<usize>, into: &mut Vec<u8>) -> Result<(), Fault
         return Err(Fault { at: cut.start });
     }
     let left = lies.len() - cut.len();
+    // Lengths precede their content, so the new length is computed first.
     let length = before - begin + head_length(left) + left + end - lies.end;
     if let Some(types) = types {
         into.extend_from_slice(MARK);

@@ -77,6 +77,7 @@ impl<'de> MapAccess<'de> for Object<'de> {
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
         while let Some((name, text)) = self.types.get(self.told) {
             self.told += 1;
+            // Empty types are omitted, as in JSON.
             if !text.is_empty() {
                 return seed.deserialize(AsJson(Name(name))).map(Some);
             }

@@ -86,12 +86,14 @@ impl<'a> Reader<'a> {
             5 => Wire::Fixed32,
             _ => return fault,
         };
+        // Field numbers start at 1.
         if tag < 8 { fault } else { Ok(Some(Tag { number: tag >> 3, wire })) }
     }
 
     /// Reads a varint. Bits beyond the 64th are dropped, as in Go.
     #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, Fault> {
+        // Fast path: most tags and lengths have a single byte.
         match self.bytes.get(self.at) {
             Some(&byte) if byte < 0x80 => {
                 self.at += 1;

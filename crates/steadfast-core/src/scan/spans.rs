@@ -65,6 +65,7 @@ impl RecordSpans {
             });
             match is_object {
                 Some(true) => {
+                    // For duplicate members, the last value counts.
                     self.object = ObjectSpans::default();
                     self.object.walk(cursor)?;
                 }
@@ -136,6 +137,7 @@ impl MetadataSpans {
                 Some(MetadataMember::Version) => found.version = cursor.string()?,
                 Some(MetadataMember::ManagedFields) => {
                     let value = cursor.skip()?;
+                    // The cut includes an adjacent comma, so that the rest stays valid JSON.
                     found.managed_fields = Some(match member.comma {
                         Some(comma) => comma..value.end,
                         None if cursor.peek() == Some(b',') => member.start..cursor.place() + 1,

@@ -92,6 +92,7 @@ pub(super) fn scalar_end(bytes: &[u8]) -> Result<Option<usize>, Fault> {
     match bytes.iter().position(|byte| !scalar(*byte)) {
         Some(at) if matches!(bytes[at], b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n') => Ok(Some(at)),
         Some(at) => Err(Fault::Malformed { at }),
+        // The scalar may continue in the next chunk.
         None => Ok(None),
     }
 }
@@ -102,6 +103,7 @@ fn scalar(byte: u8) -> bool {
 
 fn text(escaped: &mut bool, bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
+    // The previous chunk ended with a backslash, so the first byte is escaped.
     if *escaped && !bytes.is_empty() {
         *escaped = false;
         at = 1;
@@ -111,6 +113,7 @@ fn text(escaped: &mut bool, bytes: &[u8]) -> Option<usize> {
         if bytes[at - 1] == b'"' {
             return Some(at);
         }
+        // The escaped byte follows in the next chunk.
         if at == bytes.len() {
             *escaped = true;
             return None;

@@ -71,6 +71,7 @@ fn grown(hashed: &[Hashed], bits: u32, compare: &mut impl FnMut(Slot, Slot) -> O
     match hashed {
         [] => Node::Empty,
         few if few.len() <= MOST => Node::Leaf(few.into()),
+        // All bits of the hash are equal, so the slots are ordered by their keys.
         many if bits == 0 => {
             let mut slots: Vec<Slot> = many.iter().map(|hashed| hashed.slot()).collect();
             slots.sort_by(|a, b| compare(*a, *b));

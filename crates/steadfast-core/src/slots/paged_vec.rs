@@ -159,6 +159,7 @@ fn part_differences<'a, T: 'a, N: Part<T>>(
     from: usize,
     each: &mut impl FnMut(Slot, Option<&'a T>, Option<&'a T>),
 ) {
+    // Shared parts cannot differ, so the cost depends only on the number of edits.
     let same = match (before, after) {
         (Some(before), Some(after)) => Arc::ptr_eq(before, after),
         (None, None) => true,
@@ -172,6 +173,7 @@ fn part_differences<'a, T: 'a, N: Part<T>>(
 /// Sets a value below `part`. The part is created when needed and removed when it becomes empty.
 fn set_part<T, N: Edited<T>>(part: &mut Option<Arc<N>>, at: usize, value: Option<T>) -> Option<T> {
     let removes = value.is_none();
+    // A part that a snapshot shares is copied. An unshared part is edited in place.
     let own = Arc::make_mut(part.get_or_insert_with(|| Arc::new(N::empty())));
     let before = own.set(at, value);
     if removes && own.is_empty() {

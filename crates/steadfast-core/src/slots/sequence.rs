@@ -67,6 +67,7 @@ impl Inner {
     /// Fills the child at `at`, which has become small, from a neighbour.
     fn fill(&mut self, at: usize) {
         let Some(last) = self.children.len().checked_sub(2) else { return };
+        // The last child merges with its left neighbour, any other with its right neighbour.
         let left = at.min(last);
         let right = self.children.remove(left + 1);
         self.firsts.remove(left + 1);
@@ -122,6 +123,7 @@ impl Node {
             let at = inner.child(position);
             let right = inner.children[at].insert(slot, position);
             inner.len += 1;
+            // The new slot may precede all others of this child.
             inner.firsts[at] = inner.children[at].first();
             if let Some(right) = right {
                 inner.firsts.insert(at + 1, right.first());
@@ -233,6 +235,7 @@ impl Sequence {
     /// Inserts `slot` at its `position`.
     pub fn insert(&mut self, slot: Slot, mut position: impl FnMut(Slot) -> Ordering) {
         let Some(right) = self.root.insert(slot, &mut position) else { return };
+        // The root was split, so the tree grows by a level.
         let left = std::mem::replace(&mut self.root, Node::One(slot));
         self.root = Node::Inner(Arc::new(Inner::of(vec![left, right])));
     }

@@ -66,6 +66,7 @@ pub(super) fn controller(row: &Row) -> Value {
     let owner = row.items("/metadata/ownerReferences").iter();
     let owner = owner.into_iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true));
     let Some(owner) = owner else { return "<none>".into() };
+    // Only kinds outside the core group show their group.
     let group = text_of(owner, "apiVersion").split_once('/').map(|(group, _)| format!(".{group}")).unwrap_or_default();
     format!("{}{group}/{}", text_of(owner, "kind").to_lowercase(), text_of(owner, "name")).into()
 }
@@ -90,6 +91,7 @@ pub(super) fn job_status(row: &Row) -> Value {
     ];
     let reached = states.iter().find(|(condition, _)| row.condition(condition) == "True").map(|(_, shown)| *shown);
     match reached {
+        // A finished job stays finished, even while terminating.
         Some(ended @ ("Complete" | "Failed")) => ended,
         _ if row.is_ending() => "Terminating",
         Some(other) => other,

@@ -55,6 +55,7 @@ fn take_in_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
     };
     let unknown = version.schema.prune(object);
     version.schema.prune_nulls(object);
+    // Defaults come last, since a pruned or null field may have a default.
     version.schema.fill_in(object);
     unknown
 }
@@ -109,6 +110,7 @@ pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>
         causes.extend(schema.duplicates(object));
     }
     if let (true, Some(definition)) = (schema.has_rules, &target.resource.definition) {
+        // Rules assume a valid structure, so structural errors prevent their evaluation.
         if causes.iter().any(crate::schema::is_blocking) {
             causes.push(crate::schema::unchecked());
         } else if let Some(verdict) = target.asked.verdicts.about(definition, target.version(), object, before) {

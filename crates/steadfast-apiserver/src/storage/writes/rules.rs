@@ -19,6 +19,7 @@ pub(super) fn wrong_new(target: &WriteTarget, object: &Value) -> Vec<Cause> {
     let mut complaints = Complaints::new();
     let prefix = metadata::text(object, "generateName");
     if !prefix.is_empty() {
+        // The generated part follows the prefix, so a prefix may end with `-`.
         let generated = format!("{}a", prefix.strip_suffix('-').unwrap_or(prefix));
         let shown = if prefix.ends_with('-') { generated } else { prefix.to_owned() };
         complain(&mut complaints, "metadata.generateName", prefix, name(target, &shown));
@@ -53,6 +54,7 @@ fn check_common(complaints: &mut Complaints, target: &WriteTarget, object: &Valu
     }
     let annotations = field("annotations").and_then(Value::as_object);
     for (annotation, _) in annotations.into_iter().flatten() {
+        // The real server accepts upper case in annotation keys, unlike in label keys' prefixes.
         complain(complaints, "metadata.annotations", annotation, naming::key(&annotation.to_lowercase()));
     }
     let bytes = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
@@ -128,6 +130,7 @@ fn check_owners(complaints: &mut Complaints, owners: &[Value]) {
             continue;
         }
         let this = format!("{kind}/{}", text(owner, "name"));
+        // Each further controller is reported together with the first.
         if let Some(first) = &controller {
             let all: Vec<String> = owners.iter().map(in_the_order_of_its_type).collect();
             let why = format!(
@@ -174,12 +177,14 @@ fn part_of_a_path(text: &str) -> Vec<String> {
 fn name(target: &WriteTarget, name: &str) -> Vec<String> {
     let resource = &target.resource.name;
     if resource.group() == "rbac.authorization.k8s.io" {
+        // RBAC names only need to be path segments, for example `system:node`.
         let mut wrong = part_of_a_path(name);
         if matches!(name, "." | "..") {
             wrong.push(format!("may not be '{name}'"));
         }
         return wrong;
     }
+    // These names become DNS labels.
     if resource.group().is_empty() && matches!(resource.resource(), "namespaces" | "services") {
         return naming::label(name);
     }

@@ -34,6 +34,7 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
     let expected = resource.api_version(target.version());
     let known = api_version == expected;
     let (other_kind, other_version) = (!kind.is_empty() && kind != resource.kind, !api_version.is_empty() && !known);
+    // Custom resources report a wrong kind as a field error below.
     if (other_kind || other_version) && !resource.custom {
         let version = api_version.rsplit('/').next().unwrap_or_default();
         return Err(Status::bad_request(format_args!(
