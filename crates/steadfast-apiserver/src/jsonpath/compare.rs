@@ -35,6 +35,7 @@ impl<'a> Scalar<'a> {
     }
 
     fn is_equal(self, other: Self) -> Result<bool, String> {
+        // Integers and floats are different kinds in Go's templates and cannot be compared.
         if std::mem::discriminant(&self) == std::mem::discriminant(&other) {
             Ok(self == other)
         } else {
@@ -66,6 +67,7 @@ pub(super) fn holds(left: Found<'_>, operator: &str, right: Found<'_>) -> Result
         "!=" => left.is_equal(right).map(|equal| !equal),
         "<" => left.is_less(right),
         "<=" => at_most(),
+        // As in Go's templates, `>` is the negation of `<=`.
         ">" => at_most().map(|at_most: bool| !at_most),
         ">=" => left.is_less(right).map(|less| !less),
         other => Err(format!("unrecognized filter operator {other}")),

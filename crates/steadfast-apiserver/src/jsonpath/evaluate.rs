@@ -60,6 +60,7 @@ impl<'a> Evaluation<'a> {
         let mut position = from;
         while let Some(node) = self.nodes.get(position) {
             let results = self.walk(vec![input], node)?;
+            // An `end` was found, so the innermost range is complete.
             if self.ending > 0 && self.ending <= self.open {
                 self.ending -= 1;
                 self.last_end = Some(position);
@@ -85,6 +86,7 @@ impl<'a> Evaluation<'a> {
                 }
             }
             self.open -= 1;
+            // Continues behind the `end` of the range.
             position = self.last_end.filter(|end| *end > position).unwrap_or(position) + 1;
         }
         Ok(all)
@@ -142,6 +144,7 @@ impl<'a> Evaluation<'a> {
         // A stack replaces recursion: the last value is the next.
         let mut pending: Results<'a> = input.into_iter().rev().collect();
         while let Some(value) = pending.pop() {
+            // Every value counts, since `..` can multiply the work.
             self.charge(1)?;
             let within = children(value);
             if !within.is_empty() {
@@ -265,6 +268,7 @@ fn bounds(of: &Slice, length: usize) -> Result<Option<(usize, usize)>, Failed> {
         (false, Some(end)) => end,
         (false, None) => length,
     };
+    // Index `-1` denotes the last item, so its end is the length.
     if end < 0 || (end == 0 && of.is_index) {
         end = end.saturating_add(length);
     }

@@ -282,6 +282,7 @@ impl<'t> Parser<'t> {
 /// form the operator.
 fn comparison(text: &str) -> Option<(&str, &str, &str)> {
     let is_operator = |letter: char| matches!(letter, '!' | '<' | '>' | '=');
+    // A leading operator has no left operand.
     let start = text.find(is_operator).filter(|start| *start > 0)?;
     let rest = &text[start..];
     let length = rest.find(|letter| !is_operator(letter)).unwrap_or(rest.len() - 1);

@@ -32,6 +32,7 @@ fn escape(rest: &mut std::str::Chars<'_>, quote: char, bytes: &mut Vec<u8>) -> O
         't' => b'\t',
         'v' => 0x0b,
         '\\' => b'\\',
+        // Only the enclosing quote may be escaped, as in Go.
         '\'' | '"' if kind == quote => u8::try_from(kind).ok()?,
         'x' => u8::try_from(digits(rest, 16, 2, 0)?).ok()?,
         '0'..='7' => u8::try_from(digits(rest, 8, 2, kind.to_digit(8)?)?).ok()?,

@@ -68,6 +68,7 @@ impl Registry {
     }
 
     pub(crate) fn get(&self, name: &GroupResource) -> Option<&Arc<ServedResource>> {
+        // Built-in resources take precedence over definitions with an equal name.
         self.fixed.get(name).or_else(|| self.defined.get(name).map(|defined| &defined.served))
     }
 

@@ -104,6 +104,7 @@ impl ServedResource {
         if let Some(definition) = &self.definition {
             let storage = &definition.storage;
             definition.convert(&mut object, storage);
+            // Go's JSON encoder writes whole floats without a fraction.
             schema::settle_numbers(&mut object);
         }
         object
@@ -117,6 +118,7 @@ impl ServedResource {
         let Some(definition) = &self.definition else { return Arc::clone(stored) };
         let mut object = Value::clone(stored);
         definition.read(&mut object, version);
+        // An unchanged view shares the stored object, so the cached encoding can be reused.
         if object == **stored { Arc::clone(stored) } else { Arc::new(object) }
     }
 

@@ -89,6 +89,7 @@ impl<'de> Visitor<'de> for Looker<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let mut index = 0;
+        // The first violations suffice.
         while self.found.len() < MAX_REPORTED {
             let inner = Looker { path: format!("{}[{index}]", self.path), found: &mut *self.found };
             if items.next_element_seed(inner)?.is_none() {
@@ -96,6 +97,7 @@ impl<'de> Visitor<'de> for Looker<'_> {
             }
             index += 1;
         }
+        // The decoder requires the whole sequence to be read.
         while items.next_element::<IgnoredAny>()?.is_some() {}
         Ok(())
     }

@@ -79,6 +79,7 @@ impl Write<'_> {
             let why = format!("Invalid value: {name:?}: should only contain printable characters, found {letter:?}");
             return refuse("fieldManager", why);
         }
+        // Without a given manager, the real server uses the client's name up to the first `/`.
         let name = if name.is_empty() { name_of_client(self.user_agent) } else { name.to_owned() };
         let force = self.query.flag("force") == Some(true);
         Ok(FieldManager { name, subresource: "", force })

@@ -108,6 +108,7 @@ impl Judge {
         before: Option<&'a Json>,
         kept: Kept<'a>,
     ) -> Result<(), Exhausted> {
+        // Most objects have no rules below this schema and cost nothing.
         if !schema.has_rules || value.is_null() {
             return Ok(());
         }
@@ -160,6 +161,7 @@ impl Judge {
         let path = if place.path.is_empty() { ROOT } else { place.path };
         let own = typed::value(value, schema, place.is_root);
         let old = before.map(|before| typed::value(before, schema, place.is_root));
+        // A transition rule needs an earlier state, unless `optionalOldSelf` is set.
         for rule in schema.rules.iter().filter(|rule| !rule.is_transition || old.is_some() || rule.optional_old) {
             let mut context = Context::new();
             context.variable("self", own.clone());
@@ -199,6 +201,7 @@ impl Judge {
             if !holds {
                 let message = self.message(rule, &context);
                 let cause = failed(rule, place.path, value, schema, &message);
+                // Ratcheting (KEP-4008): an unchanged invalid value only causes a warning.
                 if !rule.is_transition && kept.is_unchanged(value) {
                     self.verdict.warnings.push(format!("{}: {}", cause.field, cause.message));
                 } else {
@@ -218,6 +221,7 @@ impl Judge {
         let limit = RULE_COST.min(self.left);
         let mut budget = Budget::new(limit);
         let outcome = program.evaluate(context, &mut budget);
+        // A failed rule also consumes its cost.
         self.left -= budget.spent().min(self.left);
         match outcome {
             Ok(outcome) => Evaluated::Value(outcome.value),
@@ -229,6 +233,7 @@ impl Judge {
     /// Returns the message of a violated rule. A message expression without a valid result falls back to the message.
     fn message(&mut self, rule: &Rule, context: &Context<'_>) -> String {
         let computed = rule.message_program.as_ref().map(|program| self.evaluate(program, context));
+        // An unusable message expression falls back to the plain message, as on the real server.
         if let Some(Evaluated::Value(Value::String(text))) = computed {
             let text = text.trim();
             if !text.is_empty() && text.len() <= MAX_MESSAGE_BYTES && !text.contains('\n') {
@@ -250,6 +255,7 @@ enum Evaluated<'a> {
 
 /// Returns the item before an update with the keys of a new one. Only lists that are maps have counterparts.
 fn counterpart<'a>(schema: &Schema, item: &Json, old: &'a [Json]) -> Option<&'a Json> {
+    // Only items of a map list correspond to earlier items.
     if schema.list_type != Some(ListType::Map) {
         return None;
     }
