@@ -76,6 +76,7 @@ fn human_duration(duration: SignedDuration) -> String {
     const DAY: i64 = 24 * HOUR;
     const YEAR: i64 = 365 * DAY;
     let seconds = duration.as_secs();
+    // A clock that differs by a second is tolerated, as in apimachinery.
     if seconds < -1 {
         return "<invalid>".to_owned();
     }

@@ -22,8 +22,10 @@ impl DocumentCache {
         if let Some((_, bytes)) = known.filter(|(known, _)| known == tag) {
             return bytes;
         }
+        // Built without the lock. Concurrent builds of a document are equal.
         let bytes = build();
         let mut documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Definitions can be created without a limit, so the cache needs a bound.
         if documents.len() >= MAX_DOCUMENTS {
             documents.clear();
         }

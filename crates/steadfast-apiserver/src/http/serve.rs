@@ -216,6 +216,7 @@ fn authenticate(exchange: &Exchange, request: &Request<Incoming>, user: Option<&
         return Ok(());
     }
     let has_credentials = headers.contains_key(header::AUTHORIZATION) || in_protocol.is_some();
+    // Wrong credentials never count as anonymous, as on the real server.
     if !exchange.cluster.settings.anonymous || has_credentials {
         return Err(Status::of_code(401));
     }
@@ -234,6 +235,7 @@ fn is_from_elsewhere(request: &Request<Incoming>) -> bool {
     let text = |name: header::HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
     let authority = request.uri().authority().map(http::uri::Authority::as_str).or_else(|| text(header::HOST));
     let host = authority.and_then(|authority| authority.parse::<http::uri::Authority>().ok());
+    // A hostile page could bind its own DNS name to this address (DNS rebinding).
     let is_local = host.as_ref().is_none_or(|authority| {
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         host == "localhost" || host.parse::<std::net::IpAddr>().is_ok()
@@ -249,11 +251,13 @@ async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Inco
     let Some(target) = Target::of(&exchange.cluster, &path) else {
         return not_found(exchange, &path.group);
     };
+    // Only the handler of custom resources ignores further segments.
     if path.deeper && !target.resource.custom {
         return not_found(exchange, &path.group);
     }
     let deprecation = target.resource.deprecation(&target.version);
     let mut answer = of_target(exchange, target, path, request).await.unwrap_or_else(Answer::from);
+    // An error carries the warning as well.
     if let Some(warning) = deprecation {
         answer.warnings.insert(0, warning);
     }
@@ -336,6 +340,8 @@ async fn of_target(
 
 /// Creates the response for an unknown resource. Groups of built-in kinds send their own response.
 fn not_found(exchange: &Exchange, group: &str) -> Result<Answer, Status> {
+    // A missing resource of a built-in group is reported as a `Status`, a missing group as plain
+    // text.
     let known = exchange
         .cluster
         .store
@@ -369,11 +375,13 @@ fn verb(method: &Method, named: bool, query: &Query) -> Verb {
     match (method.as_str(), named) {
         ("GET", true) => Verb::Get,
         ("GET", false) if query.is_watch() => {
+            // A watch without a version delivers the whole collection first.
             let everything = query.flag("sendInitialEvents") == Some(true)
                 || matches!(query.text("resourceVersion"), "" | "0") && query.flag("sendInitialEvents").is_none();
             if everything && !is_of_nothing(query) { Verb::StreamedList } else { Verb::Watch }
         }
         ("GET", false) if !query.text("continue").is_empty() => Verb::Page,
+        // Such a list only serves to read the version of the collection.
         ("GET", false) if query.text("limit") == "1" || is_of_nothing(query) => Verb::Probe,
         ("GET", false) if query.text("resourceVersionMatch") == "Exact" && names(query) == 1 => Verb::State,
         ("GET", false) => Verb::List,

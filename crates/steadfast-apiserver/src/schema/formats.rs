@@ -127,11 +127,13 @@ fn is_base64(text: &str) -> bool {
 /// Returns whether a string is an IPv4 address, with leading zeros as in older versions of Go, or an IPv6 address that
 /// ends like one.
 fn is_ipv4(text: &str) -> bool {
+    // An IPv6 address with an embedded IPv4 part counts as well.
     text.contains('.') && (sloppy_ipv4(text) || text.parse::<Ipv6Addr>().is_ok())
 }
 
 fn sloppy_ipv4(text: &str) -> bool {
     let part = |part: &str| {
+        // Leading zeros are accepted.
         let digits = part.trim_start_matches('0');
         let digits = if digits.is_empty() && !part.is_empty() { "0" } else { digits };
         format!("0.0.0.{digits}").parse::<Ipv4Addr>().is_ok()
@@ -238,6 +240,7 @@ fn is_isbn10(text: &str) -> bool {
     if bytes.len() != 10 || !bytes[..9].iter().all(u8::is_ascii_digit) {
         return false;
     }
+    // `X` denotes 10.
     let last = match bytes[9] {
         b'X' => 10,
         byte if byte.is_ascii_digit() => u32::from(byte - b'0'),
@@ -260,6 +263,7 @@ fn is_isbn13(text: &str) -> bool {
 /// Returns whether a string has thirteen to sixteen digits with a valid checksum. The issuer is not checked.
 fn is_credit_card(text: &str) -> bool {
     let digits: Vec<u32> = text.chars().filter_map(|letter| letter.to_digit(10)).collect();
+    // Luhn's algorithm.
     let doubled = |digit: u32| if digit > 4 { 2 * digit - 9 } else { 2 * digit };
     let sum: u32 = digits
         .iter()

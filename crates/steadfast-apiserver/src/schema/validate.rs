@@ -18,6 +18,7 @@ impl Schema {
 
     fn unless_unchanged(&self, path: &str, value: &Value, before: Option<Before<'_>>) -> Findings {
         let mut findings = self.check(path, value, before);
+        // Ratcheting (KEP-4008): an update may keep an invalid value.
         if !findings.is_valid() && before.is_some_and(|before| before.is(value)) {
             findings.forgive();
         }
@@ -94,6 +95,7 @@ impl Schema {
         let wants =
             |kind: Type| self.kind == Some(kind) || self.int_or_string && matches!(kind, Type::Integer | Type::String);
         let whole = matches!(value, Value::Number(number) if Held::of(number).is_whole());
+        // A whole float is an integer, and every integer is a number.
         let fits = wants(is)
             || is == Type::Number && whole && wants(Type::Integer)
             || is == Type::Integer && wants(Type::Number);

@@ -46,6 +46,7 @@ pub(super) fn readiness_gates(row: &Row) -> Value {
 
 /// Returns the names of the initial containers that keep running.
 fn sidecars<'a>(row: &Row<'a>) -> Vec<&'a str> {
+    // Init containers with this policy are sidecars.
     let goes_on = |container: &&Value| text_of(container, "restartPolicy") == "Always";
     row.items("/spec/initContainers").iter().filter(goes_on).map(|container| text_of(container, "name")).collect()
 }
@@ -57,6 +58,7 @@ fn summary(row: &Row) -> Summary {
     let gated = row.items("/status/conditions").iter().any(|condition| {
         text_of(condition, "type") == "PodScheduled" && text_of(condition, "reason") == "SchedulingGated"
     });
+    // A scheduling gate takes precedence over phase and reason.
     if gated {
         "SchedulingGated".clone_into(&mut summary.reason);
     }

@@ -44,6 +44,8 @@ pub(super) struct Compiled {
 
 impl Compiled {
     fn of(text: &str) -> Self {
+        // A rule with unsupported functions is skipped. A warning names the functions when the
+        // definition is created.
         let program = Program::compile(text).ok().filter(|program| program.unsupported_functions().is_empty());
         Self { text: text.to_owned(), program: program.map(Arc::new) }
     }

@@ -93,12 +93,14 @@ pub(super) fn escaped(name: &str) -> Option<Cow<'_, str>> {
     if KEYWORDS.contains(&name) || RESERVED.contains(&name) {
         return Some(Cow::Owned(format!("__{name}__")));
     }
+    // A CEL identifier starts with a letter or `_`. Other fields are not accessible.
     if !name.starts_with(|letter: char| letter == '_' || letter.is_ascii_alphabetic()) {
         return None;
     }
     if !name.contains("__") && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()) {
         return Some(Cow::Borrowed(name));
     }
+    // Escapes of Kubernetes for characters outside CEL identifiers.
     let escaped = name
         .replace("__", "__underscores__")
         .replace('.', "__dot__")
