@@ -119,6 +119,7 @@ fn split_unescaped(text: &str) -> Vec<String> {
         } else if let Some(term) = terms.last_mut() {
             term.push(letter);
         }
+        // An escaped backslash does not escape the next letter.
         escaped = letter == '\\' && !escaped;
     }
     terms.retain(|term| !term.is_empty());

@@ -93,12 +93,14 @@ impl<'a> Tracking<'a> {
         } else {
             Some(self.managers(given)).filter(|managers| !managers.0.is_empty()).unwrap_or(old)
         };
+        // A write of the scale only owns `replicas`.
         if self.manager.subresource == "scale" {
             self.rescale(live, object, &mut managers);
         } else if !managers.0.is_empty() {
             self.follow(live, sent.unwrap_or(object), &mut managers);
         }
         let managed = managers.encode();
+        // An update that only changes times must not create a new version.
         metadata::set(object, "managedFields", before.cloned());
         let only_times = || match (before, managed.as_ref()) {
             (Some(before), Some(after)) => without_times(before) == without_times(after),
@@ -133,6 +135,7 @@ impl<'a> Tracking<'a> {
             api_version: &api_version,
             now: self.now,
         };
+        // Existing fields belong to `before-first-apply`, so the first apply cannot take them silently.
         if managers.0.is_empty() && live.is_some() {
             let manager = Manager::before_first_apply(&api_version, self.subresource());
             // The object has no managers yet, in any version.
@@ -144,6 +147,7 @@ impl<'a> Tracking<'a> {
         let mut object = match apply(&mut managers, self.manager.force) {
             Ok(object) => object,
             Err(conflicts) => {
+                // `kubectl` may migrate from client-side apply: fields of the last applied configuration do not conflict.
                 let conflicts = self.not_taken_over(&of, &plain, conflicts);
                 if !conflicts.is_empty() {
                     return Err(conflict::status(&conflicts));
@@ -153,6 +157,7 @@ impl<'a> Tracking<'a> {
             }
         };
         self.trim(&mut object);
+        // Client-side apply still reads the annotation, so the annotation follows each apply.
         if self.manager.name == KUBECTL && !metadata::annotation(&object, LAST_APPLIED).is_empty() {
             let mut sent = applied.clone();
             if let Some(annotations) = sent.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
@@ -217,6 +222,7 @@ impl<'a> Tracking<'a> {
     /// Parses managers. Drops managers of versions that are no longer served.
     fn managers(&self, entries: Option<&Value>) -> Managers {
         let mut managers = Managers::decode(entries).unwrap_or_default();
+        // Fields of a version without a definition cannot be compared.
         managers.0.retain(|_, managed| {
             let is_of = |version: &String| self.resource.api_version(version) == managed.api_version;
             match &self.resource.definition {

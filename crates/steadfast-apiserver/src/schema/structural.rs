@@ -219,6 +219,7 @@ fn defaults(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     {
         let at = format!("{path}.default");
         let mut pruned = default.clone();
+        // The server prunes stored objects, so a default must survive pruning.
         if parsed.prune_value(&mut pruned).is_empty() {
             parsed.fill_in(&mut pruned);
             causes.extend(parsed.validate(&at, &pruned, None));

@@ -266,6 +266,7 @@ fn best_of(schemas: &[Schema], path: &str, value: &Value, before: Option<Before<
                 break;
             }
         } else if valid == 0 && best.as_ref().is_none_or(|best| one.passed > best.passed) {
+            // Among invalid alternatives, the closest match explains the error.
             best = Some(one);
         }
     }
@@ -275,6 +276,7 @@ fn best_of(schemas: &[Schema], path: &str, value: &Value, before: Option<Before<
 /// Returns whether a value is in an enumeration. A zero fraction is ignored, and null never matches.
 fn is_one(one: &Value, value: &Value) -> bool {
     match (one, value) {
+        // A `null` matches no value of an enumeration.
         (Value::Null, _) | (_, Value::Null) => false,
         (Value::Number(one), Value::Number(value)) => match (Held::of(one), Held::of(value)) {
             (Held::Whole(one), Held::Whole(value)) => one == value,

@@ -94,6 +94,7 @@ impl Operator {
             Self::Exists => value.is_some(),
             Self::DoesNotExist => value.is_none(),
             Self::In(values) => value.is_some_and(|value| values.iter().any(|allowed| allowed == value)),
+            // An absent label also satisfies `notin` and `!=`.
             Self::NotIn(values) => value.is_none_or(|value| values.iter().all(|excluded| excluded != value)),
             Self::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
             Self::LessThan(bound) => number().is_some_and(|number| number < *bound),

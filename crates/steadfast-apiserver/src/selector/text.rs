@@ -5,6 +5,7 @@ use serde_json::Value;
 /// Formats a selector of `matchLabels` and `matchExpressions`, or plain labels of older kinds, in the order of its
 /// keys. An empty selector results in an empty text.
 pub(crate) fn text(selector: &Value) -> String {
+    // Services and replication controllers have a plain map as selector.
     let is_plain = selector.get("matchLabels").is_none() && selector.get("matchExpressions").is_none();
     let labels = if is_plain { Some(selector) } else { selector.get("matchLabels") };
     let labels = labels.and_then(Value::as_object).into_iter().flatten();

@@ -65,6 +65,7 @@ fn message(name: &'static str, shown: &str, object: &Value) -> Option<String> {
 
 fn of_fields(fields: &[Field], values: &Map<String, Value>) -> Option<Misfit> {
     values.iter().find_map(|(key, value)| {
+        // Unknown fields are reported elsewhere.
         let field = fields.iter().find(|field| field.name == key)?;
         of_field(field.holds, value).map(|misfit| misfit.within(key))
     })
@@ -103,6 +104,7 @@ fn of_value(kind: Kind, value: &Value) -> Option<Misfit> {
         Kind::Bytes => text.is_some_and(|text| bytes(text).is_some()),
         Kind::Time => text.is_some_and(is_time),
         Kind::MicroTime => text.is_some_and(|text| {
+            // Go's format for microseconds requires exactly six digits.
             let fraction = text.split_once('.').map(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
             fraction == Some(6) && is_time(text)
         }),

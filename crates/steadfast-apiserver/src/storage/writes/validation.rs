@@ -165,6 +165,7 @@ pub(super) fn check_uid(target: &WriteTarget, existing: &Value, wanted: &Value) 
 fn etcd_key(target: &WriteTarget) -> String {
     let name = &target.resource.name;
     let group = if target.resource.custom { name.group() } else { "" };
+    // Paths in etcd keep historical names of resources.
     let plural = match (name.group(), name.resource()) {
         ("", "endpoints") => "services/endpoints",
         ("", "nodes") => "minions",

@@ -32,6 +32,7 @@ struct Question {
 
 impl Question {
     fn is(&self, other: &Self) -> bool {
+        // A generated name differs between attempts and must not outdate the verdict.
         Arc::ptr_eq(&self.definition, &other.definition)
             && self.version == other.version
             && self.before == other.before
@@ -88,6 +89,7 @@ impl Verdicts {
 /// Returns the part of an object that rules can read. The metadata contains only names.
 fn readable(object: &Value) -> Value {
     let fields = object.as_object().into_iter().flatten();
+    // Rules can only read these two fields of the metadata.
     let fields = fields.map(|(name, value)| match name.as_str() {
         "metadata" => {
             let names = ["name", "generateName"].into_iter();
