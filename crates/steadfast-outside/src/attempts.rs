@@ -37,6 +37,7 @@ impl Attempts {
         let (mut attempts, mut due, mut next) = (HashMap::with_capacity(steps.len()), Vec::new(), None);
         for step in steps {
             let hash = hash(&step);
+            // Only an identical step is a retry. If the desired value has changed, the new step is due at once.
             let before = self.attempts.get(step.name()).filter(|before| before.step == hash);
             match before {
                 Some(before) if before.next > now => {
@@ -51,6 +52,7 @@ impl Attempts {
                 }
             }
         }
+        // Steps that are no longer planned are dropped, so the map never outgrows the plan.
         self.attempts = attempts;
         (due, next)
     }
@@ -67,6 +69,7 @@ impl Attempts {
 }
 
 fn hash<V: Debug>(step: &Step<V>) -> u64 {
+    // The Debug text of a value contains everything that a step would write. `V` need not implement `Hash`.
     let mut hasher = DefaultHasher::new();
     format!("{step:?}").hash(&mut hasher);
     hasher.finish()

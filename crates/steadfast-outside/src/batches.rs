@@ -114,6 +114,7 @@ pub(crate) async fn send_in_batches<S: BatchSender>(
     suspects: &Suspects,
 ) -> Result<(), S::Error> {
     let mut pending = split(&sender, changes, limits, suspects);
+    // A stack with the first batch on top: the halves of a rejected batch are sent before later batches.
     pending.reverse();
     let mut first = Ok(());
     while let Some(batch) = pending.pop() {
@@ -122,6 +123,7 @@ pub(crate) async fn send_in_batches<S: BatchSender>(
         match sender.send(&batch).await {
             Ok(()) => suspects.clear(batch.iter().map(|change| sender.id(change))),
             Err(error) if sender.ends_attempt(&error) => return first.and(Err(error)),
+            // The target rejected the whole message without naming a change. Halving isolates the rejected changes.
             Err(_) if batch.len() > 1 => {
                 suspects.clear(batch.iter().map(|change| sender.id(change)));
                 let (one, other) = batch.split_at(batch.len() / 2);

@@ -27,6 +27,7 @@ pub(crate) fn is_valid_name(name: &str, limit: usize) -> bool {
 ///
 /// `limit` must be at least [`MIN_NAME_BYTES`].
 pub(crate) fn bounded_name(key: &str, limit: usize) -> String {
+    // A short key with the shape of a hashed name is hashed as well. Otherwise two keys could map to one name.
     if is_valid_name(key, limit) && !is_result(key) {
         return key.to_owned();
     }
@@ -52,6 +53,7 @@ fn is_result(name: &str) -> bool {
 /// The first 130 bits of the SHA-256 of `key`, in base32.
 fn hash(key: &str) -> String {
     let digest = Sha256::digest(key.as_bytes());
+    // 26 digits of five bits each: 130 bits of the digest, in the alphabet of RFC 4648 in lower case.
     let bit = |number: usize| usize::from(digest[number / 8] >> (7 - number % 8) & 1);
     let digit = |place: usize| (0..5).fold(0, |value, offset| value << 1 | bit(place * 5 + offset));
     (0..HASH_LEN).map(|place| char::from(DIGITS[digit(place)])).collect()

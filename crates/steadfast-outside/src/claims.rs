@@ -34,6 +34,7 @@ impl<V: Value> ClaimResolution<V> {
     pub(crate) fn resolve(wanted: &DesiredState<V>, found: &ActualState<V>, record: &MirrorRecord) -> Self {
         let nobody = Arc::new(Origin::default());
         let origin_of = |name: &String| wanted.origins.get(name).unwrap_or(&nobody);
+        // Earlier holders first: a group that already holds a location keeps it, regardless of the order of the groups.
         let mut holders = holders(wanted, found, record);
         let mut claims = Self {
             values: BTreeMap::new(),
@@ -60,6 +61,7 @@ impl<V: Value> ClaimResolution<V> {
             self.conflicts.entry(name.to_owned()).or_insert(conflict);
             return;
         }
+        // First come, first served among new claims. The maps are sorted, so each pass decides alike.
         for location in all() {
             if !holders.contains_key(location) {
                 holders.insert(location.to_owned(), origin.group.clone());
@@ -101,6 +103,7 @@ fn holders<V: Value>(
     };
     let mut holders = HashMap::new();
     for (name, EntryRecord { origin, locations, .. }) in record.entries() {
+        // An entry lost by the target still reserves its location while its removal is uncertain.
         let is_held = found.own.contains_key(name)
             || is_wanted(name, &origin.group)
             || wanted.doubt.is_some()

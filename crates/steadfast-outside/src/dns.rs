@@ -120,6 +120,8 @@ impl Zone {
                 let key = self.key.tsig.name().fmt_with_dot().to_string();
                 DnsError::Tsig { server, key, why }
             }
+            // These codes are used for unmet prerequisites (RFC 2136, section 3.2): another client changed the name
+            // since the read.
             WireError::Refused(rcode @ (Rcode::YXDOMAIN | Rcode::YXRRSET | Rcode::NXDOMAIN | Rcode::NXRRSET)) => {
                 DnsError::Taken { zone, names: names(), rcode }
             }
@@ -154,6 +156,8 @@ impl Zone {
             }
         }
         if !found.is_empty() {
+            // Resolved again for each request: the address of a server in a cluster can change. `refresh` keeps the
+            // order.
             self.addresses.refresh(found);
         }
         // Addresses that were known before are better than none.
@@ -191,6 +195,8 @@ impl Zone {
     }
 
     /// Connects to the first address that accepts a connection.
+    // Only the connection is retried at other addresses. An update that was sent may have been applied, and is not
+    // repeated.
     async fn connect(&self) -> Result<(SocketAddr, Connection), DnsError> {
         let mut first = None;
         for address in self.addresses().await? {
@@ -213,6 +219,8 @@ impl Zone {
     /// Completes when the serial number is another one than at the last look, or when the server responds again.
     async fn serial_changed(&self) {
         loop {
+            // The time of the next check is kept in the state: a caller may drop this future, and must not restart the
+            // interval.
             let check = *self.state().check.get_or_insert_with(|| Instant::now() + SERIAL_INTERVAL);
             sleep_until(check).await;
             let found = self.serial().await;
@@ -221,6 +229,8 @@ impl Zone {
             match found {
                 Ok(serial) => {
                     let is_back = std::mem::take(&mut state.is_unreachable);
+                    // The mirror's own updates increment the serial as well. After a write, the next read decides
+                    // instead.
                     let is_other = state.seen.serial.is_some() && serial.is_some() && state.seen.serial != serial;
                     if is_back || (is_other && !state.has_written) {
                         // Reported once: if the look fails, the mirror retries it.
@@ -268,6 +278,7 @@ impl BatchSender for Conversation<'_> {
         update.id()
     }
 
+    // The term is a prerequisite of each message. A leader whose term has ended cannot change the zone, even late.
     async fn send(&mut self, updates: &[&Update]) -> Result<(), DnsError> {
         let Zone { wire, key, mark, .. } = self.zone;
         let term = self.zone.term_condition()?;
@@ -285,6 +296,7 @@ impl BatchSender for Conversation<'_> {
             (Err(error @ (DnsError::Refused { .. } | DnsError::MessageFull { .. })), [update])
                 if !self.ends_attempt(error) =>
             {
+                // Only a message with a single name identifies the rejected records.
                 self.zone.rejections.add(update.more.iter().map(rejection_key), error);
             }
             _ => {}
@@ -325,6 +337,7 @@ impl Target for Zone {
     async fn apply(&self, steps: &[Step<Record>]) -> Result<(), DnsError> {
         let (updates, first) = update::updates(&self.name, &self.seen(), steps);
         let (address, connection) = self.connect().await?;
+        // Set before the first message: an update without a response may have been applied.
         self.state().has_written = true;
         let conversation = Conversation { zone: self, address, connection };
         first.and(send_in_batches(conversation, &updates, MESSAGE, &self.suspects).await)
@@ -332,6 +345,7 @@ impl Target for Zone {
 
     fn describe(&self, found: &ActualState<Record>, steps: &[Step<Record>]) -> Vec<String> {
         let mut seen = self.seen();
+        // A dry run never reads the zone. The marks follow from the records that the mirror owns.
         let names = found.own.values().map(|record| record.name.clone()).filter(|name| *name != self.name);
         seen.marked.extend(names);
         let is_single = |record: &&Record| record.name == self.name || record.data.is_shared();

@@ -95,6 +95,7 @@ impl<R: EtcdClient> Etcd<R> {
         if prefix.is_empty() || mark.is_empty() {
             return Err(EtcdError::Empty);
         }
+        // The lease ID derives from mark and prefix: a restarted process finds its keys without stored state.
         let (gateway, lease) = (Gateway::new(requests, endpoints, schemes)?, lease_of(mark, prefix));
         let (prefix, mark, lease_ttl) = (prefix.to_owned(), mark.to_owned(), Duration::from_secs(300));
         let (seen, written) = (Arc::default(), Arc::default());
@@ -162,10 +163,13 @@ impl<R: EtcdClient> Etcd<R> {
         let mut limit = PAGE_KEYS;
         loop {
             let method = json!({
+                // A fixed revision gives all pages one snapshot. The first request sends 0, which means the current
+                // revision.
                 "key": bytes(&from), "range_end": bytes(&after(self.prefix.as_bytes())),
                 "limit": limit.to_string(), "revision": revision.to_string(),
             });
             let page = match self.gateway.request(Retry::Allowed, "kv/range", &method).await {
+                // Keys can be small and values large. Fewer keys per page keep the response below the limit.
                 Err(EtcdError::Refused { message, .. }) if message == TOO_LARGE && limit > 1 => {
                     limit /= 2;
                     continue;
@@ -177,6 +181,7 @@ impl<R: EtcdClient> Etcd<R> {
             let last = kvs.last().map(|kv| kv.key.clone());
             keys.extend(kvs);
             match (page["more"].as_bool(), last) {
+                // The key with a zero byte appended is the direct successor, the first key of the next page.
                 (Some(true), Some(last)) => from = [last, vec![0]].concat(),
                 _ => return Ok((keys, revision)),
             }
@@ -200,6 +205,7 @@ impl<R: EtcdClient> Etcd<R> {
     /// Returns the condition of a step, and the operation.
     fn transaction(&self, step: &Step<EtcdValue>) -> (Json, Json) {
         let key = bytes(self.key(step.name()).as_bytes());
+        // The lease of a key marks its owner. The comparison fails if another client replaced the key in between.
         let own = json!({ "key": key, "target": "LEASE", "result": "EQUAL", "lease": self.lease.to_string() });
         let put = |EtcdValue(value): &EtcdValue| {
             let value = bytes(value.as_bytes());
@@ -207,6 +213,7 @@ impl<R: EtcdClient> Etcd<R> {
         };
         match step {
             Step::Add { value, .. } => {
+                // Version 0 means that the key does not exist: an addition never overwrites a foreign key.
                 (json!({ "key": key, "target": "VERSION", "result": "EQUAL", "version": "0" }), put(value))
             }
             Step::Change { to, .. } => (own, put(to)),
@@ -243,7 +250,9 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
         let (condition, otherwise) = self.term_condition();
         compared.extend(condition);
         let transaction = json!({ "compare": compared, "success": done, "failure": otherwise });
+        // Held until the response is recorded. The watch takes this lock too, and recognises the event of this write.
         let mut written = self.written.lock().await;
+        // A transaction without a response may have been committed. A retry would fail its own conditions.
         let response = self.gateway.request(Retry::Never, "kv/txn", &transaction).await;
         if let (
             Err(error @ EtcdError::Refused { .. }),
@@ -264,6 +273,8 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
     }
 
     fn ends_attempt(&self, error: &EtcdError) -> bool {
+        // A later transaction would fail as well: the lease, the term, the endpoint or the token is invalid for all
+        // keys.
         let is_of_lease = matches!(error, EtcdError::Refused { message, .. } if message.contains("lease not found"));
         let is_superseded = matches!(error, EtcdError::Superseded { .. });
         is_of_lease
@@ -286,6 +297,7 @@ impl<R: EtcdClient> Target for Etcd<R> {
     const HAS_OWNER_RECORD: bool = true;
 
     async fn read(&self) -> Result<ActualState<EtcdValue>, EtcdError> {
+        // Before the range request: an expired lease deletes its keys, and the read must show this.
         self.keep_lease(self.lease).await?;
         let (keys, revision) = self.keys().await?;
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
@@ -300,8 +312,10 @@ impl<R: EtcdClient> Target for Etcd<R> {
                 seen.others.insert(key);
             }
         }
+        // Events up to this revision are part of the read, so their own writes need no entry any more.
         self.written.lock().await.retain(|written| *written > revision);
         let mut last = self.seen();
+        // After a restore from a backup, an earlier report can be ahead of the cluster. Such a report is dropped.
         seen.reported = last.reported.filter(|(_, reported)| *reported <= revision);
         *last = seen;
         Ok(found)

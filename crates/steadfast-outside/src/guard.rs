@@ -187,20 +187,24 @@ impl Guard {
         }
         let before: usize = flows.values().map(|flow| flow.serving).sum();
         let after: usize = flows.iter().map(|(group, flow)| decided[group].left(flow)).sum();
+        // The last protection: a mirror never becomes empty without approval, whatever each group permits.
         if before > 0 && after == 0 && !rules.allow_empty {
             let is_refilled = flows.values().any(|flow| flow.coming > 0);
             for decision in decided.values_mut() {
                 decision.withhold(is_refilled);
             }
         }
+        // `lasting` compares the level after this pass. Groups without a loss need no record on disk.
         self.left = flows.iter().map(|(group, flow)| (group.clone(), decided[group].left(flow))).collect();
         self.replaced.retain(|_, replaced| !replaced.names.is_empty());
         let mut verdict = Verdict::default();
+        // A pending approval stays while one of its entries is in doubt.
         self.asks.retain(|_, pending| pending.ask.names.iter().any(|name| held.contains(name)));
         for (group, Decision { excused, approved, granted, asked }) in decided {
             // What was scaled down for good reasons, or by approval, does not count as missing later.
             lower(self.levels.get_mut(group), excused.len() + approved.len());
             verdict.granted.extend(excused.keys().chain(approved.keys()).chain(granted.keys()).cloned());
+            // The ID depends on the exact removals. An approval never applies to a different set.
             if !asked.is_empty() {
                 let id = id_of(group, &asked);
                 verdict.asked.extend(asked.keys().map(|name| (name.clone(), id.clone())));
@@ -252,6 +256,7 @@ impl Guard {
 fn observe(levels: &mut Vec<(u64, usize)>, serving: usize, now: u64, window: Duration) {
     // A time in the future was written before the clock was set back.
     levels.retain(|(when, _)| now.abs_diff(*when) < window.as_secs());
+    // An earlier level that is not above the current one can never be the maximum of the window again.
     while levels.last().is_some_and(|(_, count)| *count <= serving) {
         levels.pop();
     }
@@ -306,10 +311,12 @@ impl Decision {
             fresh.append(&mut excused);
         }
         let left = left - excused.len().min(left);
+        // The share is measured against the peak of the window. Many small steps cannot add up to a large loss.
         let after = left.saturating_sub(fresh.len());
         let highest_of_living = highest.counted.saturating_sub(excused.len() + approved.len());
         let missing = highest_of_living.saturating_sub(after);
         let is_last = after == 0 && highest.seen.saturating_sub(approved.len()) > limits.few;
+        // A share of 1 permits all removals; the operator has disabled the guard.
         let may_go = missing <= limits.of(highest_of_living) && !(is_last && limits.share < 1.0);
         let (granted, asked) = if may_go { (fresh, BTreeMap::new()) } else { (BTreeMap::new(), fresh) };
         Self { excused, approved, granted, asked }

@@ -137,6 +137,8 @@ impl Haproxy {
     /// Carries out one step: all its commands go through one connection, in one line.
     async fn carry_out(&self, step: &Step<Server>) -> Result<(), HaproxyError> {
         let commands = self.commands(step)?;
+        // One line with `;` runs in one connection. A failed command does not stop the next ones, so the response is
+        // checked.
         let command = commands.join("; ");
         let response = self.ask(&command).await?;
         responses::outcome(&commands, &response).map_err(|response| HaproxyError::Refused { command, response })
@@ -162,6 +164,7 @@ impl Haproxy {
             }
             Step::Change { from, to, .. } => {
                 check_server(&name, to)?;
+                // `set server addr` takes effect for new connections only. Established sessions keep the old address.
                 let moved = || format!("set server {location} addr {} port {}", to.address.ip(), to.address.port());
                 let moved = (from.address != to.address).then(moved);
                 let weight = format!("set server {location} weight {}", to.weight);
@@ -194,6 +197,7 @@ impl Haproxy {
             let weight = if is_ready && !is_incomplete { weight } else { 0 };
             found.own.insert(own.to_owned(), Server { address, weight });
         }
+        // `Change` steps read this set to enable the health checks of incomplete servers.
         self.observed.saw_unchecked(unchecked);
         found
     }
@@ -211,6 +215,7 @@ impl Haproxy {
         };
         let [info, servers, stat] = responses::parts(&response);
         if let Some(process) = Process::read(info) {
+            // The old process of a reload keeps its listeners until its sessions end. Changes to it would be lost.
             if process.is_stopping {
                 return Err(HaproxyError::Stopping);
             }
@@ -250,6 +255,8 @@ fn check_server(name: &str, server: &Server) -> Result<(), HaproxyError> {
 fn stage(step: &Step<Server>) -> u8 {
     match step {
         Step::Add { .. } => 0,
+        // Additions precede drains, and drains precede removals. At no time do fewer servers serve than before and
+        // after.
         Step::Change { from, to, .. } => u8::from(from.serves() && !to.serves()),
         Step::Remove { .. } => 2,
     }
@@ -282,6 +289,7 @@ impl Target for Haproxy {
             let runner = StepRunner { start_within: RUNNER.start_within.saturating_sub(begun.elapsed()), ..RUNNER };
             let failed = runner.run(steps, &self.slow_entries, carry_out, late).await;
             errors.extend(failed.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)));
+            // A stage that failed repeatedly ends the run: removals must not follow failed additions.
             if errors.iter().filter(|(_, error)| !error.is_of_one()).count() >= RUNNER.failures {
                 break;
             }
@@ -309,6 +317,7 @@ impl Target for Haproxy {
     async fn changed(&self) {
         loop {
             sleep(POLL_INTERVAL).await;
+            // A poll that fails is not a change. The next successful poll reports that the process responds again.
             let response = timeout(POLL_TIMEOUT, self.ask("show info")).await;
             let process = response.ok().and_then(Result::ok).and_then(|info| Process::read(&info));
             if self.observed.poll(process) {

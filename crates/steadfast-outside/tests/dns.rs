@@ -1,6 +1,6 @@
-//! Real servers, Knot and BIND: what `dig` is answered is the judge.
+//! Tests with real DNS servers, Knot and BIND. `dig` reads the results.
 //!
-//! Each story is told to both; where one of them is missing, or `dig` or `nsupdate`, it is skipped.
+//! Each scenario runs with both servers. Without a server, `dig` or `nsupdate`, the scenario is skipped.
 
 mod dns_server;
 
@@ -36,7 +36,7 @@ fn mirror(target: Zone) -> Mirror<Record> {
     Mirror::start("zone", target, settings, Memory::volatile())
 }
 
-/// Waits until all is as it is wanted now, and no earlier wish.
+/// Waits until the target matches the current desired state, and not an earlier one.
 async fn until(mirror: &Mirror<Record>, what: impl Fn(&Status<Record>) -> bool) -> Result<Status<Record>> {
     let mut status = mirror.status();
     let waited = timeout(SOON, status.wait_for(|status| status.settled && what(status))).await;
@@ -46,7 +46,7 @@ async fn until(mirror: &Mirror<Record>, what: impl Fn(&Status<Record>) -> bool) 
 async fn want(mirror: &Mirror<Record>, lines: &[&str], kept: &[&str]) -> Result {
     mirror.want(DesiredState::certain(records(lines)?));
     let looks = mirror.status().borrow().looks;
-    // One that has begun before this was wanted may be the next.
+    // A pass that started before this desired state was set may finish next.
     let status = until(mirror, |status| status.looks > looks + 1).await?;
     let others: Vec<_> = status.kept.iter().map(|(name, why)| (&**name, why)).collect();
     assert_eq!(others, kept.iter().map(|name| (*name, &SkipReason::Foreign)).collect::<Vec<_>>());
@@ -90,7 +90,7 @@ async fn names_come_and_change_and_go_and_those_of_others_are_left_alone() -> Re
         assert_eq!(running.dig(&["taken.example.org", "A"])?, ["300 A 192.0.2.1"]);
         assert!(before.is_subset(&running.zone()?), "{kind:?}");
 
-        // Another time, another target, another weight, and what had addresses has another name instead.
+        // Changes TTL, target and weight, and replaces the addresses of a name with an alias.
         want(
             &mirror,
             &[
@@ -136,7 +136,7 @@ async fn what_somebodys_hand_changes_is_put_right_and_what_else_a_name_has_is_le
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.1", "30 A 10.0.0.2"], "{kind:?}");
         assert_eq!(running.dig(&["web.example.org", "MX"])?, ["600 MX 10 mx.example.net."]);
         assert_eq!(running.dig(&["_x._tcp.web.example.org", "SRV"])?, ["30 SRV 0 5 80 web.example.org."]);
-        // Who takes the mark away takes the name away.
+        // Without its mark, a name no longer belongs to the mirror.
         running.nsupdate(&["update delete _steadfast.web.example.org TXT", "send"])?;
         want(&mirror, &[wanted[2]], &[]).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.1", "30 A 10.0.0.2"], "{kind:?}");
@@ -159,7 +159,7 @@ async fn a_server_that_was_away_or_has_lost_its_zone_is_told_again() -> Result {
         until(&mirror, |status| status.entries == 2).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.2"], "{kind:?}");
 
-        // As from a backup of before there was a mirror.
+        // Simulates a backup from before the first run of the mirror.
         running.stop()?;
         running.forget()?;
         running.begin().await?;
@@ -172,7 +172,7 @@ async fn a_server_that_was_away_or_has_lost_its_zone_is_told_again() -> Result {
         timeout(SOON, retry_delay).await??;
         mirror.stop().await;
 
-        // The next one adopts what there is.
+        // The next mirror adopts the existing entries.
         let mirror = self::mirror(running.target("one")?);
         want(&mirror, &["more 30 A 10.0.0.3"], &[]).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, [""; 0], "{kind:?}");
@@ -201,13 +201,13 @@ async fn a_name_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_
         assert_eq!(running.dig(&["_steadfast.race.example.org", "TXT"])?, [""; 0]);
         assert_eq!(running.dig(&["beside.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
 
-        // Another mirror's mark is enough.
+        // The mark of another mirror reserves the name.
         target.read().await?;
         running.nsupdate(&["update add _steadfast.soon.example.org 60 TXT steadfast:two", "send"])?;
         assert!(matches!(target.apply(&add("soon 30 A 10.0.0.1")?).await, Err(DnsError::Taken { .. })), "{kind:?}");
         assert_eq!(running.dig(&["soon.example.org", "A"])?, [""; 0], "{kind:?}");
 
-        // What is no more its own when it is to be taken out.
+        // Removal of a record that the mirror no longer owns.
         let found = target.read().await?;
         running.nsupdate(&[
             "update delete _steadfast.beside.example.org TXT",
@@ -299,7 +299,7 @@ async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
         let error = look("example.com", &key(MIRROR.0, MIRROR.1)).await?;
         assert!(error.contains("NOTAUTH; it is not authoritative for the zone"), "{kind:?}: {error}");
         let error = look("example.org", &key(OTHER.0, OTHER.1)).await?;
-        // Knot has keys for each zone.
+        // Knot assigns keys to each zone.
         let expected = if kind == Kind::Knot { "(BADKEY)" } else { "REFUSED; let the key transfer the zone" };
         assert!(error.contains(expected), "{kind:?}: {error}");
 
@@ -321,7 +321,7 @@ async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
     Ok(())
 }
 
-/// Of what all stories hold: that the judge sees what is there.
+/// Precondition of all scenarios: the test reads the zone as it was written.
 #[tokio::test]
 async fn the_judge_sees_the_zone_as_it_was_written() -> Result {
     for kind in Kind::there()? {
@@ -396,7 +396,7 @@ async fn apex_records_of_others_are_left_alone() -> Result {
         assert_eq!(running.dig(&["example.org", "MX"])?, ["300 MX 10 mx2.example.net.", "300 MX 5 mx.example.net."]);
         assert_eq!(running.dig(&["example.org", "NS"])?, ["300 NS ns.example.org."]);
 
-        // A record that somebody deletes is added again; a second mirror does not take any of them for its own.
+        // A record that another client deletes is added again. A second mirror claims no entries of the first.
         running.nsupdate(&["update delete example.org A 10.0.0.1", "send"])?;
         mirror.nudge();
         let retry_delay = async {
@@ -408,7 +408,7 @@ async fn apex_records_of_others_are_left_alone() -> Result {
         timeout(SOON, retry_delay).await??;
         assert_eq!(running.target("other")?.read().await?.own, BTreeMap::new());
 
-        // The same record of somebody else stays theirs.
+        // An identical record of another client stays with its owner.
         let mut theirs = BTreeMap::from([apex("A", "192.0.2.9")?]);
         let rejected = target.validate(&mut theirs);
         assert!(rejected["example.org. A 192.0.2.9"].contains("has A 192.0.2.9 already"), "{rejected:?}");
@@ -435,7 +435,7 @@ async fn text_of_others_at_own_name_is_left_alone() -> Result {
         ])?;
         let found = target.read().await?;
         assert_eq!(found.own, records(&lines)?, "{kind:?}");
-        // Another TTL, another preference.
+        // Changes TTL and preference.
         let change = |from: &str, to: &str| -> Result<Step<Record>> {
             let (from, to) = (records(&[from])?.pop_first().ok_or("one")?, records(&[to])?.pop_first().ok_or("one")?);
             Ok(Step::Change { name: from.0, from: from.1, to: to.1 })
@@ -476,13 +476,13 @@ async fn rejected_name_delays_no_other_name() -> Result {
         let target = running.target("one")?;
         target.read().await?;
         let day = (0..60).map(|number| format!("n{number:02} 86400 A 10.0.0.{number}"));
-        // BIND rejects addresses of names that cannot be names of hosts.
+        // BIND rejects addresses for names that are not valid host names.
         let lines: Vec<_> = day.chain(["a\\032b 30 A 10.0.0.1".to_owned()]).collect();
         let mut wanted = records(&lines.iter().map(|line| &**line).collect::<Vec<_>>())?;
         let steps = wanted.clone().into_iter().map(|(name, value)| Step::Add { name, value });
         let result = target.apply(&steps.collect::<Vec<_>>()).await;
         assert_eq!(result.is_err(), kind == Kind::Bind, "{result:?}");
-        // From then on the name is reported, and the others are as they are wanted.
+        // Afterwards the name is reported, and the other entries are up to date.
         let rejected = target.validate(&mut wanted);
         assert_eq!(rejected.len(), usize::from(kind == Kind::Bind), "{rejected:?}");
         assert!(rejected.values().all(|why| why.contains("b.example.org. in example.org.: REFUSED")), "{rejected:?}");
@@ -497,7 +497,7 @@ async fn rejected_name_delays_no_other_name() -> Result {
 async fn address_that_never_responds_is_skipped() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "rotation").await?;
-        // Accepts connections, and never responds.
+        // Accepts connections and never responds.
         let silent = TcpListener::bind("127.0.0.1:0")?;
         let server = format!("{},{}", silent.local_addr()?, running.address);
         let target = Zone::new(&server, "example.org", key(MIRROR.0, MIRROR.1).parse()?, "one")?;

@@ -1,4 +1,4 @@
-//! A real etcd: what `etcdctl` reads is the judge.
+//! Tests with a real etcd. `etcdctl` reads the results.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -20,7 +20,7 @@ fn found(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// Whether it is there; where it is not, that is told, or is an error.
+/// Checks for the programs. Without them, the test prints the reason, or fails if skips are forbidden.
 fn is_there() -> Result<bool> {
     let Some(missing) = ["etcd", "etcdctl"].into_iter().find(|program| found(program).is_none()) else {
         return Ok(true);
@@ -28,13 +28,13 @@ fn is_there() -> Result<bool> {
     if std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") {
         return Err(format!("STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no {missing} on the path").into());
     }
-    // Past the capture of tests that pass.
+    // Written to the terminal, because the harness captures the output of passing tests.
     let told = format!("skipped: there is no {missing} on the path\n");
     std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes())?;
     Ok(false)
 }
 
-/// An etcd of one member on free ports, with a folder of its own; killed when it is dropped.
+/// etcd with one member on free ports and its own folder. Killed on drop.
 struct Running {
     folder: PathBuf,
     client: String,
@@ -52,7 +52,7 @@ impl Running {
     fn prepare(name: &str) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("steadfast-etcd-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        // Both held until both are known, so that they differ.
+        // Both listeners stay open until both ports are known, so that the ports differ.
         let (one, two) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
         let url = |listener: &TcpListener| Result::Ok(format!("http://{}", listener.local_addr()?));
         let (client, peer) = (url(&one)?, url(&two)?);
@@ -92,7 +92,7 @@ impl Running {
         Ok(timeout(SOON, ready).await.map_err(|_| "no etcd after some time")?)
     }
 
-    /// Without warning.
+    /// Kills the process without warning.
     fn stop(&mut self) -> Result {
         if let Some(mut process) = self.process.take() {
             process.kill()?;
@@ -123,11 +123,11 @@ impl Running {
         }
     }
 
-    /// All keys that there are, and what they have.
+    /// Returns all keys with their values.
     fn keys(&self) -> Result<BTreeMap<String, String>> {
         let text = self.etcdctl(&["get", "", "--prefix"])?;
         let lines: Vec<_> = text.lines().collect();
-        // The ownership record says that a process is at work; it is no key of the mirror's.
+        // The ownership record is not an entry of the mirror.
         let keys = lines.chunks(2).filter(|kv| !kv[0].starts_with("steadfast-owner/"));
         Ok(keys.map(|kv| (kv[0].to_owned(), kv.get(1).unwrap_or(&"").to_string())).collect())
     }
@@ -160,11 +160,11 @@ async fn until(mirror: &Mirror<EtcdValue>, what: impl Fn(&Status<EtcdValue>) -> 
     Ok(waited.map_err(|_| format!("not in {SOON:?}: {:?}", mirror.status().borrow().failing))??.clone())
 }
 
-/// Waits until all is as it is wanted now, and no earlier wish.
+/// Waits until the target matches the current desired state, and not an earlier one.
 async fn want(mirror: &Mirror<EtcdValue>, entries: &[(&str, &str)]) -> Result<Status<EtcdValue>> {
     mirror.want(wanted(entries));
     let looks = mirror.status().borrow().looks;
-    // One that has begun before this was wanted may be the next.
+    // A pass that started before this desired state was set may finish next.
     until(mirror, |status| status.looks > looks + 1).await
 }
 
@@ -185,7 +185,7 @@ async fn keys_come_and_change_and_go_and_those_of_others_are_left_alone() -> Res
     want(&mirror, &[("a", "10.0.0.2:80")]).await?;
     assert_eq!(running.keys()?, pairs(&[&others[..], &[("/services/a", "10.0.0.2:80")]].concat()));
 
-    // Somebody's hand takes the key over, and then another away.
+    // Another client takes over one key, and deletes another.
     want(&mirror, &[("a", "1"), ("b", "2")]).await?;
     running.etcdctl(&["del", "/services/b"])?;
     running.etcdctl(&["put", "/services/a", "hand"])?;
@@ -207,7 +207,7 @@ async fn a_lease_that_is_kept_outlives_its_time_and_one_that_is_lost_is_granted_
     let mirror = running.mirror("one")?;
     want(&mirror, &[("a", "1"), ("b", "2")]).await?;
     let all = pairs(&[("/services/a", "1"), ("/services/b", "2")]);
-    // The number of the mirror's lease is in the key of its ownership record.
+    // The ownership record contains the ID of the mirror's lease.
     let lease = async {
         loop {
             let owners = running.etcdctl(&["get", "steadfast-owner/", "--prefix", "--keys-only"])?;
@@ -219,7 +219,7 @@ async fn a_lease_that_is_kept_outlives_its_time_and_one_that_is_lost_is_granted_
     };
     let lease = timeout(SOON, lease).await??;
 
-    // Somebody takes it away: with it goes all that it is for, and comes again with the next look, under the same number.
+    // Another client revokes the lease. etcd deletes its keys, and the next pass adds them under the same ID.
     running.etcdctl(&["lease", "revoke", &lease])?;
     let retry_delay = async {
         while running.keys()? != all {
@@ -230,20 +230,20 @@ async fn a_lease_that_is_kept_outlives_its_time_and_one_that_is_lost_is_granted_
     timeout(SOON, retry_delay).await??;
     assert!(running.etcdctl(&["lease", "list"])?.contains(&lease));
 
-    // Longer than it lasts by itself: the mirror looks, and keeps it.
+    // Longer than the lease without renewal: the mirror keeps the lease alive.
     let steps = mirror.status().borrow().done.clone();
     sleep(Duration::from_secs(5)).await;
     assert_eq!(running.keys()?, all);
     assert_eq!(mirror.status().borrow().done, steps, "nothing had to be put there again");
 
-    // A restart of either side finds what there was.
+    // A restart of either side preserves the entries.
     running.stop()?;
     running.begin().await?;
     mirror.stop().await;
     let found = running.target("one")?.read().await?;
     assert_eq!(found.own.len(), 2);
 
-    // Nobody keeps it.
+    // No process renews the lease.
     let gone = async {
         while !running.keys()?.is_empty() {
             sleep(Duration::from_millis(100)).await;
@@ -271,7 +271,7 @@ async fn a_key_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_i
     let expected = [("/services/a", "mine"), ("/services/race", "theirs"), ("/services/z", "mine")];
     assert_eq!(running.keys()?, pairs(&expected));
 
-    // What is no more its own when it is to be changed, or taken out.
+    // Change and removal of keys that the mirror no longer owns.
     let found = target.read().await?;
     running.etcdctl(&["put", "/services/a", "theirs"])?;
     let (from, to) = (EtcdValue("mine".to_owned()), EtcdValue("other".to_owned()));
@@ -308,7 +308,7 @@ async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
     let nobody = format!("http://{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?);
     let error = Etcd::new(&[&nobody], "/services/", "m")?.read().await.expect_err("nobody listens");
     assert!(error.to_string().contains("is it in its `--advertise-client-urls`"), "{error}");
-    // Another endpoint does.
+    // Another endpoint responds.
     Etcd::new(&[&nobody, &running.client], "/services/", "m")?.read().await?;
     let large = Step::Add { name: "large".to_owned(), value: EtcdValue("x".repeat(1_600_000)) };
     let error = running.target("m")?.apply(&[large, adds(&["small"]).remove(0)]).await.expect_err("too much");
@@ -352,10 +352,10 @@ async fn frozen_member_delays_requests_once() -> Result {
     target.apply(&adds(&["before"])).await?;
     members[0].signal("-STOP")?;
     let started = Instant::now();
-    // Longer than the attempt with the frozen member and an election of a new leader among the others.
+    // Longer than the attempt at the frozen member and the election of a new leader.
     let kept = timeout(SOON, async { while target.renew().await.is_err() {} });
     kept.await.map_err(|_| "the lease was not renewed")?;
-    // The first attempt was rejected or timed out, and the mirror would look again.
+    // The first attempt was rejected or timed out, so another pass follows.
     timeout(SOON, async { while target.read().await.is_err() {} }).await.map_err(|_| "no look")?;
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     let started = Instant::now();
@@ -404,14 +404,14 @@ async fn oversized_value_affects_only_itself() -> Result {
     let steps = wanted.clone().into_iter().map(|(name, value)| Step::Add { name, value });
     target.apply(&steps.collect::<Vec<_>>()).await?;
     assert_eq!(target.read().await?.own, wanted);
-    // One more than a page of them fits into a response.
+    // One key more than fits into a page.
     let more = (0..36).map(|number| Step::Add { name: format!("m{number:02}"), value: text(1_400_000) });
     target.apply(&more.collect::<Vec<_>>()).await?;
     assert_eq!(target.read().await?.own.len(), 41);
     Ok(())
 }
 
-/// Returns whether the target reports a change within `limit`.
+/// Returns true if the target reports a change within `limit`.
 async fn reports(target: &Etcd, limit: Duration) -> bool {
     timeout(limit, target.changed()).await.is_ok()
 }
@@ -427,7 +427,7 @@ async fn changes_by_others_are_reported_at_once() -> Result {
     target.read().await?;
     target.apply(&adds(&["a", "b"])).await?;
     target.read().await?;
-    // Neither its own writes nor keys of others are a change.
+    // Neither own writes nor foreign keys are a change.
     running.etcdctl(&["put", "/services/theirs", "x"])?;
     running.etcdctl(&["put", "/elsewhere", "x"])?;
     assert!(!reports(&target, second).await);
@@ -439,7 +439,7 @@ async fn changes_by_others_are_reported_at_once() -> Result {
         running.etcdctl(hand)?;
         assert!(reports(&target, second).await, "{hand:?}");
     }
-    // A change while no watch was open is found by its revision.
+    // A change without an open watch is found by its revision.
     target.apply(&adds(&["d"])).await?;
     target.read().await?;
     running.etcdctl(&["del", "/services/d"])?;
@@ -493,7 +493,7 @@ async fn user_with_password_gets_new_tokens() -> Result {
     target.read().await?;
     target.apply(&adds(&["a"])).await?;
     assert_eq!(target.read().await?.own.len(), 1);
-    // Every change of users and roles makes tokens invalid.
+    // Each change of users and roles invalidates the tokens.
     *password.lock().map_err(|error| error.to_string())? = "second".to_owned();
     let mut child = Command::new("etcdctl")
         .env("ETCDCTL_API", "3")
@@ -507,7 +507,7 @@ async fn user_with_password_gets_new_tokens() -> Result {
     assert_eq!(target.read().await?.own.len(), 2);
     root(&["del", "/services/a"])?;
     assert!(reports(&target, Duration::from_secs(5)).await);
-    // The record beside the prefix needs a permission of its own.
+    // The record outside of the prefix needs its own permission.
     let error = target.claim("x", 1).await.expect_err("no permission").to_string();
     assert!(error.contains("permission denied") && !error.contains("second"), "{error}");
     Ok(())
@@ -527,10 +527,10 @@ async fn second_process_with_one_mark_is_reported() -> Result {
     assert_eq!(one.claim("one", 1080).await?, Claim::Ours);
     let claim = Claim::Other { instance: "one".to_owned(), renewed: 1080 };
     assert_eq!(other.claim("other", 1081).await?, claim);
-    // Another mark is another registry.
+    // A different mark is a different registry.
     assert_eq!(running.target("n")?.claim("other", 1081).await?, Claim::Ours);
     assert!(one.read().await?.others.is_empty(), "the record lies outside of the prefix");
-    // Its lease expires when no process renews it.
+    // The lease expires when no process renews it.
     for lease in running.etcdctl(&["lease", "list"])?.lines().skip(1) {
         running.etcdctl(&["lease", "revoke", lease])?;
     }
@@ -562,7 +562,7 @@ async fn etcd_rejects_writes_of_an_earlier_term() -> Result {
     let found = later.read().await?;
     assert_eq!(found.own.keys().collect::<Vec<_>>(), ["a", "b", "e"]);
     assert!(found.others.is_empty(), "the record lies outside of the prefix");
-    // Without replicas there is no term.
+    // Without replicas, no term is recorded.
     running.target("m")?.apply(&adds(&["f"])).await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A real HAProxy: its traffic is the judge.
+//! Tests with a real HAProxy. The traffic decides.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -18,7 +18,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + 
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Where HAProxy is, or that the test ends here, and why.
+/// Returns the path of HAProxy, or skips the test with the reason.
 fn program() -> Result<Option<PathBuf>> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -27,13 +27,13 @@ fn program() -> Result<Option<PathBuf>> {
         if std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") {
             return Err("STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no haproxy on the path".into());
         }
-        // Past the capture of tests that pass.
+        // Written to the terminal, because the harness captures the output of passing tests.
         std::io::Write::write_all(&mut std::io::stderr(), b"skipped: there is no haproxy on the path\n")?;
     }
     Ok(found)
 }
 
-/// A HAProxy with one backend, `web`, that has a server of somebody else's without traffic. Killed when this is dropped.
+/// HAProxy with one backend, `web`, and a foreign server without traffic. Killed on drop.
 struct Running {
     program: PathBuf,
     folder: PathBuf,
@@ -76,7 +76,7 @@ impl Running {
         Ok(timeout(SOON, ready).await?)
     }
 
-    /// All that the mirror has put there is gone with the process.
+    /// All servers of the mirror end with the process.
     async fn restart(&mut self) -> Result {
         self.process.kill()?;
         self.process.wait()?;
@@ -103,7 +103,7 @@ impl Running {
         Ok(Mirror::start("web", self.target()?, settings, Memory::volatile()))
     }
 
-    /// Who answers, and how often of `times`; nobody where nobody does.
+    /// Counts the responses of each server in `times` requests, including requests without a response.
     async fn asked(&self, times: usize) -> BTreeMap<String, usize> {
         let mut answered = BTreeMap::new();
         for _ in 0..times {
@@ -129,7 +129,7 @@ impl Drop for Running {
     }
 }
 
-/// Answers the first byte of a connection with a name, and `!` to leave it open.
+/// Sends its name after the first byte of a connection, and leaves the connection open after `!`.
 async fn backend(name: &'static str) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -172,7 +172,7 @@ async fn traffic_goes_where_it_is_wanted_through_drains_and_a_restart() -> Resul
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(running.asked(10).await, BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 5)]));
 
-    // In use while it goes: nothing new comes to it, and what is there is not cut.
+    // Drain during use: new connections avoid the server, and existing connections stay open.
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(running.front).await?;
@@ -191,7 +191,7 @@ async fn traffic_goes_where_it_is_wanted_through_drains_and_a_restart() -> Resul
     drop(at_a);
     until(&mirror, |status| status.settled && status.entries == 2).await?;
 
-    // The same server at another address.
+    // The server at a new address.
     mirror.want(wanted(&[("two", a, 10), ("three", c, 10)]));
     until(&mirror, |status| status.settled && status.done.iter().any(|step| step.name() == "two")).await?;
     assert_eq!(running.asked(4).await, BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]));
@@ -261,7 +261,7 @@ async fn thousand_servers_return_within_two_seconds_of_a_restart() -> Result {
     assert_eq!(target.read().await?.own.len(), 1000);
     assert!(took < Duration::from_secs(2), "{took:?}");
 
-    // In the end they can all be removed, checks or not.
+    // Finally all servers can be removed, with or without checks.
     let removes: Vec<_> =
         (0..1000).map(|number| Step::Remove { name: format!("pod-{number:04}"), value: server }).collect();
     target.apply(&removes).await?;
@@ -322,7 +322,7 @@ async fn checked_server_that_is_dead_costs_no_request() -> Result {
     timeout(SOON, down).await?;
     assert_ne!(state().await?["sf-alive"], "0");
 
-    // Checks that another hand has disabled are enabled again.
+    // Checks that another client disabled are enabled again.
     let mut stream = tokio::net::UnixStream::connect(running.socket()).await?;
     stream.write_all(b"disable health web/sf-alive\n").await?;
     stream.read_to_string(&mut String::new()).await?;

@@ -1,7 +1,7 @@
-//! A real IPVS: that of a kernel that runs as a process of its own (user-mode Linux), with `ipvsadm` and the traffic as judges.
+//! Tests with real IPVS in a user-mode Linux kernel. `ipvsadm` and the traffic decide.
 //!
-//! It takes Debian's packages user-mode-linux, kmod and ipvsadm, and is skipped where they are missing. The guest has this machine's files,
-//! to read, and a network of its own; what is done in it is done by a copy of this program.
+//! Requires Debian's packages user-mode-linux, kmod and ipvsadm, and is skipped without them. The guest reads the files
+//! of this machine and has its own network. A copy of this program runs the test inside the guest.
 #![cfg(target_os = "linux")]
 
 mod guest;
@@ -33,7 +33,7 @@ fn a_real_ipvs_is_made_as_it_is_wanted() -> Result {
     holds_in_a_guest("a_copy_of_this_program")
 }
 
-/// Not a test, but what a copy of this program does in the guest.
+/// Entry point of a copy of this program in the guest; not a test.
 #[test]
 fn a_copy_of_this_program() -> Result {
     in_the_guest(|modules| {
@@ -62,7 +62,7 @@ async fn without_ipvs_it_says_what_to_load() {
     assert!(matches!(error, IpvsError::Absent) && error.to_string().contains("`modprobe ip_vs`"), "{error}");
 }
 
-/// In a thread of its own: what it has given up stays so.
+/// Runs in its own thread, because dropped capabilities cannot be restored.
 fn without_the_capability_it_says_which() -> Result {
     let looked = thread::spawn(|| -> Result<_> {
         let mut sets = capabilities(None)?;
@@ -99,7 +99,7 @@ async fn what_ipvsadm_is_told_does_the_same() -> Result {
         assert_eq!(listed()?, by_hand);
     }
     assert_eq!(listed()?, ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 7"]);
-    // Somebody else was faster: what is to be gone is gone, and what is there is told.
+    // Another client was faster: removal of a missing server succeeds, and adding an existing server is reported.
     target.apply(&[Step::Remove { name: B.to_owned(), value: masqueraded(0) }]).await?;
     let error = target.apply(&[add(A, 1), add(B, 1)]).await.expect_err("it is there");
     assert!(error.to_string().contains("another program added it"), "{error}");
@@ -134,7 +134,7 @@ async fn both_families_and_all_methods_are_written_and_read_alike() -> Result {
     Ok(())
 }
 
-/// More than the kernel says at once.
+/// More entries than the kernel returns in one message.
 async fn many_servers_are_read_in_pieces() -> Result {
     let steps: Vec<_> =
         (0..1000).map(|number| add(&format!("10.8.{}.{}:80", number / 200, number % 200 + 1), 1)).collect();
@@ -147,7 +147,7 @@ async fn many_servers_are_read_in_pieces() -> Result {
 
 async fn traffic_goes_where_it_is_wanted() -> Result {
     backends()?;
-    // What is there before the mirror: one that is wanted and one that is not, another scheduler, and a service of somebody else's.
+    // Before the mirror: a wanted and an unwanted server, another scheduler, and a foreign service.
     let others = ["-A -u 10.9.0.1:53 -s rr", "-a -u 10.9.0.1:53 -r 10.8.0.2:53 -m -w 1"];
     let [own_service, a_once] = ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 1"];
     restored(&format!(
@@ -170,7 +170,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
     assert_eq!(listed()?.join("\n"), all(&[a_once, &b(3)]), "a weight changes in its place");
     assert_eq!(asked(8), times(&[('a', 2), ('b', 6)]));
 
-    // Out of traffic: whoever is connected stays.
+    // Drained: existing connections stay open.
     let mut held = held_by('b')?;
     mirror.want(wanted(&[(A, 1)]));
     until(&mirror, |status| status.kept.get(B) == Some(&SkipReason::InUse)).await?;
@@ -180,12 +180,12 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
     drop(held);
     settled(&mirror, 1).await?;
     assert_eq!(listed()?.join("\n"), all(&[a_once]));
-    // In again.
+    // In service again.
     mirror.want(wanted(&[(A, 1), (B, 1)]));
     settled(&mirror, 2).await?;
     assert_eq!(asked(6), times(&[('a', 3), ('b', 3)]));
 
-    // Somebody's hand: all is lost; another scheduler; a weight and a limit; one that nobody wants.
+    // Another client removes everything, then changes the scheduler, a weight and a limit, and adds an unwanted server.
     run(Command::new("ipvsadm").arg("-C"))?;
     settled(&mirror, 2).await?;
     assert_eq!(
@@ -209,7 +209,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
     }
     assert_eq!(asked(6), times(&[('a', 3), ('b', 3)]));
 
-    // In doubt nothing goes; without doubt all does.
+    // In doubt no entry is removed; without doubt all are.
     let doubt = Some("the view is stale".into());
     mirror.want(DesiredState { entries: BTreeMap::new(), doubt, ..DesiredState::default() });
     until(&mirror, |status| status.kept.len() == 2).await?;
@@ -262,11 +262,11 @@ async fn until(mirror: &Mirror<RealServer>, what: impl FnMut(&Status<RealServer>
     Ok(())
 }
 
-/// Until it has looked anew and there is nothing to be done, and so many entries are there.
+/// Waits for a later pass that finds the target settled with `count` entries.
 async fn settled(mirror: &Mirror<RealServer>, entries: usize) -> Result {
     let looks = mirror.status().borrow().looks;
     let is_settled = |status: &Status<RealServer>| {
-        // One may have begun before.
+        // An earlier pass may still be running.
         let is_new = status.looks > looks + 1;
         is_new && status.settled && status.kept.is_empty() && status.entries == entries
     };
@@ -284,17 +284,17 @@ async fn settled(mirror: &Mirror<RealServer>, entries: usize) -> Result {
     Ok(())
 }
 
-/// All that IPVS has, as `ipvsadm` saves it: in the order of its options.
+/// Returns the IPVS configuration as saved by `ipvsadm`, in the order of its options.
 fn listed() -> Result<Vec<String>> {
     Ok(run(Command::new("ipvsadm").args(["-S", "-n"]))?.lines().map(|line| line.trim().to_owned()).collect())
 }
 
-/// How many connections each may have, which is not saved.
+/// Returns the connection limits, which `ipvsadm` does not save.
 fn thresholds() -> Result<String> {
     run(Command::new("ipvsadm").args(["-Ln", "--thresholds"]))
 }
 
-/// Adds what was saved, by hand.
+/// Restores saved entries as another client.
 fn restored(saved: &str) -> Result {
     for line in saved.lines() {
         run(Command::new("ipvsadm").args(line.split(' ')))?;
@@ -310,7 +310,7 @@ fn run(command: &mut Command) -> Result<String> {
     Err(format!("{command:?}: {} {}", output.status, String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// Each answers each byte with its name.
+/// Responds to each byte with its name.
 fn backends() -> Result {
     for (address, name) in [(A, b"a"), (B, b"b")] {
         let listener = TcpListener::bind(address)?;
@@ -344,7 +344,7 @@ fn answer(stream: &mut TcpStream) -> io::Result<char> {
     Ok(char::from(name[0]))
 }
 
-/// Who answers through the service, and how often of `times`.
+/// Counts the responses of each server in `times` requests through the service.
 fn asked(times: usize) -> BTreeMap<char, usize> {
     let mut answered = BTreeMap::new();
     for _ in 0..times {
@@ -358,7 +358,7 @@ fn times(all: &[(char, usize)]) -> BTreeMap<char, usize> {
     all.iter().copied().collect()
 }
 
-/// A connection through the service that `name` has.
+/// Opens a connection through the service to the server `name`.
 fn held_by(name: char) -> Result<TcpStream> {
     for _ in 0..8 {
         let mut stream = connected()?;

@@ -1,4 +1,4 @@
-//! Mirrors at work in virtual time, on an outside in memory that fails as a seed decides, and that others change by hand.
+//! Mirrors in virtual time, with a target in memory that fails by a seed and is changed by other clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use steadfast_outside::{
 };
 use tokio::time::{Instant, sleep};
 
-/// A number that serves unless it is negative.
+/// Number that serves unless it is negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Number(i32);
 
@@ -33,9 +33,9 @@ struct World {
     others: BTreeSet<String>,
     busy: BTreeSet<String>,
     rng: Rng,
-    /// Of a hundred looks and steps, so many fail, or are done and answered with a failure, or never answered.
+    /// Percentages of reads and steps that fail, that succeed with an error as response, and that get no response.
     failing: u32,
-    /// The fewest that ever served since this was set.
+    /// Lowest number of serving entries since this field was set.
     fewest: usize,
     steps: usize,
 }
@@ -105,7 +105,7 @@ impl Target for Outside {
             }
             world.fewest = world.fewest.min(world.serving());
         }
-        // Done, and said or not.
+        // Applied, with or without a response.
         self.answer().await
     }
 
@@ -168,7 +168,7 @@ async fn whatever_fails_and_whoever_meddles_it_comes_to_what_is_wanted() {
             sleep(Duration::from_millis(rng.u64(0..20_000))).await;
         }
         outside.lock().failing = 0;
-        // Longer than anything is waited for, twice: a hand's work is found by the next comparison.
+        // Twice the longest timeout: the next comparison finds changes of other clients.
         sleep(Duration::from_secs(3 * 60)).await;
         let others = outside.lock().others.clone();
         last.retain(|name, _| !others.contains(name));
@@ -250,7 +250,7 @@ async fn more_than_a_third_is_asked_for_which_no_restart_forgets() {
     let (mirror, _) = start();
     mirror.want(wanted(0..30, 1));
     until(&mirror, |status| status.settled && status.entries == 30).await;
-    // A rule's mistake.
+    // A mistake in a rule.
     mirror.want(wanted(0..3, 1));
     let ask = until(&mirror, |status| status.ask.is_some()).await.ask.expect("it asks");
     assert_eq!((ask.names.len(), ask.of), (27, 30));
@@ -268,7 +268,7 @@ async fn more_than_a_third_is_asked_for_which_no_restart_forgets() {
     memory.approve("m", &ask.id).expect("what it asks for");
     mirror.stop().await;
 
-    // Approved of, and not done yet when the program ended.
+    // Approved, but not applied before the process exited.
     let (mirror, _) = start();
     mirror.want(wanted(0..3, 1));
     until(&mirror, |status| status.settled && status.entries == 3).await;
@@ -301,7 +301,7 @@ async fn an_outside_that_cannot_be_reached_is_asked_less_and_less_and_that_is_to
     assert!(begun.elapsed() <= Duration::from_secs(70), "{:?}", begun.elapsed());
 }
 
-/// A target of which one entry is refused, and the others are taken.
+/// Target that rejects one entry and accepts the others.
 struct Picky(Outside);
 
 impl Target for Picky {
@@ -341,7 +341,7 @@ async fn refused_entry_delays_no_other() {
     }
 }
 
-/// A target with an ownership record that another process holds until it is told otherwise.
+/// Target with an ownership record that another process holds until it is released.
 struct Owned(Outside, Arc<Mutex<Claim>>);
 
 impl Target for Owned {
@@ -381,7 +381,7 @@ async fn processes_with_one_mark_remove_nothing_of_each_other() {
     sleep(Duration::from_secs(600)).await;
     assert_eq!(outside.lock().own.len(), 11, "it removes neither theirs nor its own");
 
-    // The other one has ended: what it left goes, and what a third one adds from now on stays.
+    // The other process has exited: its entries are removed, and entries of a third process stay.
     *claim.lock().expect("no panic") = Claim::Ours;
     until(&mirror, |status| status.settled && status.entries == 9).await;
     outside.lock().own.insert("a third one's".to_owned(), Number(1));

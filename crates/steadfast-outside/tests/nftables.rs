@@ -1,6 +1,7 @@
-//! A real kernel: a balancer between a client and two backends, each in a network of its own, and its traffic is the judge.
+//! Tests with a real kernel: a balancer between a client and two backends, each in its own network. The traffic
+//! decides.
 //!
-//! It takes root, `ip` and `nft`, and is skipped where there are none. Client and backends are copies of this program.
+//! Requires root, `ip` and `nft`, and is skipped without them. Client and backends are copies of this program.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write, stdin};
@@ -17,14 +18,14 @@ type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + 
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Says to a copy of this program what it is.
+/// Environment variable that names the role of a copy of this program.
 const ROLE: &str = "STEADFAST_NFTABLES_ROLE";
 
 const BEFORE: &str = "10.99.0.1:80";
 const A: &str = "10.78.0.2:8001";
 const B: &str = "10.78.0.3:8002";
 
-/// Not a test, but what a copy of this program does in its network.
+/// Entry point of a copy of this program in its network; not a test.
 #[test]
 fn a_copy_of_this_program() {
     match env::var(ROLE).as_deref() {
@@ -34,7 +35,7 @@ fn a_copy_of_this_program() {
     }
 }
 
-/// Each answers each byte with its name.
+/// Responds to each byte with its name.
 fn backends() -> io::Result<()> {
     for (address, name) in [(A, b"a"), (B, b"b")] {
         let listener = TcpListener::bind(address)?;
@@ -60,11 +61,11 @@ fn backends() -> io::Result<()> {
         });
     }
     println!("ready");
-    // As long as whoever has started it is there.
+    // Runs until the parent process exits.
     io::copy(&mut stdin(), &mut io::sink()).map(drop)
 }
 
-/// Asks as it is told, and says who answers.
+/// Sends the requested number of requests, and prints the responding servers.
 fn client() -> io::Result<()> {
     fn ask(stream: &mut TcpStream) -> io::Result<char> {
         let mut name = [0];
@@ -85,7 +86,7 @@ fn client() -> io::Result<()> {
                 held = Some(stream);
                 name
             }),
-            // Of a port of its own each time.
+            // Each request uses a new local port.
             "datagram" => UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
                 let mut name = [0];
                 socket.set_read_timeout(Some(Duration::from_millis(500)))?;
@@ -101,7 +102,7 @@ fn client() -> io::Result<()> {
     Ok(())
 }
 
-/// A copy of this program in one of the networks.
+/// Copy of this program in one of the networks.
 struct Copy {
     child: Child,
     input: ChildStdin,
@@ -120,7 +121,7 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Reads until a line has `what` in it, which a test's own output may come before; returns what is behind it.
+    /// Reads until a line contains `what`, after possible output of the test harness. Returns the rest of the line.
     fn until(&mut self, what: &str) -> Result<String> {
         let mut line = String::new();
         while self.output.read_line(&mut line)? > 0 {
@@ -137,7 +138,7 @@ impl Copy {
         self.until("answer")
     }
 
-    /// Who answers, and how often of `times`.
+    /// Counts the responses of each backend in `times` requests.
     fn ask(&mut self, times: usize) -> Result<BTreeMap<String, usize>> {
         self.responses("ask", times)
     }
@@ -159,11 +160,11 @@ impl Drop for Copy {
     }
 }
 
-/// Three networks in a row; gone when this is dropped, with all that is in them.
+/// Three connected networks. Removed on drop, with all their interfaces.
 struct Networks([String; 3]);
 
 impl Networks {
-    /// `None`, with the reason printed, where this cannot be.
+    /// Returns `None`, and prints the reason, if the networks cannot be created.
     fn start(number: u32) -> Result<Option<Self>> {
         let tools = [("ip", "-V"), ("nft", "-v")];
         let missing = tools.iter().find(|(tool, ask)| {
@@ -180,7 +181,7 @@ impl Networks {
         if env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") {
             return Err(format!("STEADFAST_REQUIRE_REFERENCE=1 allows no skip: {reason}").into());
         }
-        // Past the capture of tests that pass.
+        // Written to the terminal, because the harness captures the output of passing tests.
         writeln!(io::stderr(), "skipped: {reason}")?;
         Ok(None)
     }
@@ -200,7 +201,7 @@ impl Networks {
              -n {backends} addr add 10.78.0.2/24 dev b{number}\n-n {backends} addr add 10.78.0.3/24 dev b{number}\n\
              -n {backends} link set b{number} up\n"
         );
-        // The client's way back leads through the balancer, which has to put its own address before the answer.
+        // Responses to the client pass the balancer, which must replace the source address with its own.
         let routed = format!("-n {client} link set lo up\n-n {backends} route add default via 10.78.0.1\n");
         let forward = ["netns", "exec", balancer, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"];
         all.lines().chain(routed.lines()).map(|line| line.split(' ').collect()).chain([forward.to_vec()]).all(|line| {
@@ -275,7 +276,7 @@ async fn packets_go_where_it_is_wanted_and_connections_stay_where_they_are() -> 
     assert_eq!(client.ask(5)?, times(&[(other, 5)]));
     assert_eq!(client.tell("again")?, kept, "whoever is connected stays where it is");
 
-    // Somebody's hand: all is lost, and one that nobody wants is put in.
+    // Another client removes all entries, and adds an unwanted entry.
     networks.by_hand(&["flush", "chain", "ip", "steadfast_web", "balance"])?;
     let looks = mirror.status().borrow().looks;
     until(&mirror, |status| status.settled && status.looks > looks + 3).await?;
@@ -325,12 +326,12 @@ async fn datagrams_reach_backends_of_a_udp_table() -> Result {
     assert_eq!(client.responses("datagram", 4)?, times(&[("b", 4)]));
     mirror.stop().await;
 
-    // The same table for the other protocol: the mirror writes it again.
+    // The table with the other protocol: the mirror writes it again.
     let found = networks.target()?.read().await?.own;
     assert_ne!(found["two"], Backend { address: B.parse()?, weight: 30 });
     assert_eq!(target.read().await?.own["two"], Backend { address: B.parse()?, weight: 30 });
 
-    // A rule of another hand among the entries does not blind the mirror.
+    // A foreign rule among the entries does not prevent reads.
     networks.by_hand(&["add", "rule", "ip", "steadfast_web", "entries", "counter", "comment", "\"what is this\""])?;
     let (name, to) = ("two".to_owned(), Backend { address: B.parse()?, weight: 30 });
     let from = target.read().await?.own["two"];

@@ -1,4 +1,4 @@
-//! What would be done is seen, and neither done nor remembered.
+//! A preview returns the planned steps, and neither runs nor records them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,10 +14,10 @@ fn wanted(names: &[&str]) -> Result<DesiredState<Server>> {
     Ok(DesiredState::certain(names.iter().map(|&name| (name.to_owned(), server)).collect()))
 }
 
-/// What was said.
+/// Collected output.
 type Said = Arc<Mutex<Vec<String>>>;
 
-/// A HAProxy that nobody asks, and what would have been done to it.
+/// HAProxy without clients, and the planned steps.
 fn played() -> Result<(DryRun<Haproxy>, Said)> {
     let said = Arc::new(Mutex::new(Vec::new()));
     let say = {
@@ -40,7 +40,7 @@ async fn what_would_be_done_is_seen_and_neither_done_nor_remembered() -> Result 
     assert_eq!(target.read().await?.own, BTreeMap::new());
     assert!(said.lock().expect("nothing panics under it").is_empty());
 
-    // More than a third would ask, as often as it is looked, and is not asked for.
+    // Removing more than a third would need approval. A preview never creates the request, however often it runs.
     let adds: Vec<Step<Server>> = seen.steps;
     target.apply(&adds).await?;
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! A registry by HTTP, beside a small server that is one: what it keeps is the judge.
+//! Registry over HTTP, with a small server. The stored items decide.
 
 mod tree;
 
@@ -35,7 +35,7 @@ fn values(all: &[(&str, Value)]) -> BTreeMap<String, Value> {
     all.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
 }
 
-/// Has it wanted, and waits until it was looked at and is so.
+/// Sets the desired state, and waits until a later pass finds the target settled.
 async fn want(mirror: &Mirror<Item>, wanted: DesiredState<Item>) -> Result<Status<Item>> {
     let looks = mirror.status().borrow().looks;
     mirror.want(wanted);
@@ -64,14 +64,14 @@ async fn items_come_change_and_go_and_those_of_others_are_left_alone() -> Result
     want(&mirror, DesiredState::certain(entries(&other))).await?;
     assert_eq!(tree.now().values(), values(&[&other[..], &others[..]].concat()));
 
-    // In doubt what is missing comes, and nothing goes.
+    // In doubt, missing entries are added, and no entry is removed.
     let more = [("b", json!(2))];
     let doubt = Some("the cache is stale".into());
     let status = want(&mirror, DesiredState { entries: entries(&more), doubt, ..DesiredState::default() }).await?;
     assert_eq!(status.kept, BTreeMap::from([("a".to_owned(), SkipReason::Doubt)]));
     assert_eq!(tree.now().values(), values(&[&other[..], &more[..], &others[..]].concat()));
 
-    // Another life of it adopts what there is, and somebody's hand is put right.
+    // A restarted mirror adopts existing entries, and reverts changes of another client.
     mirror.stop().await;
     let mirror = begun(&tree, "one")?;
     want(&mirror, DesiredState::certain(entries(&more))).await?;
@@ -96,7 +96,7 @@ async fn an_item_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for
     let there = [("a", json!("mine")), ("race", json!("theirs")), ("z", json!("mine"))];
     assert_eq!(tree.now().values(), values(&there));
 
-    // What is no more its own when it is to be changed, or taken out; also where the registry looks at no condition.
+    // Change and removal of entries that the mirror no longer owns, also without conditional requests.
     for is_careful in [true, false] {
         tree.now().is_careful = is_careful;
         tree.now().put("/services/a", theirs("a"));
@@ -107,7 +107,7 @@ async fn an_item_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for
         assert!(matches!(target.apply(&[remove]).await, Err(RegistryError::Taken { .. })));
         assert_eq!(tree.now().values()["a"], "theirs");
     }
-    // What has gone by itself is gone.
+    // Removal of an entry that another client already deleted succeeds.
     target.apply(&[Step::Remove { name: "never".to_owned(), value: Item(Value::Null) }]).await?;
     Ok(())
 }

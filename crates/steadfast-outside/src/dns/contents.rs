@@ -27,6 +27,7 @@ struct NameRecords {
 impl NameRecords {
     /// Returns whether the name bears `mark`: as its only TXT record.
     fn bears(&self, mark: &str) -> bool {
+        // Other record types next to the mark do not matter. A second TXT record would make the owner ambiguous.
         let mut texts = self.records.iter().filter_map(|record| match &record.data {
             Data::Txt(strings) => Some(strings.concat()),
             _ => None,
@@ -76,6 +77,7 @@ impl Contents {
                     others.insert(of.to_owned());
                 }
             } else if let Some((hash, of)) =
+                // `HASH._steadfast.NAME` is the mark of a single record; `_steadfast.NAME` is the mark of a whole name.
                 name.split_once('.').and_then(|(hash, rest)| Some((hash, rest.strip_prefix(MARK)?)))
             {
                 if is_own {
@@ -94,6 +96,7 @@ impl Contents {
             if !is_apex && !is_marked {
                 continue;
             }
+            // Names can share TXT, MX and PTR records with other clients. Only a mark per record tells them apart.
             let is_single = is_apex || record.data.is_shared();
             if is_single && !seen.records.contains(&(record.name.clone(), hash(&record))) {
                 seen.foreign.entry(record.name.clone()).or_default().push(record);
@@ -142,5 +145,6 @@ pub(super) fn serial<Octs: Octets>(record: &ParsedRecord<'_, Octs>) -> Result<Op
 }
 
 fn lower(name: &impl ToName) -> String {
+    // DNS compares names without case (RFC 4343). Servers return the spelling of the first writer.
     name.fmt_with_dot().to_string().to_ascii_lowercase()
 }

@@ -67,9 +67,11 @@ impl Zone {
     /// Replaces the TXT record of `name`, if the records there are as they were `found`.
     pub(super) async fn replace_text(&self, name: &str, found: &[Data], strings: &[Vec<u8>]) -> Result<(), DnsError> {
         let (address, mut connection) = self.connect().await?;
+        // The serial before and after the update shows whether this update was the only change in between.
         let before = connection.query(&self.wire, Rtype::SOA, &self.key).await;
         let wire = parsed(name)?;
         let too_large = |_| MessageFull;
+        // Prerequisites of RFC 2136: the name is unused, or its TXT records are exactly those of the last read.
         let fill = |mut prerequisites: domain::base::message_builder::AnswerBuilder<Vec<u8>>| {
             let zero = Ttl::from_secs(0);
             let data = |kind, octets| UnknownRecordData::from_octets(kind, octets).map_err(|_| MessageFull);
@@ -81,6 +83,7 @@ impl Zone {
                 prerequisites.push((&wire, Class::IN, zero, data(kind, octets)?)).map_err(too_large)?;
             }
             let mut changes = prerequisites.authority();
+            // One message deletes the old record and adds the new one. The server applies a message atomically.
             changes.push((&wire, Class::ANY, zero, data(Rtype::TXT, Vec::new())?)).map_err(too_large)?;
             let text = data(Rtype::TXT, text_octets(strings))?;
             changes.push((&wire, Class::IN, Ttl::from_secs(OWNER_TTL), text)).map_err(too_large)?;

@@ -179,6 +179,7 @@ impl Data {
 
 /// Returns strings as the data of a TXT record. Longer strings were rejected before.
 pub(super) fn text_octets(strings: &[Vec<u8>]) -> Vec<u8> {
+    // A character string of RFC 1035 has a length byte before its content of at most 255 bytes.
     let octets = strings.iter().flat_map(|string| {
         let length = u8::try_from(string.len()).unwrap_or(u8::MAX);
         std::iter::once(length).chain(string.iter().copied().take(usize::from(length)))
@@ -206,6 +207,7 @@ fn quoted(text: &str) -> Option<Vec<Vec<u8>>> {
                 b'"' => break,
                 b'\\' => match bytes.next()? {
                     first if first.is_ascii_digit() => {
+                        // Master files write a byte as `\DDD`, with three decimal digits (RFC 1035, section 5.1).
                         let digits = [first, bytes.next()?, bytes.next()?];
                         string.push(std::str::from_utf8(&digits).ok()?.parse().ok()?);
                     }
@@ -252,6 +254,7 @@ pub(super) fn entry_name(record: &Record) -> String {
         Data::Srv { port, target, .. } => format!("{} SRV {port} {target}", record.name),
         Data::Mx { exchange, .. } => format!("{} MX {exchange}", record.name),
         data @ Data::Txt(_) => {
+            // A short text is its own name. A long text is cut and gets a hash, because names appear in logs.
             let shown = data.to_string();
             if shown.len() <= MAX_SHOWN_CHARS {
                 return format!("{} {shown}", record.name);

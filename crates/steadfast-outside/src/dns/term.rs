@@ -30,6 +30,7 @@ impl Zone {
     /// A key that may not write the record writes without it.
     pub(super) async fn record_term(&self, term: u64, now: u64) -> Result<bool, DnsError> {
         let recorded = self.try_to_record(term, now).await;
+        // The key may not write the record. Updates then continue without the condition instead of failing all.
         if matches!(recorded, Err(DnsError::Refused { rcode: Rcode::REFUSED | Rcode::NOTAUTH, .. })) {
             self.state().term = None;
         }
@@ -57,6 +58,7 @@ impl Zone {
             _ => {}
         }
         let strings = text(term, now);
+        // Set before the write: after a lost response, the following updates still require the new term.
         self.state().term = Some(strings.clone());
         match self.replace_text(&name, &records, &strings).await {
             Ok(()) => Ok(true),

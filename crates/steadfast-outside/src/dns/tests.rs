@@ -165,20 +165,20 @@ fn all_of_a_name_is_changed_at_once_and_its_mark_with_the_first_and_the_last() {
     assert_eq!(described[1..], expected[..7]);
 }
 
-/// What a server does with what it is asked.
+/// Behaviour of a server.
 #[derive(Clone, Copy, Debug)]
 enum Answers {
-    /// Signs what it answers by a clock that is an hour ahead, and says so.
+    /// Signs the response with a clock that is an hour ahead, and reports BADTIME.
     Ahead,
-    /// Says that all is done, and does not sign it.
+    /// Reports success without a signature.
     Unsigned,
-    /// Signs with another secret under the same name.
+    /// Signs with a different secret under the known key name.
     Forged,
-    /// Signs the answer to a question of another connection.
+    /// Signs the response to a request of another connection.
     Replayed,
-    /// Answers a transfer that ends before it is over.
+    /// Ends a transfer before its last record.
     Short,
-    /// Answers with nothing but a header.
+    /// Sends only a header.
     Nothing,
 }
 
@@ -193,7 +193,7 @@ async fn server(answers: Answers) -> String {
             let response = response(answers, &mut operation);
             let length = u16::try_from(response.len()).expect("a length");
             stream.write_all(&[&length.to_be_bytes(), &*response].concat()).await.expect("somebody who listens");
-            // Closed by whoever has heard enough.
+            // The client closes the connection.
             let _ = stream.read_u8().await;
         }
     });
@@ -217,7 +217,7 @@ fn response(answers: Answers, operation: &mut Message<Vec<u8>>) -> Vec<u8> {
         Answers::Forged => {
             let name = mine.name().clone();
             let other = Tsig::new(mine.algorithm(), b"not the same secret", name, None, None).expect("a key");
-            // As if it had been asked by who has the other key.
+            // Signed as for a request with the other key.
             let mut again = MessageBuilder::new_vec().question().additional();
             domain::tsig::ClientTransaction::request(&other, &mut again, now).expect("a request");
             let mut again = Message::from_octets(again.finish()).expect("a message");

@@ -77,6 +77,7 @@ impl Update {
 /// records that do not exist any more are removed with them.
 pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<Update>, Result<(), DnsError>) {
     let (mut updates, mut places) = (Vec::<Update>::new(), BTreeMap::new());
+    // Entries per name after all steps. The mark of a name is removed together with the last entry.
     let mut left: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (entry, record) in &seen.own {
         left.entry(&record.name).or_default().insert(entry);
@@ -131,6 +132,7 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
         }
         is_possible
     });
+    // Marks without a record remain after an update whose record another client deleted. A mark in use stays.
     let needed: BTreeSet<String> = updates.iter().flat_map(|update| update.records.keys().cloned()).collect();
     updates.extend(unused_marks(seen, zone).filter(|update| !update.records.keys().any(|mark| needed.contains(mark))));
     (updates, first)
@@ -219,10 +221,12 @@ pub(super) fn write(
     }
     for update in updates {
         match update.owner {
+            // The mark must exist with the mirror's text. A foreign or removed mark rejects the whole message.
             NameOwner::Mirror { .. } => {
                 prerequisites.push((mark_of(update)?, Class::IN, now, text()?)).map_err(too_large)?;
             }
             NameOwner::Nobody => {
+                // Neither the name nor its mark may exist, so the mirror never takes over a name of another client.
                 prerequisites.push((name_of(&update.name)?, Class::NONE, now, nothing()?)).map_err(too_large)?;
                 prerequisites.push((mark_of(update)?, Class::NONE, now, nothing()?)).map_err(too_large)?;
             }
@@ -239,6 +243,8 @@ pub(super) fn write(
     let mut changes = prerequisites.authority();
     for update in updates {
         let name = name_of(&update.name)?;
+        // Class NONE deletes one record, class IN adds one (RFC 2136, section 2.5). Deletions come first: a server
+        // silently ignores a CNAME that would join other records.
         for (records, class) in [(&update.less, Class::NONE), (&update.more, Class::IN)] {
             for record in records {
                 let (kind, octets) = record.data.wire().map_err(too_large)?;

@@ -25,6 +25,7 @@ pub fn entries(zone: &str, records: impl IntoIterator<Item = Record>) -> Result<
             let (one, other) = (other.data.to_string(), record.data.to_string());
             return Err(DnsError::Clash { name: record.name, one, other });
         }
+        // RFC 2181, section 5.2: all records of one name and type have one TTL. The lowest wish wins.
         let ttl = entries.get(&name).map_or(record.ttl, |other: &Record| other.ttl.min(record.ttl));
         entries.insert(name, Record { ttl, ..record });
     }
@@ -86,6 +87,7 @@ fn one_ttl(wanted: &mut BTreeMap<String, Record>, seen: &Seen) {
         *ttl = record.ttl.min(*ttl);
     }
     let names: BTreeSet<_> = lowest.keys().map(|(name, _)| name.clone()).collect();
+    // A server can change the TTL of foreign records in the set too. The mirror adopts their TTL instead.
     for record in names.iter().filter_map(|name| seen.foreign.get(name)).flatten() {
         if let Some(ttl) = lowest.get_mut(&(record.name.clone(), kind(record))) {
             *ttl = record.ttl;

@@ -81,6 +81,7 @@ impl Connection {
         self.stream.read_exact(&mut octets).await?;
         let message =
             Message::from_octets(octets).map_err(|_| WireError::Form("a message of less than a header".into()))?;
+        // One request is in flight per connection. A different ID is an error, not a reordered response.
         if message.header().id() == id && message.header().qr() {
             Ok(message)
         } else {
@@ -100,6 +101,7 @@ impl Connection {
         let transaction = ClientTransaction::request(key, &mut message, Time48::now()).map_err(too_large)?;
         self.send(message.as_slice()).await?;
         let mut response = self.receive(id).await?;
+        // The response is verified before its code is read: an unsigned NOERROR proves nothing.
         let checked = transaction.answer(&mut response, Time48::now());
         check_response(checked, response.header().rcode())
     }
@@ -118,6 +120,7 @@ impl Connection {
         let mut response = self.receive(id).await?;
         let checked = transaction.answer(&mut response, Time48::now());
         match check_response(checked, response.header().rcode()) {
+            // A missing name is an empty result. Missing records of an existing name return NOERROR without records.
             Err(WireError::Refused(Rcode::NXDOMAIN)) => return Ok((Vec::new(), None)),
             result => result?,
         }
@@ -140,6 +143,7 @@ impl Connection {
         self.send(message.as_slice()).await?;
         let (mut contents, mut ends, mut read) = (Contents::default(), 0, 0);
         // From one SOA to the next.
+        // A transfer starts and ends with the SOA record (RFC 5936, section 2.2), in any number of messages.
         while ends < 2 {
             let mut part = self.receive(id).await?;
             read += part.as_slice().len();
@@ -162,6 +166,8 @@ impl Connection {
                 return Err(WireError::Form("a transfer without an initial SOA record".into()));
             }
         }
+        // TSIG may skip messages in between, but the last message of a transfer must be signed (RFC 8945, section
+        // 5.3.1).
         sequence.done().map_err(WireError::Signature)?;
         Ok(contents)
     }
@@ -194,6 +200,8 @@ fn check_response(checked: Result<(), ValidationError>, rcode: Rcode) -> Result<
         (Err(ValidationError::ServerUnsigned), Rcode::NOERROR) => {
             Err(WireError::Signature(ValidationError::ServerUnsigned))
         }
+        // Servers report BADKEY and BADSIG without a signature. An unsigned rejection is accepted, an unsigned success
+        // is not.
         (Ok(()) | Err(ValidationError::ServerUnsigned), refused) => Err(WireError::Refused(refused)),
         (Err(error), _) => Err(WireError::Signature(error)),
     }

@@ -32,6 +32,7 @@ impl Zones {
     ///
     /// If `zones` is empty, or two of them have the same name.
     pub fn new(mut zones: Vec<Zone>) -> Result<Self, DnsError> {
+        // Longest name first: a record of `a.example.org` belongs to this zone and not to `example.org`.
         zones.sort_by(|one, other| other.name.len().cmp(&one.name.len()).then_with(|| one.name.cmp(&other.name)));
         let double = zones.windows(2).find(|pair| pair[0].name == pair[1].name).map(|pair| pair[0].name.clone());
         if let Some(name) = double.or_else(|| zones.is_empty().then(String::new)) {
@@ -62,6 +63,7 @@ impl Zones {
             match zone.claim_names(instance, now).await {
                 Ok(Claim::Ours) => {}
                 Ok(other) => return Ok(other),
+                // The other zones are still renewed after an error. Their claims would expire otherwise.
                 Err(error) => claim = claim.and(Err(error)),
             }
         }
@@ -94,6 +96,7 @@ impl Zones {
                     tracing::warn!(zone = zone.name, %why, "cannot read the zone; its names stay unchanged");
                 }
                 last.failed = Some(why);
+                // The last contents stand in for an unreadable zone. Without them, its entries would look lost.
                 (last.found.clone(), Some(error))
             }
         }
@@ -143,6 +146,7 @@ impl Target for Zones {
                 return Ok(());
             }
             let zone = &self.zones[place];
+            // Never write to a zone that could not be read: steps were planned from its last contents.
             let failed = self.last()[place].failed.clone();
             match failed {
                 Some(why) => Err(DnsError::Unread { zone: zone.name.clone(), why }),
@@ -178,6 +182,7 @@ impl Target for Zones {
             rejected.extend(zone.validate(&mut entries));
             if let (Some(why), true) = (last.failed, self.zones.len() > 1) {
                 let found = last.found.map(|found| found.own).unwrap_or_default();
+                // Entries of an unreadable zone keep their last known state. New values wait for the next read.
                 entries.retain(|name, record| {
                     let is_there = found.get(name) == Some(record);
                     if !is_there {

@@ -42,6 +42,8 @@ impl EtcdClient for PlainEtcdClient {
         let host = authority.as_str().parse().map_err(|_| format!("{authority} is not a host"))?;
         head.headers.insert(HOST, host);
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+        // HTTP/1.1 requests to an origin server carry the path alone; the authority moves to `Host` (RFC 9112, section
+        // 3.2.1).
         head.uri = path.parse::<Uri>().map_err(|error| error.to_string())?;
         let request = Request::from_parts(head, Full::new(Bytes::from(body)));
         let response = open(stream, request).await.map_err(|error| error.to_string())?;

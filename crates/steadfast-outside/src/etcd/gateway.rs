@@ -92,6 +92,7 @@ impl<R: EtcdClient> Gateway<R> {
         for endpoint in self.endpoints.order() {
             match self.request_at(&endpoint, method, body).await {
                 Err(error) if error.is_of_endpoint() => {
+                    // The endpoint may have executed the request before the connection failed.
                     if retry == Retry::Never {
                         return Err(error);
                     }
@@ -175,6 +176,7 @@ impl<R: EtcdClient> Gateway<R> {
 
     async fn authenticate(&self, endpoint: &str) -> Result<(), EtcdError> {
         let Some(User { name, password }) = &self.user else { return Ok(()) };
+        // Cleared first: an expired token on the authentication request itself would be rejected.
         *self.token() = None;
         let password = password().map_err(|why| EtcdError::Password { user: name.clone(), why })?;
         let method = "auth/authenticate";
@@ -216,6 +218,7 @@ impl<R: EtcdClient> Gateway<R> {
         }
         let json = json.map_err(|error| self.unexpected(method, &format!("it is not JSON: {error}")))?;
         // A stream reports its error there.
+        // The gateway wraps stream errors in an object and reports other errors as text.
         match json["error"]["message"].as_str().or(json["error"].as_str()) {
             Some(message) => Err(EtcdError::Refused { method, message: message.to_owned() }),
             None => Ok(json),
@@ -274,6 +277,7 @@ impl Lines {
             let part = timeout(ATTEMPT_TIMEOUT, self.part()).await;
             let Some(part) = part.map_err(|_| self.socket_error(timeout_message()))?? else { return Ok(self.read) };
             if self.read.len() + part.len() > MAX_RESPONSE_BYTES {
+                // The caller requests a smaller page after this error.
                 return Err(EtcdError::Refused { method: "kv/range", message: TOO_LARGE.to_owned() });
             }
             self.read.extend_from_slice(&part);
@@ -288,6 +292,7 @@ impl Lines {
                 return Ok(Some(std::mem::replace(&mut self.read, rest)));
             }
             if self.read.len() > limit {
+                // A line above the limit is returned incomplete. The caller cannot parse it, and treats it as a change.
                 return Ok(Some(std::mem::take(&mut self.read)));
             }
             match self.part().await? {

@@ -31,6 +31,7 @@ impl<R: EtcdClient> Etcd<R> {
         for _ in 0..MAX_CLAIM_ATTEMPTS {
             let record = self.owner().await?;
             let is_written = match &record {
+                // etcd deletes an expired record with its lease. Only a record without a lease needs the time.
                 Some(record) if record.instance != instance => {
                     let is_expired = record.lease == 0 && now.saturating_sub(record.renewed) >= OWNER_EXPIRES_SECS;
                     if !is_expired {
@@ -79,6 +80,7 @@ impl<R: EtcdClient> Etcd<R> {
 
     /// Writes the record, if it was not changed since `revision`; 0 means that no record exists.
     async fn write_owner(&self, instance: &str, now: u64, revision: i64) -> Result<bool, EtcdError> {
+        // The lease of the record depends on the instance: another process cannot keep it alive.
         let lease = fnv(&["owner", &self.mark, &self.prefix, instance]);
         self.grant_lease(lease, OWNER_EXPIRES_SECS).await?;
         let key = bytes(self.owner_key().as_bytes());
@@ -87,6 +89,7 @@ impl<R: EtcdClient> Etcd<R> {
         });
         let value = bytes(value.to_string().as_bytes());
         let transaction = json!({
+            // Revision 0 matches a missing key only, so two processes cannot both create the record.
             "compare": [{ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() }],
             "success": [{ "request_put": { "key": key, "value": value, "lease": lease.to_string() } }],
         });

@@ -21,6 +21,7 @@ pub(super) fn bytes(bytes: &[u8]) -> String {
 
 /// Returns a number; 0 if it is absent, as in protobuf.
 pub(super) fn number(json: &Json) -> i64 {
+    // The JSON gateway encodes 64-bit numbers as strings and omits zeros (protobuf JSON mapping).
     json.as_str().and_then(|text| text.parse().ok()).or_else(|| json.as_i64()).unwrap_or_default()
 }
 
@@ -38,6 +39,7 @@ pub(super) fn kvs(page: &Json) -> Result<Vec<Kv>, String> {
     let empty = Vec::new();
     let kvs = match &page["kvs"] {
         Json::Array(kvs) => kvs,
+        // protobuf JSON omits empty lists. The revision proves that the response came from etcd and not from a proxy.
         Json::Null if number(&page["count"]) == 0 && number(&page["header"]["revision"]) > 0 => &empty,
         _ => return Err("it has no list `kvs`".to_owned()),
     };

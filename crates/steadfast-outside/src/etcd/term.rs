@@ -38,6 +38,7 @@ impl<R: EtcdClient> Etcd<R> {
 
     async fn try_to_record(&self, term: u64) -> Result<bool, EtcdError> {
         let (key, lease) = (bytes(self.term_key().as_bytes()), fnv(&["term", &self.mark, &self.prefix]));
+        // Set before the write: from here on each transaction requires this term.
         self.term.store(term, Ordering::Release);
         for _ in 0..MAX_RECORD_ATTEMPTS {
             self.grant_lease(lease, OWNER_EXPIRES_SECS).await?;
@@ -46,6 +47,7 @@ impl<R: EtcdClient> Etcd<R> {
             let mut revision = 0;
             if let Some(record) = kvs.into_iter().next() {
                 let found: u64 = String::from_utf8_lossy(&record.value).parse().unwrap_or_default();
+                // Terms only increase. A later recorded term means that another replica leads.
                 if found >= term {
                     return Ok(found == term);
                 }
@@ -72,6 +74,7 @@ impl<R: EtcdClient> Etcd<R> {
         }
         let (key, value) = (bytes(self.term_key().as_bytes()), bytes(term.to_string().as_bytes()));
         let condition = json!({ "key": key, "target": "VALUE", "result": "EQUAL", "value": value });
+        // The failed transaction returns the recorded term, which tells a changed term from a changed key.
         (Some(condition), vec![json!({ "request_range": { "key": key } })])
     }
 

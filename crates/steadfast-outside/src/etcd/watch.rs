@@ -54,6 +54,7 @@ impl<R: EtcdClient> Etcd<R> {
                     self.gateway.forget_token(&error);
                 }
             }
+            // A watch that stayed open was healthy; its end is not a repeated failure.
             if opened.elapsed() > RETRY_MAX_DELAY {
                 delay = RETRY_INITIAL_DELAY;
             }
@@ -61,6 +62,7 @@ impl<R: EtcdClient> Etcd<R> {
             delay = (delay * 2).min(RETRY_MAX_DELAY);
         };
         let reported = self.seen().reported;
+        // At most one report per interval, even if other clients write constantly.
         if let Some((reported, _)) = reported {
             sleep_until(reported + MIN_INTERVAL).await;
         }
@@ -69,6 +71,7 @@ impl<R: EtcdClient> Etcd<R> {
 
     /// Watches by one endpoint until a change concerns the mirror, and returns its revision.
     async fn watch_at(&self, endpoint: &str) -> Result<i64, EtcdError> {
+        // A watch needs the revision of the first read as its start.
         while self.seen().revision == 0 {
             sleep(MIN_INTERVAL).await;
         }
@@ -78,6 +81,7 @@ impl<R: EtcdClient> Etcd<R> {
         };
         let range = (bytes(self.prefix.as_bytes()), bytes(&after(self.prefix.as_bytes())));
         let created = json!({ "create_request": {
+            // The revision after the read: no event between read and watch is missed.
             "key": range.0, "range_end": range.1, "start_revision": revision.saturating_add(1).to_string(),
         }});
         let ping = json!({ "key": range.0, "range_end": range.1, "limit": "1", "keys_only": true });
@@ -85,6 +89,7 @@ impl<R: EtcdClient> Etcd<R> {
         loop {
             let line = tokio::select! {
                 line = lines.next(MAX_EVENT_BYTES) => line?,
+                // A silent watch and a dead connection look alike. A cheap request detects a partitioned endpoint.
                 () = sleep(PING_INTERVAL) => {
                     self.gateway.request_at(endpoint, "kv/range", &ping).await?;
                     continue;
@@ -111,6 +116,7 @@ impl<R: EtcdClient> Etcd<R> {
         let result = &message["result"];
         let current = responses::number(&result["header"]["revision"]);
         if result["canceled"] == true {
+            // etcd compacted the start revision away. Events are lost, so the mirror reads everything again.
             if responses::number(&result["compact_revision"]) > 0 {
                 return Ok(Some(current.max(responses::number(&result["compact_revision"]))));
             }
@@ -131,6 +137,7 @@ impl<R: EtcdClient> Etcd<R> {
             let key = responses::decoded(&event["kv"]["key"]).unwrap_or_default();
             let is_deleted = event["type"] == "DELETE";
             let is_of_lease = responses::number(&event["kv"]["lease"]) == self.lease;
+            // Foreign additions are no change. A deletion of a foreign key is one: its name becomes available.
             is_of_lease || seen.own.contains(&key) || (is_deleted && seen.others.contains(&key))
         };
         let is_any = result["events"].as_array().is_some_and(|events| events.iter().any(concerns));

@@ -98,10 +98,11 @@ fn replacement_counts_once_it_is_seen() {
         [("g".to_owned(), Flow { serving, coming, outs: names(0..outs), ..Flow::default() })].into()
     };
     let held = BTreeSet::new();
-    // Five come and five go: nothing is asked, and nothing goes before the five have come.
+    // Five entries are replaced by five others: no approval is needed, and no entry is removed before the five are in
+    // service.
     let verdict = guard.judge(RULES, &flow(5, 5, 5), &held, 0);
     assert_eq!((verdict.granted.len(), guard.asks().count()), (0, 0));
-    // As long as they do not come, nothing goes.
+    // Without the replacements, no entry is removed.
     let verdict = guard.judge(RULES, &flow(5, 5, 5), &held, 400);
     assert_eq!((verdict.granted.len(), verdict.replaced.len(), guard.asks().count()), (0, 5, 0));
     let verdict = guard.judge(RULES, &flow(10, 0, 5), &held, 401);
@@ -156,7 +157,7 @@ fn memory_of_changing_numbers_is_bounded() {
     }
     assert!(guard.levels["g"].len() <= MAX_LEVELS);
     assert_eq!(guard.levels["g"][0].1, 4999);
-    // A group that has as many as ever is not written.
+    // A group at its peak is not written.
     let flow = Flow { serving: 5000, ..Flow::default() };
     guard.judge(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 1);
     assert_eq!(guard.lasting(), Guard::default());

@@ -42,6 +42,8 @@ impl Process {
     pub(super) fn replaced(&self, earlier: &Self) -> Option<String> {
         let expected = earlier.uptime.saturating_add(self.seen.saturating_duration_since(earlier.seen));
         let is_younger = self.uptime.saturating_add(UPTIME_TOLERANCE) < expected;
+        // The PID alone is not enough: in a container each process can have the same PID. The connection counter only
+        // grows.
         let is_other = self.pid != earlier.pid || is_younger || self.connections < earlier.connections;
         is_other.then(|| {
             let (pid, before, uptime) = (self.pid, earlier.pid, self.uptime.as_secs());
@@ -74,6 +76,7 @@ impl Observed {
     /// Records the result of a poll; returns true if a look is due.
     pub(super) fn poll(&self, process: Option<Process>) -> bool {
         let mut state = self.lock();
+        // A missing or stopping process is remembered, so that its successor is reported even without other signs.
         let Some(process) = process.filter(|process| !process.is_stopping) else {
             state.is_away = true;
             return false;
@@ -96,6 +99,7 @@ impl Observed {
         if let Some(reason) = state.process.as_ref().and_then(|earlier| process.replaced(earlier)) {
             state.reason = Some(reason);
         }
+        // The comparison baseline moves with each read. A reload between poll and read is reported once.
         state.process = Some(process.clone());
         state.is_away = false;
     }

@@ -42,10 +42,12 @@ const DELETED: &str = "Server deleted";
 /// What HAProxy complained about.
 pub(super) fn outcome(commands: &[String], response: &str) -> Result<(), String> {
     let lines: Vec<_> = response.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    // The CLI has no status codes. Any line other than a known confirmation is an error message.
     let error_line = lines.iter().find(|line| !CONFIRMATIONS.iter().any(|sentence| line.starts_with(sentence)));
     if let Some(error_line) = error_line {
         return Err((*error_line).to_owned());
     }
+    // Most other commands are silent on success. These two always confirm, and silence means a truncated response.
     for (verb, sentence) in [("add ", ADDED), ("del ", DELETED)] {
         let is_sent = commands.iter().any(|command| command.starts_with(verb));
         if is_sent && !lines.iter().any(|line| line.starts_with(sentence)) {
@@ -68,6 +70,7 @@ pub(super) fn parts(response: &str) -> [&str; 3] {
 
 /// Returns the error text between the parts of such a response.
 pub(super) fn error_line(response: &str) -> String {
+    // Lines of `show info` contain `: `, tables start with `#`, and the version line of the server table is `1`.
     let is_complaint = |line: &&str| !line.is_empty() && !line.contains(": ") && !line.starts_with(['#', '1']);
     response.lines().map(str::trim).find(is_complaint).unwrap_or("nothing").to_owned()
 }

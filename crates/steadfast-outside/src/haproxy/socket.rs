@@ -12,6 +12,7 @@ const LIMIT: u64 = 32 * 1024 * 1024;
 /// Sends `command` and reads the response. HAProxy closes the connection after each response.
 pub(super) async fn ask(socket: &Path, command: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket).await?;
+    // Without `prompt`, HAProxy closes the connection after the response to one line.
     stream.write_all(format!("{command}\n").as_bytes()).await?;
     let mut response = Vec::new();
     stream.take(LIMIT).read_to_end(&mut response).await?;

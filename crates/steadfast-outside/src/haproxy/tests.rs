@@ -1,6 +1,6 @@
 use super::*;
 
-/// As 2.6 answers.
+/// Response of HAProxy 2.6.
 const STATE: &str = "\
 1
 # be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr srv_agent_addr srv_agent_port
@@ -16,7 +16,7 @@ fn haproxy() -> Haproxy {
 
 #[test]
 fn state_is_read_by_the_names_of_its_columns() {
-    // The port of another server is `-` where it has none.
+    // Port `-` of a foreign server without a port.
     for state in
         [STATE.to_owned(), STATE.replace("- 1 - 0", "- - - 0").replace("other 127.0.0.1 2 0 0", "other - 2 0 x")]
     {
@@ -138,7 +138,7 @@ fn server_options_are_sent_when_a_server_is_added() {
         "set server web/sf-a state ready",
     ];
     assert_eq!(add, expected);
-    // Added, and left before its checks were enabled.
+    // Added, but interrupted before its checks were enabled.
     let half = |checks| ListedServer {
         name: "sf-a".to_owned(),
         address: server.address,

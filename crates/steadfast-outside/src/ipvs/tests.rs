@@ -9,21 +9,21 @@ use super::messages::{
 use super::socket::{MAX_REPLY_MESSAGES, Replies, written};
 use super::*;
 
-/// What `ipvsadm` of Debian 12 and a kernel 6.1 say to each other, on a machine whose numbers have their low byte first.
+/// Messages between `ipvsadm` of Debian 12 and a kernel 6.1, on a little-endian machine.
 #[cfg(target_endian = "little")]
 mod recorded {
     use super::*;
 
-    /// `ipvsadm -Ln`: the real servers of TCP 10.9.0.1:80 are asked for.
+    /// `ipvsadm -Ln`: requests the real servers of TCP 10.9.0.1:80.
     const QUESTION: &str = "44000000 1c00 0503 07000000 00000000 08010000 30000180 0600010002000000 0600020006000000 \
         14000300 0a090001 000000000000000000000000 0600040000500000";
 
-    /// The service of the scheduler `wrr`, without what is counted of it.
+    /// Service with the scheduler `wrr`, without its counters.
     const SERVICE: &str = "54000100 0600010002000000 0600020006000000 140003000a090001000000000000000000000000 \
         0600040000500000 0800060077727200 0c00070002000000ffffffff 0800080000000000 08000900ffffffff";
 
-    /// 10.8.0.2:8001 with the weight 3, masqueraded, without what is counted of it but for its connections: two are active and one is not,
-    /// which were none.
+    /// 10.8.0.2:8001 with the weight 3, masqueraded, without its counters except for connections: two active and one
+    /// inactive, which were zero.
     const SERVER: &str = "78000200 140001000a080002000000000000000000000000 060002001f410000 0800030000000000 \
         0800040003000000 05000d0000000000 06000e0000000000 06000f0000000000 0800050000000000 0800060000000000 \
         0800070002000000 0800080001000000 0800090000000000 06000b0002000000";
@@ -96,7 +96,7 @@ fn what_is_told_is_read_as_it_was_meant() {
         let seen = read_service(&service_attributes(&service)).expect("a service");
         assert!(seen.is(&service), "{service:?} {seen:?}");
     }
-    // The kernel adds that it is known to it.
+    // The kernel adds its own flag for known services.
     let mut flagged = Vec::new();
     put(&mut flagged, 6, b"wrr\0");
     put(&mut flagged, 7, &[3_u32.to_ne_bytes(), [0; 4]].concat());
@@ -123,7 +123,7 @@ fn a_server_is_told_with_all_that_the_kernel_demands() {
     }
 }
 
-/// A message of netlink.
+/// Netlink message.
 fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     let length = 16 + body.len() as u32;
     let header = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0, 0], &sequence.to_ne_bytes(), &[0; 4]].concat();
@@ -196,10 +196,10 @@ fn whoever_is_busy_and_what_is_askew_is_told() {
         ("10.8.0.6:80", false),
     ];
     assert_eq!(right.collect::<BTreeMap<_, _>>(), BTreeMap::from(expected));
-    // Another scheduler: each server is told anew, and before them the service.
+    // After a scheduler change the service is sent first, then each server.
     let found = Ipvs::new(web()).found(servers(), false);
     assert!(found.own.values().all(|server| *server != masqueraded(server.weight)));
-    // UDP says no farewell.
+    // UDP has no end of a connection.
     let resolver = Ipvs::new(VirtualService::udp("10.9.0.1:53".parse().expect("an address")).expect("a service"));
     assert_eq!(resolver.found(servers(), true).busy.iter().collect::<Vec<_>>(), ["10.8.0.2:80", "10.8.0.3:80"]);
 }

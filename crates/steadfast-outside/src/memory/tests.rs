@@ -122,7 +122,7 @@ fn failed_flush_is_repeated_whole() {
     let folder = Folder::new("failed");
     let memory = Memory::open(&folder.file()).expect("a memory");
     memory.update("m", |record| record.hold("a", held("g")));
-    // A folder in place of the file that is written first.
+    // A folder at the path of the temporary file.
     std::fs::create_dir(folder.0.join("memory.new")).expect("a folder");
     let error = memory.flush("m").expect_err("it cannot be written").to_string();
     assert!(error.contains("cannot write"), "{error}");
@@ -142,13 +142,13 @@ fn replica_adopts_guard_and_origins_of_the_leader() {
     let (leader, standby) = (Memory::volatile(), Memory::volatile());
     leader.update("web", |record| record.hold("a", held("shop")));
     standby.update("web", |record| record.hold("old", held("shop")));
-    // The leader may have added it, and died before it could say so.
+    // The leader may have added the entry and crashed before reporting it.
     standby.note_wanted("web", [("recent".to_owned(), held("ops"))]);
     standby.adopt(&leader.export(1 << 20)).expect("it is whole");
     let names = |memory: &Memory| memory.record("web").entries().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&standby), ["a", "recent"]);
     assert_eq!(standby.record("web").origin("a").map(|origin| origin.group.clone()).as_deref(), Some("shop"));
-    // Too much to share: what the replica has seen itself stays.
+    // Too large to share: entries that the replica has seen itself stay.
     standby.adopt(&leader.export(10)).expect("it is whole");
     assert_eq!(names(&standby), ["a", "recent"]);
     assert!(standby.adopt("{").is_err() && names(&standby).len() == 2);

@@ -75,7 +75,7 @@ fn settle_removes_entries_that_the_table_cannot_have() {
     assert!(longest.len() <= 128, "it fits into a comment");
 }
 
-/// A tool that lists an empty ruleset, and accepts a table unless the word `bad` is in it.
+/// Tool that lists an empty ruleset, and accepts each table without the word `bad`.
 fn picky(folder: &std::path::Path) -> Nftables {
     let script = format!(
         "if [ \"$1\" = -j ]; then echo '{{\"nftables\": []}}'; exit; fi; cat > {0}/new; \

@@ -1,4 +1,5 @@
-//! Random worlds: whatever is wanted and found, no rule of the plan is broken, and where nothing is held back the plan leads there.
+//! Random states: each plan obeys all rules for any desired and actual state. Without held entries, the plan reaches
+//! the desired state.
 
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ fn found() -> impl Strategy<Value = ActualState<Backend>> {
     })
 }
 
-/// The world after all of `steps`, as a target would have it that does what it is told.
+/// Returns the state after all `steps`, as applied by a reliable target.
 fn after(found: &ActualState<Backend>, steps: &[Step<Backend>]) -> ActualState<Backend> {
     let mut found = found.clone();
     for step in steps {
@@ -72,7 +73,7 @@ fn accept_all<V>(_: &mut BTreeMap<String, V>) -> BTreeMap<String, String> {
     BTreeMap::new()
 }
 
-/// Plans as a mirror does that starts now.
+/// Plans as a mirror that starts now.
 fn planned<V: Value>(wanted: &DesiredState<V>, found: &ActualState<V>, plan_settings: &PlanSettings) -> Plan<V> {
     let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
     let now = Now { unix: 1000, instant: Instant::now() };
@@ -119,7 +120,7 @@ proptest! {
         let lost = serving(&found).saturating_sub(left);
         prop_assert!(lost <= 1 || lost as f64 <= serving(&found) as f64 * share, "{lost} of {} go", serving(&found));
         prop_assert!(fewer <= serving(&found));
-        // What is not as it is wanted and is not about to be is told, each with why.
+        // Each difference without a planned step is reported with a reason.
         let then = after(&found, &steps);
         for name in wanted.entries.keys().chain(found.own.keys()) {
             let is_right = then.own.get(name) == wanted.entries.get(name);
@@ -145,7 +146,7 @@ proptest! {
         let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
         let wanted = DesiredState::certain(entries);
         let begun = Instant::now();
-        // Drained, waited for, removed.
+        // Drained, delayed, removed.
         for look in 0..3 {
             let now = Now { unix: 1000, instant: begun + PATIENCE * look };
             let plan = plan(&wanted, &found, &accept_all, &plan_settings, (&mut record, &mut draining), now);
@@ -157,7 +158,7 @@ proptest! {
     }
 }
 
-/// An entry of a place that others may have taken under another name.
+/// Entry at a location that another client may hold under another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Placed(&'static str);
 

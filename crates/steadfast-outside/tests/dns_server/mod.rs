@@ -1,4 +1,4 @@
-//! A server of one zone, on a free port of this machine, with a folder of its own; killed when it is dropped.
+//! DNS server with one zone on a free port and its own folder. Killed on drop.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -13,11 +13,11 @@ use tokio::time::{sleep, timeout};
 
 use super::{Result, SOON};
 
-/// May do all that a mirror does.
+/// Key with all permissions of a mirror.
 pub(crate) const MIRROR: (&str, &str) = ("mirror", "bWlycm9yIG1pcnJvciBtaXJyb3IgbWlycm9yIG1pcnI=");
-/// Is known, and may do nothing.
+/// Known key without permissions.
 pub(crate) const OTHER: (&str, &str) = ("other", "b3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3RoZXIgb3Q=");
-/// May transfer the zone, and not change it.
+/// Key that may transfer the zone, but not update it.
 pub(crate) const READER: (&str, &str) = ("reader", "cmVhZGVyIHJlYWRlciByZWFkZXIgcmVhZGVyIHJlYWQ=");
 
 const ZONE: &str = "\
@@ -41,7 +41,7 @@ $TTL 300
 ns A 127.0.0.1
 ";
 
-/// As nsupdate takes it after `-y`.
+/// Key in the format of `nsupdate -y`.
 pub(crate) fn key(name: &str, secret: &str) -> String {
     format!("hmac-sha256:{name}:{secret}")
 }
@@ -53,7 +53,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Those that are there; where one is not, that is told, or is an error.
+    /// Returns the available servers. A missing server is printed, or fails the test if skips are forbidden.
     pub(crate) fn there() -> Result<Vec<Self>> {
         let tools = ["dig", "nsupdate"].into_iter().find(|tool| found(tool).is_none());
         let mut there = Vec::new();
@@ -67,7 +67,7 @@ impl Kind {
                     .into());
                 }
                 Some(missing) => {
-                    // Past the capture of tests that pass.
+                    // Written to the terminal, because the harness captures the output of passing tests.
                     let told = format!("skipped: {kind:?}: there is no {missing} on the path\n");
                     Write::write_all(&mut std::io::stderr(), told.as_bytes())?;
                 }
@@ -160,7 +160,7 @@ impl Running {
         Ok(waited.map_err(|_| format!("{:?} is not there in {SOON:?}", self.kind))?)
     }
 
-    /// Without warning.
+    /// Kills the process without warning.
     pub(crate) fn stop(&mut self) -> Result {
         if let Some(mut process) = self.process.take() {
             process.kill()?;
@@ -169,7 +169,7 @@ impl Running {
         Ok(())
     }
 
-    /// All but the zone as it was at first.
+    /// Deletes all data of the server except for the initial zone.
     pub(crate) fn forget(&self) -> Result {
         for file in std::fs::read_dir(&self.folder)? {
             let path = file?.path();
@@ -191,7 +191,7 @@ impl Running {
         Ok(Zone::new(&self.address.to_string(), zone, key(MIRROR.0, MIRROR.1).parse()?, mark)?)
     }
 
-    /// What is answered, a line a record, without names and classes; addresses of one name in order.
+    /// Returns the response, one line per record, without names and classes; addresses of a name are sorted.
     pub(crate) fn dig(&self, asked: &[&str]) -> Result<Vec<String>> {
         let answered = self.answered(asked)?;
         let mut lines: Vec<_> = answered.iter().map(|line| line.split_once(' ').map_or("", |(_, rest)| rest)).collect();
@@ -201,15 +201,15 @@ impl Running {
         Ok(lines.into_iter().map(str::to_owned).collect())
     }
 
-    /// All that is in the zone, but for its serial.
+    /// Returns all records of the zone except for the serial.
     pub(crate) fn zone(&self) -> Result<BTreeSet<String>> {
         let lines = self.answered(&["-y", &key(MIRROR.0, MIRROR.1), "example.org", "AXFR"])?;
-        // The ownership record says that a process is at work; it is no name of the mirror's.
+        // The ownership record is not an entry of the mirror.
         let is_content = |line: &String| !line.contains(" SOA ") && !line.contains("._steadfast-owner.");
         Ok(lines.into_iter().filter(is_content).collect())
     }
 
-    /// Name, time, type and data of each record.
+    /// Returns name, TTL, type and data of each record.
     fn answered(&self, asked: &[&str]) -> Result<Vec<String>> {
         let mut command = Command::new("dig");
         command.args(["@127.0.0.1", "-p", &self.address.port().to_string(), "+tcp", "+noall", "+answer", "+onesoa"]);
@@ -225,14 +225,14 @@ impl Running {
         Ok(lines.filter(|line| !line.contains(" TSIG ")).collect())
     }
 
-    /// Somebody else's change.
+    /// Changes the zone as another client.
     pub(crate) fn nsupdate(&self, lines: &[&str]) -> Result {
         let server = format!("server 127.0.0.1 {}", self.address.port());
         let lines: Vec<_> = [&*server, "zone example.org"].iter().chain(lines).map(|line| (*line).to_owned()).collect();
         self.told(&lines)
     }
 
-    /// Gives these lines to nsupdate, as they are.
+    /// Passes these lines to nsupdate unchanged.
     pub(crate) fn told(&self, lines: &[String]) -> Result {
         let mut command = Command::new("nsupdate");
         command.args(["-v", "-y", &key(MIRROR.0, MIRROR.1)]).stdin(Stdio::piped()).stderr(Stdio::piped());

@@ -1,5 +1,5 @@
-//! A kernel that has IPVS and runs as a process of its own (user-mode Linux), with this machine's files to read, a network of its own, and
-//! /mnt to write to.
+//! User-mode Linux kernel with IPVS, with read access to the files of this machine, its own network, and a writable
+//! /mnt.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -16,24 +16,25 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// As long as a guest may take for all of it.
+/// Maximum total time of a guest.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Says to a copy of this program that it is in a guest, and where its modules are.
+/// Environment variable of a copy of this program in a guest, with the path of its modules.
 const GUEST: &str = "STEADFAST_IPVS_GUEST";
 
-/// What the copy says at its end.
+/// Line that the copy prints at its end.
 const ALL_HELD: &str = "all of it held in the guest";
 
-/// What Debian's kernel says when it ends at once on a processor with more registers than it has room for, as AMX has.
+/// Message of Debian's kernel when it exits at once on a processor with more registers than it supports, such as AMX.
 const UNKNOWN_REGISTERS: &str = "ptrace set fp regs failed";
 
-/// Has a copy of this program run its `test` in a guest, and hold there; or says that it is skipped.
+/// Runs `test` in a copy of this program in a guest, and checks the result; or prints that the test is skipped.
 pub(crate) fn holds_in_a_guest(test: &str) -> Result {
     let Some(guest) = Guest::start(test)? else { return Ok(()) };
     let said = guest.said()?;
     if said.contains(UNKNOWN_REGISTERS) {
-        // Not even where no skip is allowed: no other kernel of this kind is to be had, and it is told.
+        // Skipped even where skips are forbidden, because no other kernel of this kind is available. The reason is
+        // printed.
         writeln!(
             io::stderr(),
             "skipped: linux.uml does not run on this processor, which has registers that it does not know"
@@ -44,7 +45,7 @@ pub(crate) fn holds_in_a_guest(test: &str) -> Result {
     Ok(())
 }
 
-/// What the copy does, which is told where the modules are; elsewhere nothing.
+/// Runs `what` with the folder of the modules, if this process is the copy in the guest. Otherwise does nothing.
 pub(crate) fn in_the_guest(what: impl FnOnce(&OsStr) -> Result) -> Result {
     if let Some(modules) = env::var_os(GUEST) {
         what(&modules)?;
@@ -59,22 +60,23 @@ pub(crate) fn load(modules: &OsStr, module: &str) -> Result {
     if loaded.success() { Ok(()) } else { Err(format!("modprobe {module}: {loaded}").into()) }
 }
 
-/// Where programs are that only root needs.
+/// Folders of programs for root.
 const FOLDERS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A kernel that runs as a process, and its folder. Both are gone when this is dropped.
+/// Kernel that runs as a process, and its folder. Both are removed on drop.
 struct Guest {
     folder: PathBuf,
     process: Child,
 }
 
 impl Guest {
-    /// One in which the `test` of this program is run again, and nothing else; `None` where it cannot be, and may be missing.
+    /// Starts a guest that runs only `test` of this program. Returns `None` if no kernel is available and skips are
+    /// allowed.
     fn start(test: &str) -> Result<Option<Self>> {
         let path = env::var_os("PATH").unwrap_or_default();
         let folders: Vec<_> = env::split_paths(&path).chain(env::split_paths(FOLDERS)).collect();
         let program = |name: &str| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
-        // By the path alone, so that whoever takes it from there has it skipped.
+        // By `PATH` alone, so that a changed `PATH` skips the test.
         let kernel = env::split_paths(&path).map(|folder| folder.join("linux.uml")).find(|path| path.is_file());
         let Some(kernel) = kernel else { return Self::skipped("there is no linux.uml on the path") };
         if let Some(missing) = ["ipvsadm", "modprobe", "ip"].into_iter().find(|name| program(name).is_none()) {
@@ -98,13 +100,13 @@ impl Guest {
         if env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1") {
             return Err(format!("STEADFAST_REQUIRE_REFERENCE=1 allows no skip: {reason}").into());
         }
-        // Past the capture of tests that pass.
+        // Written to the terminal, because the harness captures the output of passing tests.
         writeln!(io::stderr(), "skipped: {reason}")?;
         Ok(None)
     }
 
     fn spawn(kernel: &Path, folder: &Path, modules: &Path, test: &str) -> Result<Child> {
-        // Here, and not where all programs would find them: this machine's kernel is another one.
+        // In the guest's folder only: the kernel of this machine is a different one.
         symlink(modules, folder.join("lib/modules").join(modules.file_name().unwrap_or_default()))?;
         let init = folder.join("init");
         let script = format!(
@@ -118,15 +120,15 @@ impl Guest {
         fs::write(&init, script)?;
         fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;
         let mut command = Command::new(kernel);
-        // Read-only: it has all of this machine's files.
+        // Read-only: the guest sees all files of this machine.
         command.args(["mem=512M", "rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=fd:0,fd:1", "quiet"]);
         command.arg(format!("init={}", init.display())).arg(format!("uml_dir={}", folder.display()));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // A group of its own: its programs are processes here, which end with it.
+        // A process group of its own: programs of the guest are processes of this machine, and end with the group.
         Ok(command.process_group(0).spawn()?)
     }
 
-    /// All that it says until its end.
+    /// Returns the output until the process exits.
     fn said(mut self) -> Result<String> {
         let output = self.process.stdout.take().ok_or("a process without pipes")?;
         let (told, lines) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! A service tree as people write them: a small HTTP server that keeps items, and knows nothing of mirrors.
+//! Minimal HTTP service tree: a server that stores items and has no knowledge of mirrors.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,23 +13,23 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// What it keeps, and how it is just now.
+/// State of the server.
 #[derive(Default)]
 pub(crate) struct TreeState {
-    /// By path, as it was asked for; each with how often it has been changed.
+    /// Items by requested path, each with its change count.
     pub(crate) items: BTreeMap<String, (u64, Value)>,
-    /// What was asked, as `METHOD PATH`.
+    /// Requests, as `METHOD PATH`.
     pub(crate) asked: Vec<String>,
-    /// What everything is answered with, where that is so.
+    /// Status that replaces all responses, if set.
     pub(crate) answers: Option<u16>,
-    /// Whether it looks at `If-Match` and `If-None-Match`.
+    /// True if the server checks `If-Match` and `If-None-Match`.
     pub(crate) is_careful: bool,
-    /// What a request's `authorization` has to be, where it has to be anything.
+    /// Required `authorization` header, if set.
     pub(crate) token: Option<String>,
     changes: u64,
 }
 
-/// The server, until its runtime ends. Items are under `/services/`, and listed at `/services`.
+/// Server that runs until its runtime ends. Items are under `/services/`, and listed at `/services`.
 #[derive(Clone)]
 pub(crate) struct Tree {
     /// `http://HOST:PORT`
@@ -61,14 +61,14 @@ impl Tree {
         tree
     }
 
-    /// What it keeps just now.
+    /// Returns the current state.
     pub(crate) fn now(&self) -> MutexGuard<'_, TreeState> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl TreeState {
-    /// The items, each with what it has, by what they are called.
+    /// Returns the items with their content, by name.
     pub(crate) fn values(&self) -> BTreeMap<String, Value> {
         let values = self
             .items
@@ -77,7 +77,7 @@ impl TreeState {
         values.collect()
     }
 
-    /// Somebody's hand puts an item there.
+    /// Adds an item as another client.
     pub(crate) fn put(&mut self, path: &str, item: Value) {
         self.changes += 1;
         self.items.insert(path.to_owned(), (self.changes, item));

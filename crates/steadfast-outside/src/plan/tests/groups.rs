@@ -1,12 +1,12 @@
-//! Histories of groups that share one mirror: objects come, go, flap and fail, clusters become stale, and the target loses everything.
-//! What holds for each group holds whatever the others do.
+//! Histories of groups that share one mirror: objects are added, removed, flap and fail, clusters become stale, and the
+//! target loses everything. Each property of a group holds independently of the other groups.
 
 use fastrand::Rng;
 
 use super::*;
 use crate::origin::{Doubts, ExistenceCheck, ObjectId};
 
-/// The last one has one object for ever, so that the mirror is never empty.
+/// The last group always has one object, so that the mirror is never empty.
 const GROUPS: [&str; 4] = ["a", "b", "c", "z"];
 
 /// An object of a group in the simulated cluster.
@@ -16,7 +16,7 @@ struct Object {
     is_ready: bool,
 }
 
-/// What the rule makes of a cluster: one cluster per group, so that the name of both is the same.
+/// Entries of a cluster: one cluster per group, both with one name.
 struct World {
     objects: BTreeMap<(usize, String), Object>,
     stale: BTreeSet<usize>,
@@ -62,7 +62,7 @@ impl World {
     }
 }
 
-/// Runs the mirror of one plan after the other.
+/// Runs the mirror plan by plan.
 struct Mirrored {
     record: MirrorRecord,
     draining: DrainState,
@@ -91,7 +91,7 @@ impl Mirrored {
     }
 }
 
-/// One history; with `tenant`, the third group behaves at random, else it does nothing.
+/// Runs one history. With `tenant`, the third group behaves at random; otherwise the group is idle.
 fn history(seed: u64, tenant: bool) -> Vec<BTreeMap<String, Backend>> {
     let (mut rng, mut chaos) = (Rng::with_seed(seed), Rng::with_seed(!seed));
     let mut world = World { objects: BTreeMap::new(), stale: BTreeSet::new(), failing: BTreeSet::new(), uids: 0 };
@@ -122,7 +122,7 @@ fn history(seed: u64, tenant: bool) -> Vec<BTreeMap<String, Backend>> {
             let lost = lost.count();
             assert!(lost == 0 || !is_stale(number), "seed {seed}: {group} is stale and loses {lost}");
             let may = (before[number] / 3).max(1);
-            // What was more within the window was granted from it: at most a third of the highest.
+            // Granted removals within the window: at most a third of the peak.
             assert!(lost <= may.max(3), "seed {seed}: {group} loses {lost} of {}", before[number]);
         }
         mirrored.seconds += rng.u64(1..90);
@@ -170,7 +170,7 @@ fn group_misbehaving_changes_nothing_for_others() {
     for seed in 0..seeds {
         let (alone, next_to_it) = (history(seed, false), history(seed, true));
         for (step, (alone, next_to_it)) in alone.iter().zip(&next_to_it).enumerate() {
-            // A mirror that would be empty asks; the tenant's entries may keep it from being that.
+            // An empty mirror needs approval; the tenant's entries may prevent this case.
             let is_same = alone == next_to_it;
             assert!(is_same, "seed {seed}, step {step}:\n{alone:?}\n{next_to_it:?}");
         }
@@ -216,15 +216,15 @@ fn scale_down_needs_no_approval_while_others_serve() {
     world.objects.retain(|(_, name), _| name.as_str() < "03");
     assert!(mirrored.read(&world.wanted(true), &plan_settings).asks.is_empty());
     assert_eq!(mirrored.serving("a"), 3);
-    // One of three that is not ready is missed from three, and not from ten.
+    // One unready entry of three is missing from three, not from ten.
     world.objects.get_mut(&(0, "00".to_owned())).expect("it exists").is_ready = false;
     assert!(mirrored.read(&world.wanted(true), &plan_settings).asks.is_empty());
     assert_eq!(mirrored.serving("a"), 2);
-    // All of the group at once are more than few, although their objects are gone.
+    // Removing all entries of a group at once exceeds `few`, although their objects were deleted.
     world.objects.retain(|(group, _), _| *group != 0);
     let asks = mirrored.read(&world.wanted(true), &plan_settings).asks;
     assert_eq!((asks.len(), &*asks[0].group, asks[0].names.len()), (1, "a", 2));
-    // One that is the only one of its group goes; the last one of the mirror does not.
+    // The only entry of a group may be removed; the last entry of the mirror may not.
     world.objects.clear();
     mirrored.read(&world.wanted(true), &plan_settings);
     assert_eq!((mirrored.serving("a"), mirrored.serving("b")), (2, 0));
@@ -305,7 +305,7 @@ fn moved_addresses_need_no_approval() {
         assert!(mirrored.serving("a") >= 8);
     }
     assert!(mirrored.found.own.keys().all(|name| name.ends_with("new")), "{:?}", mirrored.found.own);
-    // The way back, and half of them lost: five are in service of eight.
+    // Recovery, then a loss of half: five of eight are in service.
     let mut half = wanted("old");
     half.entries.retain(|name, _| name.as_str() < "a-4");
     for _ in 0..3 {
@@ -318,7 +318,7 @@ fn place_belongs_to_group_that_holds_it() {
     let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 1, 0..3);
     mirrored.read(&world.wanted(false), &plan_settings);
-    // A group that sorts before it takes the same names, and the objects of the holder are not ready meanwhile.
+    // A group that sorts first claims the names, while the holder's objects are not ready.
     ready(&mut world, 0, 0..3);
     world.objects.get_mut(&(1, "00".to_owned())).expect("it exists").is_ready = false;
     let plan = mirrored.read(&world.wanted(false), &plan_settings);
@@ -332,7 +332,7 @@ fn place_belongs_to_group_that_holds_it() {
     world.stale.insert(1);
     mirrored.read(&world.wanted(false), &plan_settings);
     assert_eq!(holders(&mirrored), ["b", "b", "b"]);
-    // The holder releases one of them.
+    // The holder releases one name.
     world.stale.clear();
     world.objects.remove(&(1, "02".to_owned()));
     for _ in 0..4 {
