@@ -51,6 +51,7 @@ where
             Err(error) if is_conflict(&error) => {}
             ended => return ended,
         }
+        // Jitter separates clients that conflicted with each other; otherwise they would conflict again.
         let jitter = delay.mul_f64(environment.random() as f64 / u64::MAX as f64);
         environment.sleep_until(environment.now() + delay + jitter).await;
         delay *= 2;
@@ -60,5 +61,6 @@ where
 
 /// Returns true if another client changed the object in the meantime.
 fn is_conflict(error: &kube::Error) -> bool {
+    // A create request also returns 409 for an existing name. A repetition cannot succeed, so this is no conflict.
     matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason != "AlreadyExists")
 }

@@ -216,6 +216,8 @@ impl<K: Kept> Controller<K> {
                 let namespace = child.key().namespace();
                 let references = child.metadata.owner_references.as_deref().unwrap_or_default();
                 let of_kind = references.iter().filter(|reference| {
+                    // An owner reference carries the version, which a newer client may change. Group and kind identify
+                    // the owner.
                     let own = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
                     reference.kind == kind && own == group
                 });
@@ -299,6 +301,7 @@ impl<K: Kept> Controller<K> {
         let group = move |key: &ObjectKey| {
             let grouped = catch_unwind(AssertUnwindSafe(|| hasher.hash_one(group(key))));
             grouped.unwrap_or_else(|panic| {
+                // Without a group the key shares group 0. Fairness suffers, but no key is lost.
                 drop(panics::message(panic));
                 0
             })
@@ -380,6 +383,7 @@ impl<K: Kept> Controller<K> {
                             return begin(&work, object, &context);
                         }
                         Lookup::Absent => {}
+                        // The object exists but is undecodable. Unlike a missing object, this must be reported.
                         Lookup::Unknown { .. } => missing = Prepared::Undecodable,
                     }
                 }

@@ -175,6 +175,7 @@ impl LeaderElectionBuilder {
         let environment = connection.environment().clone();
         // The identity of a coordinated candidate is the name of an object.
         let joint = if candidate.is_some() { '-' } else { '_' };
+        // Random, so that a restarted process never mistakes its predecessor's lease for its own.
         let identity = format!("{identity}{joint}{:016x}", environment.random());
         let state = Arc::new(ElectionState::new(environment.clone(), namespace, name, identity));
         let registration =
@@ -267,10 +268,12 @@ impl CoordinatedElectionBuilder {
         settings.check()?;
         candidate.check()?;
         let who = settings.who()?;
+        // The suffix counts toward the length limit of object names.
         if !candidate::can_be_a_name(&format!("{who}-0123456789abcdef")) {
             return Err(ElectionError::CandidateName(who));
         }
         match registration::is_served(&settings.connection, &settings.timing).await {
+            // `None`: the server did not respond. The candidacy starts anyway and retries.
             Some(false) => Err(ElectionError::NotCoordinated),
             Some(true) | None => settings.stand(Some(candidate), breaches),
         }
@@ -349,6 +352,7 @@ impl LeaderElection {
                 if standing.over.is_some() || *self.handle.state.stopping.borrow() {
                     return None;
                 }
+                // A term with a closed fence has already expired, although the task has not removed it yet.
                 if let Some(term) = standing.term.clone().filter(|term| term.fence.is_open()) {
                     return Some(Leader { term, handle: self.handle.clone() });
                 }
@@ -366,6 +370,7 @@ impl LeaderElection {
     pub async fn stop(&self) -> bool {
         let state = &self.handle.state;
         state.stopping.send_replace(true);
+        // `wait_for` also checks the current value, so an end before the subscription is not missed.
         let mut standing = state.standing.subscribe();
         let over = standing.wait_for(|standing| standing.over.is_some()).await;
         over.ok().and_then(|standing| standing.over).unwrap_or(false)

@@ -129,6 +129,7 @@ impl EventRecorderBuilder {
     ///
     /// Returns an error if the API rejects the controller's name.
     pub fn start(self) -> Result<EventRecorder, InvalidReporter> {
+        // Invalid names fail here. Later, the server would reject every event.
         let correlator = Correlator::new(Reporter::new(self.controller, self.instance)?, self.settings);
         let shared = Arc::new(Shared::new(self.connection, self.wall, correlator));
         shared.environment().spawn(Box::pin(send_all(shared.clone())));
@@ -207,6 +208,7 @@ impl EventRecorder {
         let until = shared.environment().now() + timeout;
         shared.with(|correlator| correlator.close_by(until));
         shared.work.notify_one();
+        // The extra time covers requests in flight at the deadline.
         // The task ends at its deadline, unless its thread is blocked.
         self.within(timeout.saturating_add(DRAIN_AFTER_DROP), || shared.is_over()).await;
         match shared.with(|correlator| correlator.left() + correlator.abandoned()) {

@@ -107,6 +107,8 @@ where
     match (has_it, object.meta().deletion_timestamp.is_some()) {
         (true, false) => reconcile(Finalizing::Apply(object)).await.map_err(FinalizerError::Apply),
         (true, true) => {
+            // Cleanup precedes the removal of the finalizer. A failure keeps the object, and the next reconcile
+            // retries.
             let done = reconcile(Finalizing::Cleanup(object.clone())).await.map_err(FinalizerError::Cleanup)?;
             let without =
                 |finalizers: &[String]| finalizers.iter().filter(|known| *known != finalizer).cloned().collect();
@@ -114,6 +116,7 @@ where
             written.map_err(|source| FinalizerError::Remove { finalizer: finalizer.to_owned(), source })?;
             Ok(done)
         }
+        // Another finalizer still holds the object. Its cleanup is not the task of this controller.
         (false, true) => Ok(Action::await_change()),
         (false, false) => {
             let with = |finalizers: &[String]| finalizers.iter().cloned().chain([finalizer.to_owned()]).collect();
@@ -143,10 +146,13 @@ where
         }
         let meta = newest.meta();
         let patch = json!({
+            // UID and version guard against recreated objects and concurrent changes of the list, which a merge patch
+            // replaces.
             "metadata": { "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers },
         });
         match api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => return Ok(()),
+            // The object was deleted in the meantime, so no finalizer is left to remove.
             Err(kube::Error::Api(status)) if status.code == 404 && !adds => return Ok(()),
             Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {
                 let Some(now) = api.get_opt(&name).await? else { return Ok(()) };

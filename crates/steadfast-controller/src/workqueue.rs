@@ -178,6 +178,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
             let mut ready = pin!(self.shared.ready.notified());
             // A key that becomes ready after this point wakes the task.
             ready.as_mut().enable();
+            // Only one waiting worker sleeps until the first delay. The others sleep until a key is ready.
             let taken = self.take(&mut awaiting.is_first);
             sync::between();
             match taken {
@@ -186,6 +187,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
                 Taken::Nothing => ready.await,
                 Taken::WaitUntil(due) => tokio::select! {
                     biased;
+                    // `sooner` reaches only the worker with the timer.
                     () = ready => {}
                     () = self.shared.sooner.notified() => {}
                     () = self.shared.environment.sleep_until(due) => {}
@@ -213,6 +215,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
                 Taken::WaitUntil(due)
             }
             Next::Later(_) => {
+                // This worker takes no timer. If it had the timer before, another worker must take it over.
                 state.is_awaited &= !*is_first;
                 *is_first = false;
                 Taken::Nothing
@@ -295,6 +298,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
     /// Computes hash and group of a key. Runs user code, so before the lock is taken.
     fn named(&self, key: T) -> HashedKey<T> {
         let hash = self.shared.hasher.hash_one(&key);
+        // Hashed here: user code must not run under the lock of the queue.
         let group = self.shared.group.as_ref().map_or(0, |group| group(&key));
         HashedKey { key, hash, group }
     }
@@ -305,6 +309,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         // Reading the clock under the lock keeps times monotonic across callers.
         let now = self.shared.environment.now();
         let (was_over, was_done) = state.ended();
+        // Due delays become ready before the operation, so that the operation sees the current state.
         state.schedule.wake(now);
         let due = state.schedule.next_due();
         let result = act(&mut state, now);
@@ -313,7 +318,9 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         let is_awaited = state.is_awaited;
         let (newly_ready, dropped) = (state.schedule.newly_ready(), state.schedule.dropped());
         drop(state);
+        // Keys are user types with destructors. They drop after the lock is released.
         drop(dropped);
+        // One permit per key. Idle workers without a key stay asleep.
         for _ in 0..newly_ready {
             self.shared.ready.notify_one();
         }
@@ -432,11 +439,13 @@ impl<T: Clone + Eq + Hash> Work<T> {
     /// and increases further if all keys together exceed the rate limit.
     pub fn retry(self) -> Duration {
         let random = self.queue.shared.environment.random();
+        // The key stays marked as running until `Drop`, so the retry cannot start concurrently.
         self.queue.with(|state, now| state.schedule.retry(self.number, self.priority, now, random))
     }
 
     /// Ends the work successfully and requeues the key after `delay` at the latest.
     pub fn requeue_after(self, delay: Duration) {
+        // An explicit requeue is a success: the failure count restarts.
         self.queue.with(|state, _| state.schedule.forget_number(self.number));
         self.queue.add_after_with_priority(self.key.clone(), delay, self.priority);
     }
@@ -454,6 +463,7 @@ impl<T: Clone + Eq + Hash> Drop for Work<T> {
     fn drop(&mut self) {
         self.queue.with(|state, now| {
             if self.is_done {
+                // Dropped without `finish`: the failures stay, as for a cancelled reconcile.
                 state.schedule.forget_number(self.number);
             }
             state.schedule.done(self.number, now);

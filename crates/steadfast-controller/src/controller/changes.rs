@@ -67,6 +67,7 @@ impl<R: Resource + 'static> Changes<R> {
     /// Matches changes that this filter or `other` matches.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
+        // `None` accepts all changes, so the union with any filter accepts all as well.
         let Some((own, others)) = self.matters.zip(other.matters) else { return Self::all() };
         Self::between(move |old, new| own(old, new) || others(old, new))
     }
@@ -83,10 +84,12 @@ impl<R: Resource + 'static> Changes<R> {
             old.read_whole(|old| {
                 new.read_whole(|new| {
                     let (was, is) = (old.meta(), new.meta());
+                    // The start of a deletion and a recreation always matter: finalizers and owners depend on them.
                     was.deletion_timestamp != is.deletion_timestamp || was.uid != is.uid || matters(old, new)
                 })
             })
         };
+        // A filter that panics or an undecodable object must not hide a change.
         !matches!(catch_unwind(AssertUnwindSafe(read)), Ok(Ok(Ok(false))))
     }
 }

@@ -80,6 +80,8 @@ impl StartupLimit {
             Self::Doubt(bound) => doubt.lasting < bound,
             Self::Brief => {
                 matches!(freshness, Freshness::Starting(_))
+                    // A cache without a failed attempt may sync within milliseconds. A failed attempt or one second
+                    // ends the wait.
                     && doubt.attempts == 0
                     && now.since(begun) < FIRST_ATTEMPT_GRACE
             }
@@ -95,11 +97,13 @@ impl DeclaredCache {
 
     /// Waits until `is_over` returns true. Checks after each change of the cache, and once a second.
     pub(super) async fn until(&self, environment: &SharedEnvironment, is_over: impl Fn(&dyn CacheHandle) -> bool) {
+        // Subscribe before the first check: a change between check and wait would be missed otherwise.
         let mut changed = self.view.changed();
         while !is_over(&*self.view) {
             tokio::select! {
                 biased;
                 _ = changed.changed() => {}
+                // Doubt grows with time and without a notification, so the freshness is also polled.
                 () = environment.sleep_until(environment.now() + FRESHNESS_CHECK_INTERVAL) => {}
             }
         }

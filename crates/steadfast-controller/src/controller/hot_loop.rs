@@ -36,6 +36,7 @@ pub(super) struct LimitedDelay {
 impl HotLoopLimiter {
     /// Returns the delay for `key`, which requested a requeue after `wait`.
     pub(super) fn limit(&self, key: &ObjectKey, wait: Duration) -> LimitedDelay {
+        // A longer delay is no hot loop: the reconcile paces itself.
         if wait >= SHORT_REQUEUE_DELAY {
             self.reset(key);
             return LimitedDelay { wait, report: None };
@@ -48,6 +49,7 @@ impl HotLoopLimiter {
         self.count.store(in_a_row.len(), Ordering::Relaxed);
         let least = match beyond {
             0 => Duration::ZERO,
+            // The penalty doubles from 1 ms with each further requeue.
             beyond => Duration::from_millis(1 << (beyond - 1).min(10)).min(MAX_PENALTY),
         };
         LimitedDelay { wait: wait.max(least), report }
@@ -55,6 +57,7 @@ impl HotLoopLimiter {
 
     /// Resets the count of `key`.
     pub(super) fn reset(&self, key: &ObjectKey) {
+        // The counter avoids the lock in the normal case of a controller without hot loops.
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }

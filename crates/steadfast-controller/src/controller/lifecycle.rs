@@ -33,6 +33,7 @@ impl Lifecycle {
     /// Advances to `point`. A call with an earlier phase has no effect.
     pub(super) fn advance_to(&self, point: Phase) {
         self.reached.send_if_modified(|reached| {
+            // Phases only advance. A late `Running` must not undo a stop.
             let is_later = point > *reached;
             if is_later {
                 *reached = point;

@@ -74,6 +74,7 @@ impl Primary {
         if let Some(seen) = self.seen.get() {
             return *seen;
         }
+        // Remembered after the first object: the scope of a resource never changes.
         (self.look)().map_or(Placement::Unknown, |placement| *self.seen.get_or_init(|| placement))
     }
 
@@ -82,6 +83,8 @@ impl Primary {
     /// An owner is in the namespace of its child, or cluster-scoped. Returns both keys until the placement is known.
     pub(super) fn owner(&self, namespace: Option<&str>, name: &str) -> impl Iterator<Item = ObjectKey> + use<> {
         let placement = self.placement();
+        // A namespaced owner is in the namespace of its dependent. A cluster-scoped dependent has cluster-scoped owners
+        // only.
         let namespaced = namespace.filter(|_| placement != Placement::Cluster);
         let namespaced = namespaced.map(|namespace| ObjectKey::namespaced(namespace, name));
         let cluster = (placement != Placement::Namespaced).then(|| ObjectKey::cluster(name));
@@ -105,6 +108,7 @@ impl Primary {
     ///
     /// Returns an error if they are in other namespaces, or cluster-scoped while the owners are namespaced.
     pub(super) fn can_own<C: Kept>(&self, owned: &[Informer<C>]) -> Result<(), SourceError> {
+        // Kubernetes permits no namespaced owner of a cluster-scoped object; such an object would be garbage-collected.
         let is_nowhere =
             self.placement == Placement::Namespaced && Placement::of::<C::Resource>() == Placement::Cluster;
         let has_owners = |informer: &&Informer<C>| {

@@ -47,6 +47,7 @@ impl RequeueAll {
     fn add(&self) {
         if let Some(keys) = self.0.keys.get().filter(|_| !self.0.lifecycle.is_stopping()) {
             for key in keys() {
+                // Low priority: changed objects precede this full pass.
                 self.0.queue.add_with_priority(key, Priority::LOW);
             }
         }
@@ -70,11 +71,13 @@ impl RequeueAll {
         let (all, own, factory) = (self.clone(), informer.clone(), factory.clone());
         let follow = async move {
             while requests.changed().await.is_ok() {
+                // The channel keeps only the newest request: one pass serves all requests so far.
                 let version = requests.borrow_and_update().clone();
                 // The diagnostic of a relist precedes its publication to readers.
                 if let Some(version) = version {
                     drop(own.wait_for_version(&version, CATCH_UP_TIMEOUT).await);
                 }
+                // Other caches may lag behind this cache, and reconciles read both.
                 drop(factory.wait_for_writes(&own.seen(), CATCH_UP_TIMEOUT).await);
                 all.add();
             }

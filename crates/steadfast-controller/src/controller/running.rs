@@ -69,9 +69,11 @@ impl RunningController {
     pub async fn stop(self, patience: Duration) -> Stopped {
         let pool = self.pool.clone();
         let environment = pool.connection.environment().clone();
+        // First the sources, then the workers: no new key arrives while the workers finish.
         self.detach.iter().for_each(|detach| detach());
         pool.lifecycle.advance_to(Phase::Stopping);
         let cancelled_before = pool.stats().cancelled;
+        // Subscribed before the first check of the counter, so that no exit is missed.
         let mut worker_exited = pool.worker_exited.subscribe();
         let all_exited = async {
             let no_worker = || pool.workers.load(Ordering::Acquire) == 0;
@@ -105,6 +107,7 @@ impl RunningController {
 
 impl Drop for RunningController {
     fn drop(&mut self) {
+        // Unlike `stop`, a drop cannot wait. Running reconciles are cancelled at their next `.await`.
         self.detach.iter().for_each(|detach| detach());
         self.pool.lifecycle.advance_to(Phase::Cancelled);
         self.pool.queue.shut_down();

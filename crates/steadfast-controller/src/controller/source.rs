@@ -185,6 +185,7 @@ impl ScopeFilter {
         let is_admitted = self.primary.can_have(key);
         if !is_admitted {
             Counters::one(&self.counters.outside_scope);
+            // One report per source. A wrong mapping usually affects every object.
             if !self.is_reported.swap(true, Ordering::Relaxed) {
                 let (source, key, scope) = (self.source.clone(), key.clone(), self.primary.name().to_owned());
                 self.diagnostics.report(&ControllerDiagnostic::OutsideScope { source, key, scope });
@@ -242,6 +243,7 @@ impl<K: Kept> SourceHandler<K> {
             let what = "the mapping of objects to keys";
             self.diagnostics
                 .report(&ControllerDiagnostic::CallbackPanicked { callback: what, message: message(panic) });
+            // Some keys of this object are unknown. A full pass is the only safe substitute.
             self.requeue.request();
         }
         MappedKeys { keys, is_complete }
@@ -251,6 +253,7 @@ impl<K: Kept> SourceHandler<K> {
 impl<K: Kept> Handler<K> for SourceHandler<K> {
     fn handle(&self, event: Event<K>, call: Call) {
         if call.missed > 0 {
+            // The queue was full and events were merged. The keys of the skipped states are unknown.
             self.requeue.request();
         }
         let priority = match &event {
@@ -281,6 +284,7 @@ impl<K: Kept> Handler<K> for SourceHandler<K> {
             mapped.keys.retain(|key| scope_filter.admit(key));
         }
         for key in mapped.keys {
+            // Before the key is enqueued: a worker may take the key immediately.
             if !unseen.is_empty() {
                 self.write_tracker.need(&key, unseen.clone());
             }

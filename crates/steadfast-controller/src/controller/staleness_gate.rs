@@ -49,6 +49,7 @@ impl StalenessGate {
             Choice::Act => None,
             Choice::Wait | Choice::Only(_) => self.caches.iter().find_map(|cache| self.doubt(cache)),
         };
+        // The common case takes no lock.
         if doubtful.is_none() && !*self.closed.borrow() {
             return GateChange::Unchanged;
         }
@@ -61,6 +62,7 @@ impl StalenessGate {
             }
             (None, Some(since)) => {
                 state.closed_since = None;
+                // Under the lock, so that no concurrent `defer` adds a key after this point.
                 let deferred_keys = std::mem::take(&mut state.deferred_keys);
                 self.closed.send_replace(false);
                 GateChange::Opened(now.since(since), deferred_keys)
@@ -74,6 +76,7 @@ impl StalenessGate {
         let freshness = view.freshness();
         let lasting = freshness.doubt()?.lasting;
         let is_rejected = matches!(freshness, Freshness::Failed(_)) && role.may_be_rejected();
+        // A synced cache serves old but complete data. Doubt up to the bound is accepted.
         let is_doubted = if view.is_synced() {
             lasting > self.when_stale.bound
         } else {
@@ -106,9 +109,11 @@ impl StalenessGate {
     /// Defers `key` until the gate opens. Returns false if the gate is already open.
     pub(super) fn defer(&self, key: &ObjectKey, priority: Priority) -> bool {
         let mut state = self.lock();
+        // Read under the lock: the gate may have opened since the caller checked `admits`.
         let is_closed = state.closed_since.is_some();
         if is_closed {
             let known = state.deferred_keys.entry(key.clone()).or_insert(priority);
+            // A key that is deferred twice keeps its higher priority.
             *known = priority.max(*known);
         }
         is_closed

@@ -33,6 +33,7 @@ impl StallDetector {
         *self.lock() = Some((key.clone(), false));
         let mut work = pin!(work);
         let done = poll_fn(|context| {
+            // Only the time inside one poll counts. A reconcile that awaits is not blocked.
             let _guard = PollGuard::begin(self);
             work.as_mut().poll(context)
         });
@@ -43,6 +44,7 @@ impl StallDetector {
 
     /// Returns the key and the blocking time of a blocked reconcile, and whether the block is new.
     pub(super) fn blocked(&self, now: Instant) -> Option<(ObjectKey, Duration, bool)> {
+        // 0 means no poll in progress; times are stored plus one.
         let polled = self.polled.load(Ordering::Acquire).checked_sub(1)?;
         let lasting = now.since_zero().saturating_sub(Duration::from_nanos(polled));
         if lasting < REPORT_AFTER {

@@ -66,6 +66,7 @@ impl<K: Kept> Controller<K> {
         self.check_settings()?;
         let connection = self.factory.connection().clone();
         let environment = connection.environment().clone();
+        // The queue exists before the sources, which enqueue keys from their first event on.
         let queue = self.queue.build(environment.clone());
 
         let name = self.name.unwrap_or_else(|| K::Resource::plural(&self.kind).as_ref().into());
@@ -111,12 +112,14 @@ impl<K: Kept> Controller<K> {
         write_tracker.declare(&caches, &self.when_stale);
         let first =
             caches.iter().map(|cache| (cache.clone(), StartupLimit::of(cache.role, &self.when_stale))).collect();
+        // Caches of watched sources are not read by reconciles, so their doubt pauses nothing.
         caches.retain(|cache| cache.role.is_read());
         let gate = StalenessGate::new(caches, self.when_stale);
 
         let mut triggers = self.triggers;
         let mut ends: Vec<Detach> = Vec::new();
         if let Some(shares) = &self.shares {
+            // Keys gained from another process have no event in this process. Their stream enqueues them.
             triggers.extend(informers.iter().map(|informer| shares.gained(informer).boxed()));
             let (write_tracker, lifecycle) = (write_tracker.clone(), lifecycle.clone());
             let reader = shares.read_by(move || {
@@ -144,6 +147,7 @@ impl<K: Kept> Controller<K> {
             workers: AtomicUsize::new(0),
             worker_exited: watch::Sender::new(()),
         });
+        // Workers start before the sync, but wait for the phase `Running`.
         (0..self.concurrency).for_each(|_| pool.spawn_worker());
 
         let mut tasks = vec![
@@ -189,6 +193,7 @@ async fn enqueue_all(
             }
         }
     };
+    // A panic in the user's stream must not end the controller; the other sources continue.
     if let Err(panic) = AssertUnwindSafe(all).catch_unwind().await {
         let panicked = ControllerDiagnostic::CallbackPanicked { callback: KEY_STREAM, message: message(panic) };
         diagnostics.report(&panicked);
@@ -201,6 +206,7 @@ async fn begin(
     caches: Vec<(DeclaredCache, StartupLimit)>,
     after: Option<BoxFuture<'static, ()>>,
 ) {
+    // All caches in parallel: one slow cache delays the start, and does not add to the delay of the others.
     join_all(caches.iter().map(|(cache, patience)| settled(&pool, cache, *patience))).await;
     let after = after.unwrap_or_else(|| std::future::ready(()).boxed());
     if let Err(panic) = AssertUnwindSafe(after).catch_unwind().await {
@@ -258,6 +264,7 @@ async fn supervise(pool: Arc<WorkerPool>) {
                 pool.check();
                 next = environment.now() + SUPERVISE_INTERVAL;
             }
+            // Only while the gate is closed: an open gate is checked before each reconcile anyway.
             _ = futures::future::select_all(changed), if is_closed => pool.check_caches(),
         }
     }

@@ -95,6 +95,7 @@ impl WorkerPool {
     pub(super) fn spawn_worker(self: &Arc<Self>) {
         let detector = Arc::new(StallDetector::new(self.environment().clone()));
         self.detectors.lock().unwrap_or_else(PoisonError::into_inner).push(detector.clone());
+        // Counted before the spawn, so that `stop` never observes zero workers while one is starting.
         self.workers.fetch_add(1, Ordering::AcqRel);
         let worker = Worker { pool: self.clone(), detector };
         self.runtime.spawn(async move { worker.work().await });
@@ -111,6 +112,8 @@ impl WorkerPool {
             if is_new {
                 self.diagnostics.report(&ControllerDiagnostic::Blocked { key, elapsed: lasting });
             }
+            // A blocked thread cannot be cancelled. A replacement keeps the concurrency, up to twice the configured
+            // number.
             let room = || self.workers.load(Ordering::Acquire) < 2 * self.concurrency;
             if lasting >= REPLACE_WORKER_AFTER && !self.lifecycle.is_stopping() && room() && detector.replace() {
                 self.spawn_worker();
@@ -130,6 +133,7 @@ impl WorkerPool {
                 self.diagnostics.report(&ControllerDiagnostic::Paused { why });
             }
             GateChange::Opened(lasted, deferred_keys) => {
+                // Through the queue, not directly: the keys compete with newer and more urgent keys.
                 for (key, priority) in deferred_keys {
                     self.queue.add_with_priority(key, priority);
                 }
@@ -159,6 +163,7 @@ impl Worker {
             let (key, priority) = (work.key().clone(), work.priority());
             if let Err(panic) = AssertUnwindSafe(self.take(work, &mut lifecycle)).catch_unwind().await {
                 Counters::one(&self.pool.counters.panicked);
+                // The panic has consumed the work, so `Work::retry` is unavailable. A fixed delay replaces the backoff.
                 self.pool.queue.add_after_with_priority(key.clone(), DROP_PANIC_REQUEUE_DELAY, priority);
                 let again = DROP_PANIC_REQUEUE_DELAY;
                 self.pool.diagnostics.report(&ControllerDiagnostic::Panicked {
@@ -167,6 +172,7 @@ impl Worker {
                     retry_after: again,
                 });
             }
+            // The replacement has taken over this position. Without the exit, both would run.
             if self.detector.is_replaced() {
                 return;
             }
@@ -201,9 +207,11 @@ impl Worker {
     /// Runs the reconcile of `work` if the caches permit.
     async fn take(&self, work: Work<ObjectKey>, lifecycle: &mut Lifecycle) {
         let pool = &*self.pool;
+        // The supervisor checks once a second. A cache may have become doubtful since.
         pool.check_caches();
         if !pool.gate.admits(&work) {
             // The key returns to the queue, or is deferred if other keys are still processed.
+            // The gate may have opened in between: `defer` returns false, and the key goes back to the queue.
             if !(pool.gate.defers() && pool.gate.defer(work.key(), work.priority())) {
                 pool.queue.add_with_priority(work.key().clone(), work.priority());
             }
@@ -212,6 +220,7 @@ impl Worker {
         if !pool.write_tracker.has_required_writes(&work, work.priority()) {
             return;
         }
+        // The key stays in the queue, so that `Stopped::queued` counts the key.
         if lifecycle.is_stopping() {
             pool.queue.add_with_priority(work.key().clone(), work.priority());
             return;
@@ -228,6 +237,7 @@ impl Worker {
         match (pool.prepare)(&work) {
             Prepared::Reconcile(call) => {
                 let end = self.call(&work, call, lifecycle).await;
+                // First the guard, then the work: until `ended`, no other worker of this process takes the key.
                 drop(held);
                 pool.ended(work, end);
             }
@@ -280,6 +290,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.pool.workers.fetch_sub(1, Ordering::AcqRel);
         let mut detectors = self.pool.detectors.lock().unwrap_or_else(PoisonError::into_inner);
+        // A replaced worker shares the list with its replacement, so entries are compared by identity.
         detectors.retain(|detector| !Arc::ptr_eq(detector, &self.detector));
         self.pool.worker_exited.send_replace(());
     }
@@ -299,12 +310,14 @@ impl WorkerPool {
             }
             Outcome::Failed(Failed { error, action }) => {
                 Counters::one(&self.counters.failed);
+                // Before `follow`, which changes the counter.
                 let failures = self.queue.failures(&key).saturating_add(1);
                 let again = self.follow(work, action);
                 self.diagnostics.report(&ControllerDiagnostic::Failed { key, error, failures, retry_after: again });
             }
             Outcome::Panicked(message) => {
                 Counters::one(&self.counters.panicked);
+                // A panic has its own backoff. The limiter counts consecutive immediate requeues only.
                 self.hot_loops.reset(&key);
                 let again = work.retry();
                 self.diagnostics.report(&ControllerDiagnostic::Panicked { key, message, retry_after: again });
@@ -362,6 +375,7 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.pool.counters.running.fetch_sub(1, Ordering::Relaxed);
         self.pool.counters.took(self.pool.environment().now().since(self.begun));
+        // Also after a failure or cancellation: the next reconcile of the key must see all accepted writes.
         self.pool.write_tracker.written(self.key, self.recording.writes());
     }
 }

@@ -124,10 +124,12 @@ impl WriteTracker {
 
     /// Records the writes of a finished reconcile of `key`.
     pub(super) fn written(&self, key: &ObjectKey, writes: Writes) {
+        // Often the watch event arrives before the reconcile ends. Then nothing has to be tracked.
         if !writes.is_empty() && !self.0.have(&writes) {
             let versioned = writes.are_versioned();
             self.add_pending(key, versioned, |pending| {
                 pending.own.extend(writes);
+                // A new own write revokes the permission: a reconcile must see its own writes.
                 pending.granted = false;
             });
         }
@@ -144,9 +146,11 @@ impl WriteTracker {
         let now = self.0.environment.now();
         let mut all = self.0.lock();
         let pending = all.of(key, now);
+        // The caches cannot show without a request that they contain unversioned writes. Only a task can wait for them.
         add(pending);
         let number = pending.number;
         let start_wait_task = !versioned && !std::mem::replace(&mut pending.has_wait_task, true);
+        // `wait` takes the lock again.
         drop(all);
         if start_wait_task {
             self.wait(key.clone(), number);
@@ -157,9 +161,11 @@ impl WriteTracker {
     ///
     /// Call this regularly.
     pub(super) fn check(&self) {
+        // The check of the caches runs without the lock, because it locks the informers.
         let old = self.0.lock().before(self.0.environment.now());
         for (key, number, writes) in old {
             let has_required_writes = self.0.have(&writes);
+            // The entry may have changed in the meantime. Only the checked writes are removed.
             let start_wait_task = self.0.lock().record_check(&key, number, has_required_writes.then_some(&writes));
             if start_wait_task {
                 self.wait(key, number);
@@ -182,6 +188,7 @@ impl WriteTracker {
     pub(super) fn has_required_writes(&self, key: &ObjectKey, priority: Priority) -> bool {
         let writes = match self.0.lock().by_key.get_mut(key) {
             None => return true,
+            // `granted` is consumed once: the next pass checks the caches again.
             Some(pending) => (!std::mem::take(&mut pending.granted)).then(|| pending.all()),
         };
         let Some(writes) = writes else {
@@ -201,6 +208,7 @@ impl WriteTracker {
             }
             return true;
         }
+        // A repeated deferral keeps the first instant, so that the statistics contain the full wait.
         let deferred = pending.deferred.map_or_else(
             || {
                 Counters::one(&self.0.counters.waits);
@@ -209,6 +217,7 @@ impl WriteTracker {
             |(before, since)| (before.max(priority), since),
         );
         pending.deferred = Some(deferred);
+        // At most one wait task per entry, however often the key is taken from the queue.
         if !std::mem::replace(&mut pending.has_wait_task, true) {
             let number = pending.number;
             drop(all);
@@ -224,6 +233,7 @@ impl WriteTracker {
         let inner = &self.0;
         let begun = inner.environment.now();
         let declared = lock(&inner.declared).clone();
+        // Captured once: writes after this instant are not awaited, so the wait ends even under constant load.
         let mut written = inner.factory.written_so_far();
         for (cache, _) in &declared {
             // A declared cache may belong to another factory.
@@ -243,6 +253,7 @@ impl WriteTracker {
             let others = inner.factory.wait_for_writes_while(written, WARN_INTERVAL, lasts).boxed();
             let mut late = None;
             for error in join_all(own.chain([others])).await.into_iter().filter_map(Result::err) {
+                // One report per attempt suffices, even if several caches are late.
                 match error {
                     WaitError::Deadline { .. } => late = late.or(Some(error)),
                     error if !std::mem::replace(&mut is_incomparable, true) => {
@@ -251,6 +262,7 @@ impl WriteTracker {
                     _ => {}
                 }
             }
+            // Caches that cannot compare versions were reported above, and end the wait.
             let Some(late) = late else { break };
             let (why, lasting) = (late.to_string(), inner.since(begun));
             inner.diagnostics.report(&ControllerDiagnostic::WaitsForOtherProcess { why, elapsed: lasting });
@@ -333,6 +345,7 @@ impl Drop for CatchingUp<'_> {
 
 impl Inner {
     /// Returns true if the caches contain `writes`.
+    // All caches that a reconcile may read, including those of other factories.
     fn have(&self, writes: &Writes) -> bool {
         self.factory.has_writes(writes) && self.read().iter().all(|view| view.has_writes(writes))
     }
@@ -383,6 +396,7 @@ impl Inner {
             let (deferred, is_all) = (pending.deferred.take(), pending.is_empty());
             // More changes arrived. The reconcile runs anyway, so that a constantly changing key is not starved.
             pending.granted = !is_all && deferred.is_some();
+            // Under the lock, so that no writes are added to a removed entry.
             if is_all {
                 all.by_key.remove(key);
             }

@@ -62,6 +62,7 @@ impl Leases {
             Ok(Err(kube::Error::Api(status))) if status.code == 404 && !matches!(step, Step::Create(_)) => {
                 Answered { answer: Answer::Missing, problem: None }
             }
+            // Another candidate wrote in between. The response has no lease, so the next step reads it.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
                 Answered { answer: Answer::Conflict, problem: None }
             }
@@ -72,6 +73,7 @@ impl Leases {
     /// Reads all states after one version, up to and including another.
     async fn follow(&self, after: &str, until: &str, elsewhere: bool) -> Answered {
         let name = format!("metadata.name={}", self.name);
+        // The field selector limits the watch to this lease; the permission can then be limited by name as well.
         let watch = self.request.watch(&WatchParams::default().fields(&name).disable_bookmarks(), after);
         let states = self.requests.follow::<Lease>(watch, elsewhere, |state| record::version(state) == until).await;
         match states {

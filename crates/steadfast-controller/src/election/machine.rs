@@ -171,10 +171,12 @@ impl ElectionMachine {
     pub(super) fn step(&mut self, now: Instant, wall: Timestamp) -> Step {
         self.lapse(now);
         if now < self.next {
+            // The end of the term must be announced in time, even if no request is due.
             let lapse = self.term.as_ref().map_or(self.next, |term| term.until);
             return Step::Wait(self.next.min(lapse));
         }
         if let (Some(given), Known::Lease(observed)) = (&self.given, &self.known) {
+            // The states between the last read and this one show which other holder may have renewed.
             let [after, until] = [&observed.lease, given].map(|lease| record::version(lease).to_owned());
             return Step::Follow { after, until };
         }
@@ -186,9 +188,11 @@ impl ElectionMachine {
                         previous_holder.take_up(&lease);
                         lease
                     }
+                    // Renewal and takeover are one step: `held` distinguishes them by the holder.
                     _ => record::held(&observed.lease, &self.identity, &self.timing, wall),
                 }))
             }
+            // A coordinated candidate never creates the lease. Only the coordinator assigns it.
             Known::Missing { free } if !self.doubted && *free <= now && self.previous_holder.is_none() => {
                 Step::Create(Box::new(record::created(&self.namespace, &self.name, &self.identity, &self.timing, wall)))
             }
@@ -202,6 +206,7 @@ impl ElectionMachine {
         match answer {
             Answer::Lease(lease) if self.has_to_follow(&lease) => {
                 self.doubted = false;
+                // The lease was reassigned in the meantime, so an own term has ended.
                 self.term = None;
                 self.given = Some(lease);
                 self.next = now;
@@ -264,10 +269,12 @@ impl ElectionMachine {
                 let (uid, token) = (record::uid(&lease).to_owned(), record::token(&lease));
                 self.observe(lease, now, true);
                 self.hurried = false;
+                // The period counts from sending: a slow response must not delay the next renewal.
                 self.next = now.max(sent + self.timing.retry);
                 match self.previous_holder.as_ref().and_then(|previous_holder| previous_holder.goes_on(now)) {
                     // We hold the lease, but an earlier holder may still act.
                     Some(over) => self.next = self.next.min(over),
+                    // The term counts from sending, because the server may have accepted the write at any time since.
                     None => self.hold(uid, token, sent + self.timing.acting(), now),
                 }
             }
@@ -283,6 +290,7 @@ impl ElectionMachine {
             }
             Answer::Conflict => {
                 self.doubted = true;
+                // One immediate retry after a conflict. A second conflict in a row waits, or two candidates would loop.
                 let hurry = !std::mem::replace(&mut self.hurried, true);
                 self.next = if hurry { now } else { now + self.drawn_out(chance) };
             }
@@ -295,6 +303,7 @@ impl ElectionMachine {
     pub(super) fn release(&mut self, now: Instant, wall: Timestamp) -> Option<Step> {
         let unled = self.gives_up_for_others();
         let term = self.term(now);
+        // After an unconfirmed write, a conditional release needs the current version first.
         if self.doubted && term.is_some() {
             return Some(Step::Get);
         }
@@ -322,6 +331,7 @@ impl ElectionMachine {
 
     /// Ends an expired term.
     fn lapse(&mut self, now: Instant) {
+        // The end is exclusive: at `until` another candidate may already lead.
         if self.term.as_ref().is_some_and(|term| now >= term.until) {
             self.term = None;
         }
@@ -329,10 +339,12 @@ impl ElectionMachine {
 
     /// Starts or extends the term until `until`, unless that has already passed.
     fn hold(&mut self, uid: String, token: u64, until: Instant, now: Instant) {
+        // The response took longer than the acting time. Another candidate may hold the lease by now.
         if now >= until {
             return;
         }
         match &mut self.term {
+            // Never shortened: an earlier response that arrives late must not cut the term.
             Some(term) if term.uid == uid => term.until = term.until.max(until),
             other => {
                 self.terms += 1;
@@ -385,6 +397,7 @@ impl ElectionMachine {
     fn expires(&self, observed: &Observed) -> Instant {
         // The coordinator writes the duration of its assignee, not of an earlier holder.
         let is_coordinated = record::is_coordinated(&observed.lease);
+        // By the local clock since the last observed change. Clocks of different hosts are never compared.
         observed.since + if is_coordinated { self.longest } else { record::duration(&observed.lease, &self.timing) }
     }
 
@@ -392,11 +405,13 @@ impl ElectionMachine {
     /// change of the record restarts its expiry: a new label is not a renewal.
     fn observe(&mut self, lease: Box<Lease>, now: Instant, next: bool) {
         self.doubted = false;
+        // The longest duration ever seen bounds how long any earlier holder may act.
         self.longest = self.longest.max(record::duration(&lease, &self.timing));
         let before = match &self.known {
             Known::Lease(before) => Some(before),
             Known::Nothing | Known::Missing { .. } => None,
         };
+        // Compared by content, not by version: a change of labels or managed fields is no renewal.
         let same = before
             .filter(|before| record::uid(&before.lease) == record::uid(&lease) && before.lease.spec == lease.spec);
         let since = same.map_or(now, |before| before.since);

@@ -69,6 +69,7 @@ impl PreviousHolder {
     /// Returns the ownership of `lease`.
     pub(super) fn place(&self, lease: &Lease) -> Place {
         let is_taken = |(uid, acquired): &(String, Option<MicroTime>)| {
+            // The acquire time marks the assignment that this process took up. A later assignment has another time.
             uid == record::uid(lease) && acquired.is_some() && acquired.as_ref() == record::acquired(lease)
         };
         match record::holder(lease) {
@@ -86,6 +87,7 @@ impl PreviousHolder {
 
     /// Another holder may act until this time.
     pub(super) fn wait_for(&mut self, over: Instant) {
+        // Never earlier: several earlier holders may still act.
         self.over = self.over.max(over);
     }
 
@@ -97,9 +99,11 @@ impl PreviousHolder {
         let is_another = before.is_some() && !same;
         let was_never_held = !record::was_held(lease) && !is_another;
         match self.place(lease) {
+            // A release in the same lease proves that its last holder stopped.
             Place::Unheld if record::is_released(lease) && same => self.over = now,
             Place::Unheld if record::is_released(lease) && !is_another => {}
             Place::Unheld | Place::Given if was_never_held => {}
+            // Consecutive states show that no other holder renewed in between.
             Place::Given if same && (next || !self.asks()) => {}
             Place::Ours => {}
             Place::Unheld | Place::Given | Place::Other => self.wait_for(now + longest),

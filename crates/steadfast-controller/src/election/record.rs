@@ -11,6 +11,7 @@ use super::timing::Timing;
 
 /// Returns the holder. None if the lease was released or never held.
 pub(super) fn holder(lease: &Lease) -> Option<&str> {
+    // client-go writes an empty holder on release; absent and empty mean the same.
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
@@ -56,6 +57,7 @@ pub(super) fn version(lease: &Lease) -> &str {
 /// server's database. If they are not numeric, the transitions count.
 pub(super) fn token(lease: &Lease) -> u64 {
     let transitions = || lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
+    // Resource versions grow with each write of etcd. Transitions replace them on servers with opaque versions.
     version(lease).parse().unwrap_or_else(|_| u64::try_from(transitions()).unwrap_or_default())
 }
 
@@ -89,6 +91,7 @@ pub(super) fn held(lease: &Lease, identity: &str, timing: &Timing, wall: Timesta
     if !same {
         spec.holder_identity = Some(identity.to_owned());
         spec.acquire_time = Some(now.clone());
+        // client-go counts a transition on each change of the holder, including a takeover from no holder.
         spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
         // A holder without coordinator clears these fields.
         spec.strategy = None;
@@ -130,6 +133,7 @@ pub(super) fn released(lease: &Lease, wall: Timestamp) -> Lease {
 /// for other candidates, and no write for the server.
 fn later(wall: Timestamp, before: Option<&MicroTime>) -> MicroTime {
     let now = in_micros(wall);
+    // The server does not store an update without a change. Other candidates would see no renewal.
     let same = before.is_some_and(|before| before.0 == now);
     let next = now.checked_add(Duration::from_micros(1)).unwrap_or(Timestamp::UNIX_EPOCH);
     MicroTime(if same { next } else { now })
@@ -137,5 +141,6 @@ fn later(wall: Timestamp, before: Option<&MicroTime>) -> MicroTime {
 
 /// Rounds to the precision of the API.
 fn in_micros(wall: Timestamp) -> Timestamp {
+    // MicroTime has microseconds. Unrounded times would differ from the stored value.
     wall.round(TimestampRound::new().smallest(Unit::Microsecond)).unwrap_or(wall)
 }

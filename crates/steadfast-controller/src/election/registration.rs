@@ -33,6 +33,7 @@ struct ServerClock(Option<(Timestamp, Instant)>);
 impl ServerClock {
     /// Records a time that the server wrote, seen at `now`.
     fn observe(&mut self, time: Timestamp, now: Instant) {
+        // Repeated reads of one ping must not restart the clock.
         if self.0.is_none_or(|(heard, _)| heard != time) {
             self.0 = Some((time, now));
         }
@@ -40,6 +41,7 @@ impl ServerClock {
 
     /// Returns the server's time at `now`. Returns the local `wall` clock if no server time is known.
     fn time(self, now: Instant, wall: Timestamp) -> Timestamp {
+        // The server's last known time plus the local elapsed time. The local wall clock may be wrong.
         let time = self.0.map_or(wall, |(heard, since)| heard.checked_add(now.since(since)).unwrap_or(heard));
         time.round(TimestampRound::new().smallest(Unit::Microsecond)).unwrap_or(time)
     }
@@ -98,6 +100,7 @@ impl Registration {
     pub(super) async fn keep(&mut self, wall: &WallClock) {
         self.due = self.now() + self.period;
         let kept = self.look(wall).await;
+        // After a lost response the next request uses another connection.
         self.unanswered = kept.is_err();
         let ElectionState { namespace, name, identity, .. } = &*self.state;
         match kept {
@@ -156,6 +159,7 @@ impl Registration {
                 // The creation time initializes the server's clock.
                 if let Some(created) = entry.metadata.creation_timestamp.filter(|_| self.clock.0.is_none()) {
                     self.clock.observe(created.0, now);
+                    // Another pass at once: the renew time of the new entry came from the local clock.
                     self.due = now;
                 }
                 Ok(())
@@ -193,6 +197,7 @@ fn answer(mut entry: LeaseCandidate, time: Timestamp) -> Option<LeaseCandidate> 
     let [asked, answered] = [&entry.spec.ping_time, &entry.spec.renew_time].map(|at| at.as_ref().map(|at| at.0));
     let stands = answered.is_some_and(|answered| {
         let age = time.duration_since(answered);
+        // An acknowledgement must not precede its ping, and must be recent by the server's clock.
         asked.is_none_or(|asked| asked <= answered) && -MAX_CLOCK_LEAD <= age && age <= MAX_CONFIRMATION_AGE
     });
     entry.spec.renew_time = Some(MicroTime(asked.map_or(time, |asked| asked.max(time))));
@@ -203,6 +208,7 @@ fn answer(mut entry: LeaseCandidate, time: Timestamp) -> Option<LeaseCandidate> 
 pub(super) async fn is_served(connection: &Connection, timing: &Timing) -> Option<bool> {
     let group = format!("/apis/{}/{}", LeaseCandidate::group(&()), LeaseCandidate::version(&()));
     let get = http::Request::get(group).body(Vec::new()).map_err(request::Error::BuildRequest);
+    // Discovery needs no additional permission; every authenticated client may read it.
     let requests = Requests::new(connection.clone(), timing.patience());
     match requests.ask::<APIResourceList>(get, false).await {
         Ok(Ok(list)) => Some(list.resources.iter().any(|resource| resource.name == LeaseCandidate::plural(&()))),

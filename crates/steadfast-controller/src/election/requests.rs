@@ -79,7 +79,9 @@ impl Requests {
     ) -> Result<Request<Vec<u8>>, String> {
         let mut request = request.map_err(|error| error.to_string())?;
         let patience = Some(self.patience);
+        // Both deadlines: a server that sends headers and then stalls counts as unresponsive.
         request.extensions_mut().insert(Deadlines { headers: patience, progress: patience });
+        // The previous request got no response, so its connection may be dead.
         if elsewhere {
             request.extensions_mut().insert(Placement::Elsewhere);
         }

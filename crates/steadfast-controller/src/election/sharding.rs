@@ -210,6 +210,7 @@ impl Sharding {
     /// A hand-over of the key waits for its guards, for at most the renew deadline (10 s by default). After that wait, or
     /// if the lease may have expired, the client of the guard sends nothing more.
     pub fn hold(&self, key: &ObjectKey) -> Option<KeyGuard> {
+        // The borrow lock is held while the term is cloned, so the guard belongs to the current distribution.
         let standing = self.handle.state.standing.borrow();
         let term = standing.term_for(key).filter(|term| term.fence.is_open())?;
         Some(KeyGuard { term: term.clone() })

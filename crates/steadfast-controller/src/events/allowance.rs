@@ -13,6 +13,7 @@ pub(super) struct Allowance {
 impl Allowance {
     /// Takes a token. Returns false if the bucket is empty.
     pub(super) fn take(&mut self, now: Instant, settings: &EventSettings) -> bool {
+        // Generic cell rate algorithm: one instant replaces a counter and its refill time.
         let full = self.full.max(now) + settings.refill;
         let is_there = full.since(now) <= settings.refill.saturating_mul(settings.burst);
         if is_there {

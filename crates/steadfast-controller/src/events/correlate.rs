@@ -136,10 +136,12 @@ impl Correlator {
                 return Recorded::Invalid(invalid.0);
             }
         };
+        // Before the lookup: an expired series must not accept the recording.
         self.end_overdue(at.now);
         let is_combined = self.is_one_too_many(&similarity, &note, at.now);
         self.stats.combined += u64::from(is_combined);
         let (key, note) = if is_combined {
+            // A combined event has no note in its key, so all similar events count in one series.
             (EventKey { similarity, note: None }, Some(format!("{PREFIX}{note}")))
         } else {
             (EventKey { similarity, note: Some(note) }, None)
@@ -147,6 +149,7 @@ impl Correlator {
         if let Some(number) = self.open.get(&key) {
             return self.count(*number, at);
         }
+        // Only new series are limited. A counted recording needs no space in the queue.
         if self.waiting.len() >= self.settings.queue {
             self.stats.dropped += 1;
             return Recorded::Dropped;
@@ -171,6 +174,7 @@ impl Correlator {
 
     /// Counts a repeated event.
     fn count(&mut self, number: u64, at: RecordTime) -> Recorded {
+        // Recordings are counted locally. The server learns the count at the next request.
         let Some(series) = self.series.get_mut(&number) else { unreachable!("an open series exists") };
         series.count(at, self.stats.recorded);
         self.by_use.remove(&series.used);
@@ -186,6 +190,7 @@ impl Correlator {
 
     /// Starts a series for a new event.
     fn begin(&mut self, key: EventKey, note: Option<String>, at: RecordTime) {
+        // The series with the oldest use is closed early. Its undelivered count is still sent.
         while self.open.len() >= self.settings.series
             && let Some((_, &longest_ago)) = self.by_use.first_key_value()
         {
@@ -210,6 +215,7 @@ impl Correlator {
 
     /// Returns a name that no other event of this recorder has: the time, if later than all earlier numbers.
     fn next_name(&mut self, key: &EventKey, nanoseconds: u64) -> String {
+        // Strictly increasing, so that names of one process never collide, even if the clock steps back.
         self.named = nanoseconds.max(self.named + 1);
         event_name(&key.similarity.regarding.name, self.named)
     }
@@ -228,6 +234,7 @@ impl Correlator {
         self.open.remove(&series.key);
         self.by_use.remove(&series.used);
         series.is_open = false;
+        // A queued or sending series is removed after its response.
         match (series.place, series.undelivered()) {
             (Place::Idle, 0) => drop(self.series.remove(&number)),
             (Place::Idle, _) => self.queue(number),
@@ -265,6 +272,7 @@ impl Correlator {
             && let Some(series) = self.series.get_mut(&number)
         {
             self.sending += 1;
+            // The count is read when the request is built: recordings during the wait need no second request.
             return Next::Send(number, series.order(&self.reporter, self.stats.recorded + 1));
         }
         let paused = (has_room && !self.waiting.is_empty()).then(|| self.pace.until());
@@ -293,6 +301,7 @@ impl Correlator {
             RequestOutcome::Exists => (AfterResponse::Later, None),
             RequestOutcome::Later { code, asked } => {
                 // Code 429 guarantees that the server did not process the request.
+                // Any other code may come from a proxy after the server processed the request.
                 if code != Some(429) {
                     series.doubt();
                 }
@@ -301,6 +310,7 @@ impl Correlator {
             }
             RequestOutcome::Rejected(rejection) => (AfterResponse::Abandon, Some(rejection)),
         };
+        // A series that fails repeatedly must not occupy the queue forever.
         let is_last = series.tries >= self.settings.tries;
         match then {
             AfterResponse::Told => {
@@ -320,6 +330,7 @@ impl Correlator {
         }
         self.stats.retries += 1;
         self.queue(number);
+        // An immediate retry goes to the front. Otherwise newer series would delay the correction.
         if then != AfterResponse::Later
             && let Some(number) = self.waiting.pop_back()
         {
@@ -333,6 +344,7 @@ impl Correlator {
         self.pace.well();
         let Some(series) = self.series.get_mut(&number) else { return };
         self.stats.delivered += series.told(now);
+        // A flush waits for this series, or the series no longer accepts recordings.
         let is_awaited = !series.is_open || series.since <= self.flushing;
         match series.undelivered() {
             0 if series.is_open => {}
@@ -360,6 +372,7 @@ impl Correlator {
         }
         self.pace.hurry();
         self.flushing = self.stats.recorded;
+        // A recording number, not an instant: recordings after this call do not delay the flush.
         self.flushing
     }
 
@@ -376,6 +389,7 @@ impl Correlator {
     pub(super) fn close_by(&mut self, until: Instant) {
         self.is_closed = true;
         self.until = Some(self.until.map_or(until, |earlier| earlier.min(until)));
+        // Each close queues the undelivered counts, so a stop delivers as much as a flush.
         while let Some((_, &number)) = self.by_use.first_key_value() {
             self.close(number);
         }

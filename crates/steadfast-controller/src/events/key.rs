@@ -60,6 +60,7 @@ impl ReferenceKey {
 
     /// Returns the namespace of events about this object.
     pub(super) fn events_namespace(&self) -> &str {
+        // Events of cluster-scoped objects are in `default`, as those of client-go.
         if self.namespace.is_empty() { DEFAULT_NAMESPACE } else { &self.namespace }
     }
 }
@@ -95,6 +96,7 @@ pub(super) struct SimilarityKey {
 impl SimilarityKey {
     /// Returns the key of the limit per object, like client-go's `getSpamKey`.
     pub(super) fn source(&self) -> impl std::hash::Hash {
+        // Without the field path: containers of one Pod share the allowance.
         let ReferenceKey { api_version, kind, namespace, name, uid, field_path: _ } = &self.regarding;
         (self.kind, api_version, kind, namespace, name, uid)
     }

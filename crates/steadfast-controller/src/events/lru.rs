@@ -28,6 +28,7 @@ impl<V: Default> LruMap<V> {
         } else if self.values.len() >= self.most
             && let Some((_, longest_ago)) = self.order.pop_first()
         {
+            // The key with the oldest use is evicted; use numbers are unique and increasing.
             self.values.remove(&longest_ago);
         }
         self.order.insert(self.uses, key);

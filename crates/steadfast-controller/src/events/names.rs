@@ -41,6 +41,7 @@ pub(super) fn event_name(about: &str, number: u64) -> String {
             stem.push_str(label);
         }
     }
+    // The number must fit completely, because only the number makes the name unique.
     stem.truncate(MAX_NAME - 1 - number.len());
     let stem = stem.trim_end_matches(['-', '.']);
     format!("{}.{number}", if stem.is_empty() { "event" } else { stem })

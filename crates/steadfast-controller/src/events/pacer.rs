@@ -43,6 +43,7 @@ impl Pacer {
 
     /// Ends a pause, unless the server requested it. For callers that wait for a flush.
     pub(super) fn hurry(&mut self) {
+        // A pause requested by the server stays. Own backoff ends for a flush.
         if !self.is_asked_for {
             *self = Self::default();
         }
@@ -55,6 +56,7 @@ impl Pacer {
 
     /// Returns the maximum number of concurrent requests. During pauses, one request probes the server.
     pub(super) fn at_once(&self, settings: &EventSettings) -> usize {
+        // After a failure, a single request probes the server.
         if self.pauses > 0 { 1 } else { settings.concurrency }
     }
 }

@@ -28,6 +28,7 @@ async fn send(connection: &Connection, order: &EventRequest) -> RequestOutcome {
         EventRequest::Create(event) => serde_json::to_vec(event)
             .map_err(kube::core::request::Error::SerializeBody)
             .and_then(|body| at(event.metadata.namespace.as_deref()).create(&PostParams::default(), body)),
+        // A merge patch of the series needs no resource version, so concurrent changes never conflict.
         EventRequest::Patch { namespace, name, series } => {
             at(Some(namespace)).patch(name, &PatchParams::default(), &Patch::Merge(json!({ "series": series })))
         }
@@ -43,6 +44,7 @@ async fn send(connection: &Connection, order: &EventRequest) -> RequestOutcome {
         }
     };
     let code = answer.status().as_u16();
+    // Only seconds are supported. API servers send no dates here.
     let asked = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.trim().parse().ok());
     // Reads to the end, so that the connection stays usable.
     let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
@@ -68,6 +70,7 @@ fn judge(code: u16, asked: Option<Duration>, body: &[u8]) -> RequestOutcome {
         };
     }
     let causes = status.details.map(|details| details.causes).unwrap_or_default();
+    // During the deletion of a namespace, the server rejects new objects with 403 and this cause.
     let is_ending = causes.iter().any(|cause| cause.reason == "NamespaceTerminating");
     let fields = causes.into_iter().map(|cause| cause.field).filter(|field| !field.is_empty()).collect();
     RequestOutcome::Rejected(Rejection { code, reason: status.reason, fields, is_ending })

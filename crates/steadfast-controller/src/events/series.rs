@@ -125,6 +125,8 @@ impl Series {
     /// Returns true if the count should be sent: if it doubled since the last request, or after the refresh interval.
     /// Request counts therefore grow logarithmically.
     pub(super) fn is_due(&self, now: Instant, settings: &EventSettings) -> bool {
+        // A patch at each doubling of the count limits requests to a logarithmic number; `refresh` keeps the event
+        // alive.
         let is_behind = self.count >= self.told.saturating_mul(2) || now.since(self.told_at) >= settings.refresh;
         self.undelivered() > 0 && is_behind
     }
@@ -132,6 +134,7 @@ impl Series {
     /// Returns the request for the current count. `next` is the number of the next recording.
     pub(super) fn order(&mut self, reporter: &Reporter, next: u64) -> EventRequest {
         self.place = Place::Sending;
+        // The response acknowledges this count, not recordings that arrive while the request is in flight.
         self.asked = self.count;
         self.after = next;
         self.tries += 1;
@@ -144,6 +147,7 @@ impl Series {
 
     /// Returns the series object. None for a single recording.
     fn series(&self) -> Option<EventSeries> {
+        // The API requires a count of at least 2 for a series.
         let count = i32::try_from(self.count).unwrap_or(i32::MAX);
         (count > 1).then_some(EventSeries { count, last_observed_time: MicroTime(self.last) })
     }
@@ -187,6 +191,7 @@ impl Series {
         if !self.exists {
             return AfterResponse::Abandon;
         }
+        // The event expired at the server, by default after an hour. It is created again with its full count.
         (self.exists, self.is_in_doubt) = (false, false);
         AfterResponse::Next
     }
@@ -203,6 +208,7 @@ impl Series {
 
     /// Records that the outcome of the request is unknown.
     pub(super) fn doubt(&mut self) {
+        // A patch without a response is repeated. It sets an absolute count, so a repetition changes nothing.
         self.is_in_doubt |= !self.exists;
     }
 }

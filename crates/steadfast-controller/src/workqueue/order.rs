@@ -76,6 +76,7 @@ impl Order {
         let position = Position { priority, group, sequence: self.sequence };
         let PriorityLevel { round, firsts, groups } = self.levels.entry(priority).or_default();
         let others = groups.entry(group).or_default();
+        // A group that was empty starts after the current round. An idle group cannot save up turns.
         if others.waiting.is_empty() {
             others.round = *round + 1;
             firsts.insert((others.round, position.sequence), group);
@@ -92,6 +93,7 @@ impl Order {
             return;
         }
         self.len -= 1;
+        // Only the first number of a group is in `firsts`. Its successor inherits the round.
         let was_first = level.firsts.remove(&(group.round, position.sequence)).is_some();
         match group.waiting.first_key_value() {
             Some((&next, _)) if was_first => drop(level.firsts.insert((group.round, next), position.group)),
@@ -109,6 +111,7 @@ impl Order {
         if self.passed < MAX_CONSECUTIVE_URGENT {
             return level.first(urgent);
         }
+        // After 16 urgent keys in a row, the oldest other key runs, so that low priorities are not starved.
         let less_urgent = self.levels.range(..urgent).filter_map(|(priority, level)| level.first(*priority));
         less_urgent.min_by_key(|(position, _)| position.sequence).or_else(|| level.first(urgent))
     }
@@ -124,6 +127,7 @@ impl Order {
         {
             level.round = group.round;
             if level.firsts.remove(&(group.round, position.sequence)).is_some() {
+                // One turn per group and round: the group queues behind all others of its level.
                 group.round += 1;
                 level.firsts.insert((group.round, position.sequence), position.group);
             }

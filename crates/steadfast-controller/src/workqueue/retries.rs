@@ -24,7 +24,9 @@ impl Default for RetrySettings {
 impl RetrySettings {
     /// Returns the delay after `failures` in a row, at least one. `random` chooses within the upper half.
     pub(super) fn wait(self, failures: u32, random: u64) -> Duration {
+        // The shift is limited, because a larger shift would overflow. The ceiling is reached long before.
         let doubled = self.first.saturating_mul(1 << failures.saturating_sub(1).min(31));
+        // Half of the delay is random: keys that failed together do not retry together.
         let longest = doubled.min(self.ceiling);
         let half = longest / 2;
         half + half.mul_f64(random as f64 / u64::MAX as f64)
@@ -66,12 +68,14 @@ pub(super) struct TokenBucket {
 impl TokenBucket {
     /// Returns a full bucket.
     pub(super) fn new(limit: RateLimit) -> Self {
+        // A rate of 0 or NaN gives an invalid duration. One token per year stands in for never.
         let each = Duration::try_from_secs_f64(1.0 / limit.per_second).map_or(YEAR, |each| each.min(YEAR));
         Self { each, depth: each.saturating_mul(limit.burst.max(1)), full: Instant::ZERO }
     }
 
     /// Takes a token and returns the wait until its availability.
     pub(super) fn take(&mut self, now: Instant) -> Duration {
+        // The reservation may lie in the future. Each caller waits for its own token.
         self.full = self.full.max(now) + self.each;
         (self.full - self.depth).since(now)
     }

@@ -136,10 +136,12 @@ impl<T: Clone + Eq> Schedule<T> {
     /// Returns the number of a key, and assigns one if necessary.
     fn number(&mut self, HashedKey { key, hash, group }: HashedKey<T>) -> Number {
         if let Some(number) = self.find(&key, hash) {
+            // A key that is already tracked is dropped later, outside of the lock.
             self.dropped.push(key);
             return number;
         }
         let item = Item { key, hash, group, stage: KeyState::Idle, delay: None, failures: 0, forgotten: None };
+        // Numbers above the shrunken length may remain in `vacant`, and are skipped.
         let is_vacant = |number: &Number| self.items.get(*number as usize).is_some_and(Option::is_none);
         let number = std::iter::from_fn(|| self.vacant.pop()).find(is_vacant).unwrap_or(self.items.len() as Number);
         match self.items.get_mut(number as usize) {
@@ -183,12 +185,14 @@ impl<T: Clone + Eq> Schedule<T> {
                 }
             }
             KeyState::Ready { position, since } => {
+                // A higher priority moves the key. The time of the first addition stays for the statistics.
                 if priority > position.priority() {
                     self.ready.remove(position);
                     let position = self.ready.push(number, priority, item.group);
                     item.stage = KeyState::Ready { position, since };
                 }
             }
+            // Never two runs of one key at a time: the addition waits for the end of the current run.
             KeyState::Running { since: begun, again } => {
                 if again.is_none() {
                     self.adds += 1;
@@ -216,15 +220,18 @@ impl<T: Clone + Eq> Schedule<T> {
         self.sequence += 1;
         let mut delay = Delay { due: (at, self.sequence), priority, is_retry };
         let item = self.items[number as usize].as_mut().expect(TRACKED);
+        // One delay per key: the earlier instant and the higher priority win.
         if let Some(other) = item.delay {
             delay.due = delay.due.min(other.due);
             delay.priority = delay.priority.max(other.priority);
+            // A delay counts as a retry only if no other source requested it.
             delay.is_retry &= other.is_retry;
             self.delayed.remove(&other.due);
         }
         item.delay = Some(delay);
         self.delayed.insert(delay.due, number);
         if let Some(forgotten) = item.forgotten.take() {
+            // A key with a pending delay is in use again, so its failures are not forgotten.
             self.idle.remove(&(forgotten, number));
         }
     }
@@ -235,6 +242,7 @@ impl<T: Clone + Eq> Schedule<T> {
         let item = self.item(number);
         item.failures = item.failures.saturating_add(1);
         let own = settings.wait(item.failures, random);
+        // The larger of the key's own backoff and the shared rate limit.
         let wait = self.bucket.as_mut().map_or(own, |bucket| own.max(bucket.take(now)));
         if !self.closed {
             self.retries += 1;
@@ -261,6 +269,7 @@ impl<T: Clone + Eq> Schedule<T> {
     pub(super) fn forget_number(&mut self, number: Number) {
         let item = self.items[number as usize].as_mut().expect(TRACKED);
         item.failures = 0;
+        // `forget` cancels only retries. Delays that the caller requested stay.
         if let Some(delay) = item.delay.filter(|delay| delay.is_retry) {
             self.delayed.remove(&delay.due);
             item.delay = None;
@@ -272,6 +281,7 @@ impl<T: Clone + Eq> Schedule<T> {
         while let Some(entry) = self.delayed.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((due, _), number) = entry.remove_entry();
             let Some(delay) = self.item(number).delay.take() else { continue };
+            // Counted as added when due, not when noticed. A late timer does not shorten the measured wait.
             self.add_number(number, delay.priority, due);
         }
         while let Some(&(at, number)) = self.idle.first().filter(|(at, _)| *at <= now) {
@@ -306,6 +316,7 @@ impl<T: Clone + Eq> Schedule<T> {
         };
         self.running.remove(&(since, number));
         self.worked.add(now.since(since));
+        // A key without new additions is released, or kept for its failure count.
         let Some(again) = again else { return self.release(number, now) };
         self.again -= 1;
         self.newly_ready += 1;
@@ -316,12 +327,14 @@ impl<T: Clone + Eq> Schedule<T> {
     /// Removes the entry of an idle key, unless failures must be remembered.
     fn release(&mut self, number: Number, now: Instant) {
         let Some(item) = self.items[number as usize].as_mut() else { return };
+        // Ready, running and delayed keys are in use.
         if !matches!(item.stage, KeyState::Idle) || item.delay.is_some() {
             return;
         }
         if let Some(forgotten) = item.forgotten.take() {
             self.idle.remove(&(forgotten, number));
         }
+        // The failure count outlives the key for twice the maximum delay, so that flapping keys keep their backoff.
         if item.failures > 0 && !self.closed {
             let forgotten = now + self.settings.memory();
             item.forgotten = Some(forgotten);
@@ -341,6 +354,7 @@ impl<T: Clone + Eq> Schedule<T> {
         while self.items.last().is_some_and(Option::is_none) {
             self.items.pop();
         }
+        // With hysteresis: a queue of alternating size does not reallocate each time.
         let enough = MIN_CAPACITY.max(2 * self.items.len());
         if self.items.capacity() > 2 * enough {
             self.items.shrink_to(enough);
@@ -365,6 +379,7 @@ impl<T: Clone + Eq> Schedule<T> {
             self.item(*number).delay = None;
             self.release(*number, now);
         }
+        // After the shutdown no key returns, so failure counts are useless.
         for (_, number) in std::mem::take(&mut self.idle) {
             self.item(number).forgotten = None;
             self.release(number, now);
@@ -379,6 +394,7 @@ impl<T: Clone + Eq> Schedule<T> {
 
     /// Returns true if no key will be ready again.
     pub(super) fn is_over(&self) -> bool {
+        // Keys that were added during their run still have to run once.
         self.closed && self.again == 0 && self.ready.is_empty()
     }
 

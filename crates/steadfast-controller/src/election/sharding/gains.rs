@@ -28,9 +28,12 @@ impl GainTracker {
             *self = Self::default();
             return;
         };
+        // An equal distribution changes no key, so the caches need not catch up again.
         if self.parts.last().is_some_and(|(_, last)| *last == part) {
             return;
         }
+        // Too many changes while the caches lag. Starting again is safe, because no key counts as owned before a
+        // catch-up.
         if self.parts.len() == MAX_TRACKED_CHANGES {
             *self = Self::default();
         }
@@ -44,6 +47,7 @@ impl GainTracker {
 
     /// Records that the caches contain all writes before the change after `number`.
     pub(super) fn caught_up(&mut self, number: u64) {
+        // The caches cover the distribution that was current at `number`. Later ones remain.
         let Some(at) = self.parts.iter().rposition(|(since, _)| *since <= number) else { return };
         self.parts.drain(..at);
         self.caught_up = true;
@@ -51,6 +55,7 @@ impl GainTracker {
 
     /// Returns true if `key` was our own in every set since the caches caught up.
     pub(super) fn own(&self, key: &ObjectKey) -> bool {
+        // A key counts as owned only if every distribution since the last catch-up contains it.
         self.caught_up && self.parts.iter().all(|(_, part)| part.owns(key))
     }
 }

@@ -35,6 +35,7 @@ impl GroupLeases {
         let asked = self.asked("list", None);
         let list = self.requests.ask::<ObjectList<Lease>>(self.request.list(&self.all), elsewhere).await;
         let list = list.map_err(|why| asked.failed(why))?.map_err(|error| asked.answered(&error))?;
+        // The request has no limit, so the list is expected in one response. A partial list would hide members.
         match list.metadata.continue_.as_deref() {
             None | Some("") => Ok(list.items),
             Some(_) => Err(asked.failed("the server returned an incomplete list")),
@@ -44,11 +45,13 @@ impl GroupLeases {
     /// Deletes a lease if unchanged. Returns true on success.
     pub(super) async fn delete(&self, lapsed: &Lapsed) -> Result<bool, ElectionTrouble> {
         let asked = self.asked("delete", Some(&lapsed.name));
+        // Preconditions: a member that renewed since the read keeps its lease.
         let same = Preconditions { uid: Some(lapsed.uid.clone()), resource_version: Some(lapsed.version.clone()) };
         let parameters = DeleteParams::default().preconditions(same);
         let deleted = self.requests.ask::<Value>(self.request.delete(&lapsed.name, &parameters), false).await;
         match deleted.map_err(|why| asked.failed(why))? {
             Ok(_) => Ok(true),
+            // 404: already deleted. 409: the lease changed, so its member is alive.
             Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(false),
             Err(error) => Err(asked.answered(&error)),
         }

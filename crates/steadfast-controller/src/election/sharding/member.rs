@@ -108,6 +108,7 @@ impl Member {
 
     /// Waits until `until`, and reads the other leases or hands over keys in the meantime. Returns false at the stop.
     async fn meanwhile(&mut self, until: Instant, stopping: &mut watch::Receiver<bool>) -> bool {
+        // Keys are given up before the new view is published, or two members could own them.
         if self.membership.is_to_change() && self.hands_over() {
             self.hand_over = HandOver::None;
             self.membership.change();
@@ -123,6 +124,7 @@ impl Member {
         }
         let next = if self.next > self.now() { until.min(self.next) } else { until };
         let next =
+            // Guards drop without a notification, so their number is polled.
             if let HandOver::Ending(..) = self.hand_over { next.min(self.now() + GUARD_CHECK_INTERVAL) } else { next };
         self.pause(self.unsettled.until(self.now()).map_or(next, |settled| settled.min(next)), stopping).await
     }
@@ -136,6 +138,7 @@ impl Member {
         match &self.hand_over {
             HandOver::None => {
                 let Some((number, before)) = self.term.take() else { return false };
+                // Kept keys continue under the new term. Guards of the previous term keep their fence.
                 self.begin(number, now + before.fence.remaining());
                 self.hand_over = HandOver::Ending(before, now + self.timing.acting());
                 // From now on no caller obtains the previous term.
@@ -144,6 +147,7 @@ impl Member {
             }
             HandOver::Ending(before, until) => {
                 // One reference is our own.
+                // Without guards, no reconcile acts on the lost keys. The acting time bounds the wait for the guards.
                 if Arc::strong_count(before) == 1 || *until <= now || !before.fence.is_open() {
                     let before = before.clone();
                     self.unsettled.close(&before, &self.timing);
@@ -255,6 +259,7 @@ impl Member {
             let until = held.filter(|held| held.0 == *number).map(|(_, until)| until);
             let goes_on = until.is_some_and(|until| {
                 if let HandOver::Ending(before, _) = &self.hand_over {
+                    // Both terms rest on one lease, so a renewal extends both.
                     before.fence.extend(until);
                 }
                 term.fence.extend(until);
@@ -313,6 +318,7 @@ impl Member {
         let Some(until) = until else { return false };
         if let Some(settled) = self.unsettled.until(self.now()) {
             // The server may still process unanswered requests, so no other member may start before then.
+            // The lease expires before the requests settle, so a release would free nothing earlier.
             if settled >= until {
                 return false;
             }

@@ -105,7 +105,9 @@ pub(super) struct OwnedKeys {
 
 impl OwnedKeys {
     pub(super) fn owns(&self, key: &ObjectKey) -> bool {
+        // Every view that this member published or may publish must assign the key to this member.
         self.views.iter().all(|view| owner(view, key) == Some(&self.me))
+            // Another member may still act by its older view.
             && !self.others.iter().any(|(other, view)| owner(view, key) == Some(other))
     }
 }
@@ -144,6 +146,7 @@ impl Membership {
 
     /// Records the server's response `lease` to the last signed write.
     pub(super) fn written(&mut self, lease: Box<Lease>) {
+        // An admission webhook can change the stored view, and only the stored view is visible to other members.
         if view(&lease) == self.attempt {
             self.published = Some(self.attempt.clone());
             self.own = Some(lease);
@@ -159,6 +162,7 @@ impl Membership {
     pub(super) fn read(&mut self, leases: Vec<Lease>, now: Instant) -> bool {
         let Some(own) = self.own.as_ref().filter(|_| self.published.is_some()) else { return false };
         let is_own = |lease: &Lease| record::uid(lease) == record::uid(own) && lease.spec == own.spec;
+        // A list without the own write may lack claims that other members made since.
         if !leases.iter().any(|lease| is_own(lease) && view(lease) == view(own)) {
             return false;
         }
@@ -170,6 +174,8 @@ impl Membership {
                 self.see(name.into(), lease, now);
             }
         }
+        // A present lease counts even after its expiry, because its member may still renew it. An absent lease counts
+        // until its expiry, because its member may not know of the deletion.
         self.peers.retain(|_, peer| peer.there || !(peer.released || peer.lapses <= now));
         self.cleared.clone_from(&self.published);
         // One change at a time: the claims of the next view must be known before its lost keys are handed over.
@@ -200,6 +206,7 @@ impl Membership {
 
     /// Returns a lease that has expired.
     pub(super) fn lapsed(&self, now: Instant) -> Option<Lapsed> {
+        // One per pass. The list is read again before the next deletion.
         let (name, peer) = self.peers.iter().find(|(_, peer)| peer.there && peer.lapses <= now)?;
         Some(Lapsed { name: name.clone(), uid: peer.uid.clone(), version: peer.version.clone() })
     }
@@ -211,6 +218,7 @@ impl Membership {
 
     /// Returns true if the change may hand over keys. If members only leave, each member keeps its keys.
     pub(super) fn gives_up(&self) -> bool {
+        // Only a joining member can take keys from this member.
         !self.wanted.is_subset(&self.attempt)
     }
 
@@ -237,6 +245,8 @@ impl Membership {
     pub(super) fn part(&self) -> Option<OwnedKeys> {
         let is_deaf = self.breaches.commit(ShardingBreach::UnheardClaims);
         let mut views = Vec::new();
+        // Other members may know any of these views: the one last read, the published one, the one being written, or
+        // the next.
         for view in [
             if is_deaf { &self.published } else { &self.cleared }.as_ref()?,
             self.published.as_ref()?,

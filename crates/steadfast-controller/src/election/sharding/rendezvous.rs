@@ -14,6 +14,7 @@ pub(super) type MemberSet = BTreeSet<Arc<str>>;
 
 /// Returns the owner of `key` in `view`. None for an empty view.
 pub(super) fn owner<'a>(view: &'a MemberSet, key: &ObjectKey) -> Option<&'a str> {
+    // Rendezvous hashing: a changed member set moves only the keys of changed members. Ties are decided by name.
     view.iter().map(AsRef::as_ref).max_by_key(|member| (number(member, key), *member))
 }
 
