@@ -98,6 +98,7 @@ impl Change {
 
     /// Returns the previous state as an added object. `None` without a previous state.
     pub(crate) fn before(&self) -> Option<Self> {
+        // Without an old state, nothing can have been sent before.
         let old = self.old.clone()?;
         let mut before =
             Self { kind: EventKind::Added, new: Some(old), old: None, certainty: None, reason: None, ..self.clone() };

@@ -74,6 +74,7 @@ fn retry_period() -> Span {
 impl Replicas {
     /// Returns namespace and name of the lease. `None` for an invalid value.
     pub fn place(&self) -> Option<(&str, &str)> {
+        // RFC 1123: a namespace is a label, the name of a Lease is a subdomain with dots.
         let is_name = |name: &str, dots: bool| {
             let fits = |letter: u8| {
                 letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-' || dots && letter == b'.'

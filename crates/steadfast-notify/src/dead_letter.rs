@@ -72,6 +72,7 @@ impl DeadLetters {
     ///
     /// Returns an error if the file is full or cannot be written.
     pub fn add(&self, letter: &DeadLetter) -> Result<(), AddError> {
+        // Lock order: the file lock of all processes first, then the counter of this process.
         let _lock = self.lock().map_err(AddError::Failed)?;
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let mut file = owners_own(&self.file).map_err(AddError::Failed)?;
@@ -138,6 +139,7 @@ impl DeadLetters {
     }
 
     fn redrive_lock(&self) -> io::Result<File> {
+        // A second lock: letters can be added while a redrive holds its own lock.
         let lock = self.lock_file(".redrive")?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
@@ -179,6 +181,7 @@ impl TakenLetters {
     ///
     /// Returns an error if the file cannot be removed.
     pub fn done(self) -> io::Result<()> {
+        // Letters that failed again were added to the main file before this removal.
         match fs::remove_file(&self.file) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -209,10 +212,12 @@ fn read(file: &Path) -> io::Result<Option<String>> {
 /// Replaces a file atomically by renaming a new file. Readers see either version as a whole.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let new = beside(file, ".new");
+    // A leftover of a crash may have other permissions.
     let _ = fs::remove_file(&new);
     let mut written = owners_own(&new)?;
     written.write_all(text.as_bytes())?;
     written.sync_all()?;
+    // The rename is atomic: readers see the old or the new content.
     fs::rename(&new, file)
 }
 

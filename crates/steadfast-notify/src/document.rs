@@ -123,6 +123,7 @@ impl Document {
     /// Returns the position of `path`, or else of the nearest existing parent.
     fn nearest(&self, path: &str) -> Option<ValuePosition> {
         let mut path = path;
+        // A missing value has no position. The nearest existing parent is shown instead.
         loop {
             if let Some(stand) = self.stands.get(path) {
                 return Some(*stand);

@@ -102,6 +102,7 @@ impl EndpointSource {
     /// skips.
     pub(crate) fn watched(&self, rule: &Rule) -> Rule {
         let mut namespaces: Vec<String> = self.services.iter().map(|(namespace, _)| namespace.clone()).collect();
+        // `services` is sorted, so equal namespaces are adjacent.
         namespaces.dedup();
         let names: BTreeSet<&str> = self.services.iter().map(|(_, name)| name.as_str()).collect();
         let labels = match names.iter().collect::<Vec<_>>()[..] {
@@ -135,6 +136,7 @@ impl EndpointSource {
     ) -> Vec<EndpointEntries> {
         let mut endpoints = BTreeMap::<Identity, Merged>::new();
         for slice in slices {
+            // Slices without the label are managed by other tools and belong to no Service.
             let Some(service) = slice.service() else { continue };
             let namespace = slice.namespace();
             if self.services.contains(&(namespace.to_owned(), service.to_owned())) {
@@ -150,13 +152,16 @@ impl EndpointSource {
             })
             .collect();
         let resolved = endpoints.into_iter().map(|((namespace, name, uid), Merged { reached, unknown })| {
+            // An endpoint counts as terminating only if all its addresses terminate.
             let is_terminating = !reached.is_empty() && reached.values().all(|reached| reached.is_terminating);
             let mut entries = BTreeMap::new();
             for ((service, address, port), reached) in reached {
                 let is_ready = reached.is_ready()
+                    // Kubernetes sends traffic to terminating endpoints if no endpoint is ready (KEP-1669).
                     || reached.is_serving && !ready_services.contains(&(namespace.clone(), service.clone()));
                 let at = At { cluster, namespace: &namespace, service: &service, address, port };
                 for (key, mut fields) in at.fields(&reached, self.host.as_deref(), shape) {
+                    // The same key can come from several slices during a move of endpoints. One ready copy suffices.
                     let is_ready = is_ready || entries.get(&key).is_some_and(|other: &Value| other[READY.name] == true);
                     fields.insert(KEY.name.to_owned(), key.clone().into());
                     fields.insert(READY.name.to_owned(), is_ready.into());
@@ -191,6 +196,7 @@ impl EndpointSource {
                 };
                 (namespace.to_owned(), name, uid)
             };
+            // Skipping the address would remove its entry. Doubt keeps the entry instead.
             if let Some(address) = endpoint.malformed_address() {
                 let why = format!("the EndpointSlice {} has {address:?} as an address", slice.name());
                 let (name, uid) = pod.unwrap_or((slice.name(), ""));
@@ -275,6 +281,7 @@ impl Reached {
 
     fn add(&mut self, endpoint: &Endpoint) {
         let Condition { is_ready, is_serving, is_terminating } = endpoint.condition();
+        // An endpoint may be in two slices while the controller moves it. The states are combined.
         self.is_ready |= is_ready;
         self.is_serving |= is_serving;
         self.is_terminating |= is_terminating;
@@ -305,6 +312,7 @@ impl At<'_> {
             // Some targets do not accept colons in keys.
             IpAddr::V6(address) => format!("{:032x}", address.to_bits()),
         };
+        // Names of Pods and Services contain no underscores, so keys of different objects never collide.
         let suffix = port.map_or_else(|| format!("_{address_text}"), |port| format!("_{address_text}_{port}"));
         let pod = reached.pod.as_deref();
         let place = port.map(|port| SocketAddr::new(*address, port).to_string());

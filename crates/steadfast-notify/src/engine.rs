@@ -181,6 +181,7 @@ impl Engine {
             for (name, stream) in streams {
                 let Some(sink) = plan.sinks.get(&name) else { continue };
                 if let Some(running) = workers.get(&name) {
+                    // The worker stays, with its queue: a reload must not lose pending messages.
                     running.worker.reconfigure(delivery(sink), stream);
                     continue;
                 }
@@ -192,12 +193,14 @@ impl Engine {
                 let task = worker.clone().start(&self.shared.supervisor);
                 workers.insert(name, Running { worker, _task: task });
             }
+            // A removed sink stays until its queue is empty.
             workers.retain(|name, running| plan.sinks.contains_key(name) || running.worker.pending() > 0);
         }
         let mut rules = lock(&self.shared.rules);
         let mut before = std::mem::take(&mut *rules);
         for rule in &plan.rules {
             let known = before.remove(&rule.config.name);
+            // The history survives a reload, so that unchanged results are not sent again.
             let (sent, turns) = known.map(|acting| (acting.sent.clone(), acting.turns.clone())).unwrap_or_default();
             // A sink that is added again later starts without history.
             lock(&sent).retain(|sink, _| rule.config.to.contains(sink));
@@ -255,6 +258,7 @@ impl Engine {
         settled: S,
     ) -> Result<(), Postponed<S>> {
         let (cluster, object) = key;
+        // The handle is cloned, because the lock of all workers must not span the check of one queue.
         let worker = lock(&self.shared.workers).get(sink).map(|running| running.worker.clone());
         let namespace = (cluster.to_owned(), object.namespace().unwrap_or_default().to_owned());
         if worker.is_some_and(|worker| !worker.has_space(&namespace)) {
@@ -282,6 +286,8 @@ impl Engine {
             settled();
             return Ok(());
         };
+        // Rules with time or lookups are evaluated by handlers and by the recheck task. The lock orders both per
+        // object.
         let _turn = if acting.rule.is_of_context() { Some(acting.turns.take(sink, key).await) } else { None };
         let Some(change) = change() else {
             settled();
@@ -294,6 +300,7 @@ impl Engine {
             EvaluationResult::Message { message, hash } => {
                 lock(&self.shared.counts).changes += 1;
                 let is_deleted = change.kind == EventKind::Deleted;
+                // Recorded after the delivery: a crash in between repeats the message and loses nothing.
                 let ack = move || {
                     match (record, hash) {
                         (Some((record, number, subject)), _) if is_deleted => record.record(&subject, number, None),
@@ -323,6 +330,7 @@ impl Engine {
             }
             EvaluationResult::Uncertain(lookups) => {
                 if let Some((record, _, subject)) = record {
+                    // The recorded state of the previous result is valid again, because nothing was sent.
                     record.nothing_sent(&subject);
                 }
                 return Err(Postponed { why: Why::Uncertain(lookups), settled });
@@ -373,6 +381,7 @@ impl Engine {
     async fn judge(&self, acting: &Arc<ActiveRule>, sink: &str, change: &Arc<Change>) -> EvaluationResult {
         let (asked, sink, of) = (acting.clone(), sink.to_owned(), change.clone());
         let judged = offload(move || {
+            // Evaluated without a lock, because an expression may run for a long time.
             let verdict = asked.rule.judge(&of);
             // Checked before the result is recorded: a result from objects in doubt must not count as sent.
             if of.lookups.as_ref().is_some_and(|lookups| lookups.is_uncertain()) {
@@ -404,6 +413,7 @@ impl Engine {
                 EvaluationResult::Nothing { settled: None }
             }
             (Verdict::Failed { expression, why }, _) => {
+                // `failed` takes the lock again.
                 drop(counts);
                 self.failed(&acting.rule.config.name, expression, change.subject.reported(), why);
                 EvaluationResult::Nothing { settled: None }
@@ -461,6 +471,7 @@ impl Engine {
     pub async fn until_undeliverable(&self) -> Vec<String> {
         let (start, mut since) = (Instant::now(), None);
         loop {
+            // In the first seconds after the start, an attempt in flight may still succeed.
             let waits_for_attempts = start.elapsed() < ATTEMPT_GRACE;
             let workers: Vec<_> = lock(&self.shared.workers)
                 .iter()
@@ -469,6 +480,7 @@ impl Engine {
                 .collect();
             let is_stuck = !workers.is_empty() && workers.iter().all(|(_, worker)| worker.is_down(waits_for_attempts));
             if !is_stuck {
+                // Any sink that works again restarts the period.
                 since = None;
             } else if since.get_or_insert_with(Instant::now).elapsed() >= STUCK_PERIOD {
                 return workers.into_iter().map(|(name, _)| name).collect();

@@ -78,6 +78,7 @@ pub fn explain(
         let change = Change {
             old: state.clone().filter(|_| kind != EventKind::Added),
             new: state.filter(|_| kind != EventKind::Deleted),
+            // A separate record per kind: the reads of one evaluation must not count for another.
             lookups: lookups.map(|lookups| lookups.afresh()),
             ..Change::new(String::new(), kind, subject.clone(), Timestamp::now())
         };

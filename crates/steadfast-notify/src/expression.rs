@@ -73,6 +73,7 @@ impl Expression {
 
     /// Evaluates the expression. The error contains no values, since values may be secrets.
     pub(crate) fn evaluate(&self, bindings: &mut Bindings) -> Result<Value, String> {
+        // `when` and `send` share the budget of one object, so an expensive pair cannot double the cost.
         let mut budget = Budget::new(MAX_COST.min(bindings.cost_left));
         let (result, recheck_at) = self.result(bindings, &mut budget);
         bindings.cost_left -= budget.spent();
@@ -90,6 +91,7 @@ impl Expression {
 
     fn json(&self, bindings: &Bindings, value: &Cel, budget: &mut Budget) -> Result<Value, String> {
         let limits = bindings.limits;
+        // Checked before the conversion, which would copy an oversized list.
         if let (true, Cel::List(list)) = (self.is_of_entries, value)
             && list.len() > limits.entries
         {
@@ -217,6 +219,7 @@ fn changed<'v>(change: &Change, arguments: &[Cel<'v>], meter: &mut Meter) -> Res
     let [Cel::String(path)] = arguments else { return Err(invalid()) };
     let path = path.parse::<FieldOf>().map_err(|_| invalid())?;
     let (before, after) = change.at(&path);
+    // CEL equality, not JSON equality: 1 and 1.0 are equal.
     Ok(Cel::Bool(match (before, after) {
         (Some(before), Some(after)) => !equal(&Cel::from(before), &Cel::from(after), meter)?,
         (before, after) => before.is_some() != after.is_some(),

@@ -57,6 +57,7 @@ impl Schemas {
     /// Returns the schema of a kind.
     fn kind(&self, group: &str, version: &str, kind: &str) -> Option<&Value> {
         let is_kind = |named: &Value| named["group"] == group && named["version"] == version && named["kind"] == kind;
+        // The schema of OpenAPI v2 and v3 marks each kind with group, version and kind.
         self.schemas.values().find(|schema| {
             let kinds = schema["x-kubernetes-group-version-kind"].as_array();
             // Types such as DeleteOptions belong to several groups.
@@ -87,6 +88,7 @@ impl Schemas {
         let mut path = String::new();
         for (number, step) in steps.iter().enumerate() {
             let unknown = |what: String| Some(Unknown { step: number, what });
+            // An IntOrString has no fixed type, so nothing can be said about its fields.
             if schema["x-kubernetes-int-or-string"] == true {
                 return None;
             }
@@ -102,6 +104,7 @@ impl Schemas {
                 (Step::Field(name), _) => {
                     let properties = schema["properties"].as_object();
                     let named = properties.and_then(|properties| properties.get(name));
+                    // `additionalProperties: false` forbids further fields instead of typing them.
                     let named = named.or_else(|| schema.get("additionalProperties").filter(|any| **any != false));
                     if named.is_none()
                         && schema["x-kubernetes-preserve-unknown-fields"] != true
@@ -188,6 +191,7 @@ fn distance(one: &str, other: &str) -> Option<usize> {
         return None;
     }
     let other: Vec<char> = other.to_lowercase().chars().collect();
+    // Levenshtein distance with a single row.
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (number, letter) in one.to_lowercase().chars().enumerate() {
         let mut diagonal = row[0];

@@ -90,6 +90,7 @@ impl RuleSubscription {
         let informer = source.informer(watch_spec, None)?;
         let caches = LookupCaches::begin(watch_spec, &source.cluster, &source.lookups)?;
         let is_kept = watch_spec.checkpoint.is_some() && source.may_be_kept();
+        // A rule of an earlier release had one handler for all sinks. Each sink continues from its position.
         if is_kept {
             take_over(&informer, &source.rule, sinks);
         }
@@ -101,6 +102,7 @@ impl RuleSubscription {
                 // A reused handler already has a watermark, if needed.
                 let rule = rule.as_ref().filter(|rule| rule.is_of_context())?;
                 let folder = watch_spec.rechecks.as_deref();
+                // A replica continues from the positions of the leader, not from its own file.
                 let folder = folder.filter(|_| is_kept && !engine.replication().gate().is_replicated());
                 Some(watermark(engine, rule, source, sink, folder))
             });
@@ -162,6 +164,7 @@ impl RuleSubscription {
     pub fn settled(&self) -> Option<u64> {
         let Registered::Durable(registration) = &self.registered else { return None };
         let position = registration.position()?;
+        // Everything before the first pending change is settled. Later changes may be settled out of order.
         match position.first_pending {
             Some(first) => number(&first)?.checked_sub(1),
             None => number(&position.reached),
@@ -176,6 +179,7 @@ fn number(version: &ResourceVersion) -> Option<u64> {
 
 impl Drop for RuleSubscription {
     fn drop(&mut self) {
+        // Also on a reload: the next subscription continues from the written record.
         if let Some(watermark) = &self.watermark {
             watermark.flush();
         }
@@ -220,6 +224,7 @@ pub fn forget_others(informer: &Informer<Lazy<DynamicObject>>, known: &[(&str, &
     for (name, counts) in informer.durables() {
         let is_known =
             names.iter().any(|known| **known == *name) || incomplete.iter().any(|rule| may_be_of(&name, rule));
+        // A handler of this process is in use, even if the configuration does not list its rule any more.
         if !counts.is_here && !is_known {
             informer.drop_durable(&name);
         }
@@ -298,8 +303,11 @@ impl HandlerContext {
 
     fn durably(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
         let (name, handler_context) = (durable_name(&self.source.rule, &self.sink), Arc::new(self));
+        // Twice the share: one namespace with an unreachable receiver cannot use all slots.
         let durable = informer.durable(&name).concurrency(2 * UNSETTLED_SHARE).namespace_share(UNSETTLED_SHARE);
         let durable = durable.deadline(SETTLE_TIMEOUT);
+        // A standby receives no events for objects that were deleted while it was down; the leader may have missed
+        // them.
         let durable = durable.unseen_deletions(handler_context.engine.replication().gate().is_replicated());
         let of = informer.clone();
         let registered = durable.on_event(move |reported: DurableEvent<Lazy<DynamicObject>>| {
@@ -322,9 +330,11 @@ impl HandlerContext {
             Event::Deleted { version, .. } => version.as_ref().map_or_else(reached, number),
             event => number(event.object().version()),
         };
+        // After a failure, the result of this change may be recorded without a delivery.
         let mut again = reported.failures > 0;
         loop {
             let (rule, sink) = (&self.source.rule, &self.sink);
+            // Waits until this replica leads or the leader has settled this version.
             let is_missed = match replication.turn(&self.position, version).await {
                 DeliveryDecision::Settled => {
                     if let Some(change) = self.change(&reported.event, again) {
@@ -339,6 +349,7 @@ impl HandlerContext {
             let change = || {
                 let mut change = self.change(&reported.event, again)?;
                 if is_missed {
+                    // `initial` would suppress a message that the previous leader has not delivered.
                     Arc::make_mut(&mut change).initial = false;
                 }
                 Some(change)
@@ -445,7 +456,9 @@ impl AsyncHandler<Lazy<DynamicObject>> for Passing {
         if handler_context.engine.replication().gate().permit().is_none() {
             return handler_context.pass(&event).await;
         }
+        // Back pressure: the informer merges events of a handler that is behind.
         self.parked.until_space().await;
+        // Events of one object stay in order: a parked object collects its later events.
         let Some(event) = self.parked.follow_up(event) else { return };
         let (rule, sink, watermark) =
             (&handler_context.source.rule, &handler_context.sink, handler_context.watermark.as_ref());
@@ -462,6 +475,8 @@ impl AsyncHandler<Lazy<DynamicObject>> for Passing {
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             while let Some(event) = parked.first(&key) {
+                // The event stays at the front until it is passed, so that later events of the object are parked behind
+                // it.
                 handler_context.pass(&event).await;
                 parked.done(&key);
             }
@@ -487,6 +502,8 @@ fn change(source: &Source, resource: &str, event: &Event<DynamicObject>, at: Tim
         }
         Event::Deleted { last, certainty, reason, .. } => {
             (change.kind, change.old) = (EventKind::Deleted, state(last));
+            // The last version of a deleted object may equal that of its previous event. The suffix keeps the IDs
+            // distinct.
             change.id.push_str("-gone");
             (change.certainty, change.reason) = (Some(certainty.to_string()), Some(reason.to_string()));
         }

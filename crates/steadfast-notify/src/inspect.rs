@@ -67,6 +67,7 @@ impl Plan {
             let (Some(send), Some(text)) = (&rule.send, &rule.config.send) else { continue };
             let is_one = |fields: &String| fields.split(',').any(|field| field.trim().starts_with("metadata.name="));
             let is_named = rule.config.fields.as_ref().is_some_and(is_one);
+            // A fixed key is correct for a rule that selects exactly one object.
             if is_named && rule.config.namespaces.len() == 1 && self.clusters_of(&rule.config).len() == 1 {
                 continue;
             }

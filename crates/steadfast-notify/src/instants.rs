@@ -21,6 +21,7 @@ impl<K> Default for Instants<K> {
 impl<K: Clone + Ord + Hash> Instants<K> {
     /// Replaces or removes the instant of the object `key`.
     pub(crate) fn set(&mut self, key: &K, at: Option<Timestamp>) {
+        // Both indexes change together, so that no stale instant remains in the queue.
         if let Some(before) = self.by_object.remove(key) {
             self.queue.remove(&(before, key.clone()));
         }

@@ -24,7 +24,9 @@ impl KeyLocks {
     /// Waits for the lock of this sink and object.
     pub(crate) async fn take(&self, sink: &str, object: &str) -> KeyLock<'_> {
         let key = (sink.to_owned(), object.to_owned());
+        // The reference is taken under the map's lock, so a concurrent drop does not remove the entry.
         let lock = self.locks().entry(key.clone()).or_default().clone();
+        // Created before the wait: a cancelled caller removes its entry, too.
         let mut turn = KeyLock { of: self, key, guard: None };
         turn.guard = Some(lock.lock_owned().await);
         turn
@@ -38,6 +40,7 @@ impl KeyLocks {
 impl Drop for KeyLock<'_> {
     fn drop(&mut self) {
         let mut locks = self.of.locks();
+        // Released under the map's lock, before the count of references is read.
         self.guard = None;
         // Each waiting caller has a reference, so a count of one means that no caller waits.
         if locks.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {

@@ -94,6 +94,7 @@ impl LookupCaches {
     async fn until(&self, is_needed: impl Fn(&str) -> bool) {
         for (looked_up, informer) in self.caches.iter().filter(|(looked_up, _)| is_needed(&looked_up.name)) {
             let mut changed = informer.changed();
+            // A closed channel ends the wait: the informer has stopped, and the doubt stays.
             while self.doubt_of(looked_up, informer).is_some() && changed.changed().await.is_ok() {}
         }
     }
@@ -155,6 +156,7 @@ impl Lookups {
     /// Returns the snapshot with each resource in doubt replaced by the resource of `before`, if certain.
     pub(crate) fn or_certain(&self, before: &Self) -> Arc<Self> {
         let frozen = self.frozen.iter().map(|(resource, now)| {
+            // A resource in doubt keeps its last certain state, so the end of the doubt shows as a difference.
             let certain = before.frozen.get(resource).filter(|before| now.doubt.is_some() && before.doubt.is_none());
             (resource.clone(), certain.unwrap_or(now).clone())
         });
@@ -168,6 +170,7 @@ impl Lookups {
 
     /// Returns true if evaluations looked up a resource in doubt. The results are uncertain.
     pub(crate) fn is_uncertain(&self) -> bool {
+        // Doubt about a resource that the evaluation did not read is irrelevant.
         let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         reads.keys().any(|read| self.frozen.get(&read.resource).is_some_and(|frozen| frozen.doubt.is_some()))
     }
@@ -194,6 +197,7 @@ impl Lookups {
         if !looked_up.is_namespaced && !namespace.is_empty() {
             return Err(format!("{resource} have no namespaces: get('{resource}', NAME)"));
         }
+        // An object outside of the watched namespace is unknown. Absence would be a wrong result.
         if looked_up.namespace.as_deref().is_some_and(|only| only != namespace) {
             return Err(format!("{resource} can be looked up only in the namespace that the rule watches"));
         }
@@ -251,6 +255,7 @@ impl Lookups {
             if old.doubt.is_some() != now.doubt.is_some() {
                 differences.resources.insert(resource.clone());
             }
+            // Snapshots are shared, so an unchanged cache is recognised without a comparison.
             if Arc::ptr_eq(&old.snapshot, &now.snapshot) {
                 continue;
             }
@@ -293,6 +298,7 @@ impl<K> Default for Dependents<K> {
 impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
     /// Replaces the lookups of the object `key`.
     pub(crate) fn set(&mut self, key: &K, reads: Vec<Read>) {
+        // Reads of an earlier evaluation may not apply any more.
         self.remove(key);
         for read in &reads {
             self.by_read.entry(read.clone()).or_default().insert(key.clone());

@@ -48,6 +48,7 @@ impl Message {
         let looked_up = change.lookups.as_ref().and_then(|lookups| lookups.fingerprint());
         let looked_up = looked_up.map(|fingerprint| format!("+{fingerprint}")).unwrap_or_default();
         Self {
+            // The same change with other looked-up objects is another message for deduplicating receivers.
             id: format!("{}{looked_up}/{rule}", change.id),
             time: change.at,
             kind: change.kind.name().to_owned(),

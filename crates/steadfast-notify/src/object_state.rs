@@ -29,6 +29,7 @@ pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-config
 impl State {
     /// Creates a state from the object as stored in the server.
     pub fn new(object: Value) -> Self {
+        // Only core Secrets. Other resources may contain secrets, but their fields are unknown here.
         let is_secret = object["kind"] == "Secret" && object["apiVersion"] == "v1";
         let whole = Arc::new(object);
         let shown = if is_secret { Arc::new(without_secrets(&whole)) } else { whole.clone() };
@@ -47,6 +48,7 @@ fn without_secrets(secret: &Value) -> Value {
         let values = shown.get_mut(part).and_then(Value::as_object_mut).into_iter().flat_map(|part| part.values_mut());
         values.for_each(|value| *value = WITHHELD.into());
     }
+    // `kubectl apply` copies the whole object, including its secrets, into this annotation.
     if let Some(applied) = shown.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(LAST_APPLIED)) {
         *applied = WITHHELD.into();
     }

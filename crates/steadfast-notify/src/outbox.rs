@@ -124,6 +124,7 @@ impl<T> Outbox<T> {
     pub fn has_space(&self, namespace: &(String, String), messages: usize) -> bool {
         let own = self.by_namespace.get(namespace);
         let others = self.by_namespace.len() - usize::from(own.is_some());
+        // One share stays free for a namespace that has no messages yet.
         let share = (messages / (others + 2)).max(1);
         own.copied().unwrap_or_default() < share && self.len < messages.saturating_mul(2)
     }
@@ -175,6 +176,7 @@ impl<T> Outbox<T> {
         self.len += 1;
         *self.by_namespace.entry(key.tenant()).or_default() += 1;
         let is_first = queue.len() == 1;
+        // A key in flight becomes ready when its batch is settled.
         if is_first && !self.is_in_flight(&key) {
             self.make_ready(key);
         }
@@ -186,6 +188,7 @@ impl<T> Outbox<T> {
 
     /// Marks a key as ready with the first message. Removes a key without messages.
     fn make_ready(&mut self, key: OrderingKey) {
+        // Only the first message of a key is ready, so that the messages of an object stay in order.
         match self.queues.get(&key).and_then(VecDeque::front) {
             Some(first) => {
                 self.by_age.insert((first.put, (first.not_before, first.number, key.clone())));
@@ -203,6 +206,7 @@ impl<T> Outbox<T> {
             let due = self.next_due(limit).is_some_and(|at| at.max(self.open_at(now)) <= now);
             // A pause must not prevent the last attempt of a message at the age limit.
             let last_attempt = if self.pause.until(now).is_some() { self.expired(now) } else { None };
+            // The token is taken last: a batch that is not sent must not use one.
             if !(due || last_attempt.is_some()) || !self.bucket.take(now) {
                 break;
             }
@@ -211,6 +215,7 @@ impl<T> Outbox<T> {
                 None => self.load(now, limit),
             };
             let tenants: BTreeSet<Tenant> = items.iter().map(|(key, _)| key.tenant()).collect();
+            // Counted per namespace, so that one slow namespace cannot occupy all attempts.
             self.tenants.sent(&tenants);
             let number = self.next;
             self.next += 1;
@@ -254,6 +259,7 @@ impl<T> Outbox<T> {
                 |key: &OrderingKey| queues.get(key).and_then(VecDeque::front).is_some_and(|first| first.alone);
             let is_first = items.is_empty();
             let Some(ready) = self.tenants.take(now, limit, |key| is_first || !is_alone(key)) else { break };
+            // `by_age` and `tenants` contain the same keys, and change together.
             self.forget_age(&ready);
             if self.unload(&ready.2, now, &mut items) {
                 break;
@@ -301,6 +307,7 @@ impl<T> Outbox<T> {
         let due = self.next_due(self.tenants.limit(self.delivery.concurrency));
         let Some(open) = self.pause.until(now) else { return due.map(|at| at.max(self.bucket.next())) };
         let mut next = due.map(|at| at.max(open));
+        // `by_age` is sorted by age, so the loop ends at the first message that expires later.
         for (put, (not_before, ..)) in &self.by_age {
             let expires = self.expires(*put);
             if next.is_some_and(|next| expires >= next) {
@@ -322,6 +329,7 @@ impl<T> Outbox<T> {
         mut chance: impl FnMut() -> f64,
         mut bury: impl FnMut(&Message, &str, u32) -> bool,
     ) -> Vec<Settled<T>> {
+        // The batch was abandoned or cleared in the meantime.
         let Some(InFlight { items, tenants }) = self.in_flight.remove(&number) else { return Vec::new() };
         match outcome {
             Outcome::Busy { after, .. } => self.pause.begin(now, *after, &self.delivery, chance()),
@@ -337,6 +345,7 @@ impl<T> Outbox<T> {
                 keys.push(key.clone());
             }
             pending.attempts = pending.attempts.saturating_add(1);
+            // Measured from the addition, not from the first attempt.
             let is_old = self.expires(pending.put) <= now;
             let retry_at = now.saturating_add(self.wait(outcome, &pending, now, chance()));
             let (end, not_before) = match outcome {
@@ -346,6 +355,7 @@ impl<T> Outbox<T> {
                     pending.alone = true;
                     (None, now)
                 }
+                // Without space for the dead letter, the message stays and is retried.
                 Outcome::Refused { why } => (bury(&pending.message, why, pending.attempts).then_some(false), retry_at),
                 Outcome::Retry { why, .. } | Outcome::Busy { why, .. } if is_old => {
                     (bury(&pending.message, why, pending.attempts).then_some(false), retry_at)
@@ -393,6 +403,7 @@ impl<T> Outbox<T> {
 
     /// Inserts messages in front of newer messages, in order.
     fn put_back(&mut self, back: Vec<(OrderingKey, Pending<T>)>, keys: Vec<OrderingKey>, tenants: &BTreeSet<Tenant>) {
+        // In reverse, so that the original order is restored at the front of each queue.
         for (key, pending) in back.into_iter().rev() {
             self.queues.entry(key).or_default().push_front(pending);
         }
@@ -410,6 +421,7 @@ impl<T> Outbox<T> {
             Outcome::Retry { after: Some(after), .. } => backoff.max((*after).min(MAX_PEER_WAIT)),
             _ => backoff,
         };
+        // The last attempt is due exactly at the age limit.
         let left = self.expires(pending.put).saturating_sub(now);
         if left.is_zero() { backoff } else { wait.min(left) }
     }

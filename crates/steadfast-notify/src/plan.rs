@@ -153,6 +153,7 @@ impl Plan {
         let mut hasher = DefaultHasher::new();
         if let Some(value) = self.document.at(&["sinks", sink]) {
             value.to_string().hash(&mut hasher);
+            // Contents of referenced files count, so that a rotated certificate reopens the sink on a reload.
             fingerprint_files(value, &self.folder, &mut hasher);
         }
         hasher.finish()

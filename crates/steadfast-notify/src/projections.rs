@@ -63,6 +63,7 @@ impl Projections {
                 let known = Known { hash: Some(hash), at: change.at };
                 let before = match self.0.insert(subject.clone(), known) {
                     Some(known) => known.hash,
+                    // The object was known before the start: its old state gives the sent result.
                     None => sent_before(rule, change),
                 };
                 if before == Some(hash) { News::Unchanged } else { News::Changed }
@@ -94,6 +95,7 @@ impl Projections {
 
     /// Restores the result of an earlier run, unless a later result is known.
     pub(crate) fn adopt(&mut self, subject: Subject, hash: Option<Hash>) {
+        // A result that this process has recorded itself is newer than a restored one.
         self.0.entry(subject).or_insert(Known { hash, at: Timestamp::MIN });
     }
 }

@@ -55,6 +55,7 @@ fn way(webhook: &Webhook, folder: &Path) -> Result<Option<(String, String, u16)>
     let by_environment = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
     let url = match &webhook.proxy {
         Some(proxy) => proxy.clone(),
+        // With a proxy from the environment, a direct connection proves nothing.
         None if by_environment.iter().any(|name| std::env::var_os(name).is_some()) => return Ok(None),
         None => url(webhook, folder)?,
     };

@@ -99,6 +99,7 @@ impl Recheck {
     /// Runs until dropped.
     pub(crate) async fn run(self: Arc<Self>) -> String {
         let acting = async { match self.act().await {} };
+        // The writer of the record shares the task, so that both restart together.
         tokio::join!(acting, self.watermark.clone().keep()).0
     }
 
@@ -114,6 +115,7 @@ impl Recheck {
                 None => self.stand_by(&mut trail, &news).await,
             };
             let known = self.known(&permit, &mut trail);
+            // The state of the term is dropped with the term. The next term starts from the settled position.
             tokio::select! {
                 biased;
                 () = permit.ended() => {}
@@ -200,6 +202,7 @@ impl Recheck {
         // The clock is read before the caches: the caches are then at least as new as this instant.
         let now = (self.clock)();
         let looked_up = self.caches.as_ref().map(LookupCaches::freeze);
+        // Changes of a resource in doubt are unknown, so the settled position must not pass its last certain instant.
         if !looked_up.as_ref().is_some_and(|looked_up| looked_up.has_doubt()) {
             known.certain_at = now;
         }
@@ -242,6 +245,7 @@ impl Recheck {
         known.played = known.played.max(now);
         let stalled = known.stalled.values().map(|stalled| stalled.at).min();
         let certain = known.certain_at.min(now);
+        // The position stays one nanosecond before the first stalled instant, so that a restart replays it.
         let settled =
             stalled.map_or(certain, |at| at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(at).min(certain));
         self.watermark.pass(settled);
@@ -260,6 +264,7 @@ impl Recheck {
         while let Some((at, key)) = known.instants.take_due(now) {
             let number = played.entry(key.clone()).or_default();
             *number += 1;
+            // An object whose result changes constantly must not block the pass; instants are merged beyond a limit.
             let at = at_most(at, now, *number);
             if self.send(&key, Cause::Time, at, None).await {
                 self.learn(known, objects, [key].into(), at, looked_up).await;
@@ -279,6 +284,7 @@ impl Recheck {
         let is_lookup = |(_, stalled): &(&ObjectKey, &Stalled)| stalled.cause == Cause::Lookup;
         let keys = known.stalled.iter().filter(is_lookup).map(|(key, _)| key);
         let subjects: Vec<Subject> = keys.filter_map(|key| self.subject(objects, key)).collect();
+        // Recorded before the send: after a crash in between, the result is sent again.
         self.watermark.about_to_send(&subjects).await;
         for (key, stalled) in std::mem::take(&mut known.stalled) {
             let Stalled { cause, at, before } = &stalled;
@@ -358,6 +364,7 @@ impl Recheck {
             let lookups = self.caches.as_ref().map(LookupCaches::freeze);
             self.change(&self.informer.snapshot(), key, cause, at, lookups, before.cloned())
         };
+        // Registered before the attempt, so that the position cannot pass an instant in flight.
         let in_flight = self.watermark.begin(at);
         let (rule, sink) = (&self.source.rule, &self.sink);
         let (key, settled) = ((self.source.cluster.as_str(), key), move || in_flight.settled());

@@ -87,6 +87,7 @@ impl Replication {
     /// Applies the versions published by the leader.
     pub fn set_settled(&self, settled: SettledVersions) {
         let Some(shared) = &self.shared else { return };
+        // Known before settled: a task that wakes up must see the position.
         shared.known.lock().unwrap_or_else(PoisonError::into_inner).extend(settled.keys().cloned());
         shared.settled.send_if_modified(|before| {
             let is_other = before.as_ref() != Some(&settled);
@@ -103,6 +104,7 @@ impl Replication {
         shared.settled.send_if_modified(|settled| {
             let Some(settled) = settled else { return false };
             let before = settled.len();
+            // A position stays until this replica has settled the version itself.
             settled.retain(|position, version| own.get(position).is_none_or(|own| *own < *version));
             settled.len() != before
         });
@@ -119,6 +121,7 @@ impl Replication {
     /// comparable version, only this process as the leader can settle the change.
     pub(crate) async fn turn(&self, position: &str, version: Option<u64>) -> DeliveryDecision {
         let Some(shared) = &self.shared else { return DeliveryDecision::Deliver { is_missed: false } };
+        // Subscribed before the first check, so that no update is missed.
         let mut settled = shared.settled.subscribe();
         loop {
             let is_settled = match (&*settled.borrow_and_update(), version) {
@@ -129,6 +132,7 @@ impl Replication {
                 return DeliveryDecision::Settled;
             }
             if self.gate.permit().is_some() {
+                // The position exists, so a leader watched this source. A change after it was missed, not initial.
                 let is_missed = shared.known.lock().unwrap_or_else(PoisonError::into_inner).contains(position);
                 return DeliveryDecision::Deliver { is_missed };
             }

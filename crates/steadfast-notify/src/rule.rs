@@ -79,6 +79,7 @@ impl Compiled {
             return Verdict::OtherKind;
         }
         match self.project(change) {
+            // The value is still evaluated: a later change with an equal result is not sent.
             Verdict::Fires(value) if change.initial && !self.config.initial => Verdict::Initial(value),
             verdict => verdict,
         }

@@ -25,6 +25,7 @@ impl Secret {
                 value.into_encoded_bytes()
             }
         };
+        // Editors and `echo` append a newline, which is not part of the secret.
         let end = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
         if end == 0 {
             return Err(format!("{from:?} is empty"));

@@ -56,6 +56,7 @@ impl ServerSettings<'_> {
             let (Ok(name), Ok(mut value)) = read else {
                 return Err(ServerConfigError::of(field, format!("the value of {name} is not a valid header value")));
             };
+            // Sensitive values are hidden in debug output, and HPACK does not index them.
             value.set_sensitive(is_secret);
             headers.insert(name, value);
             Ok(())

@@ -46,6 +46,7 @@ impl State {
             io::Error::new(error.kind(), format!("{}: {error}; {remedy}", folder.display()))
         };
         make(folder).map_err(reported)?;
+        // The lock is held for the lifetime of the process and released by the kernel, even after a crash.
         let lock = lock(&folder.join("lock")).map_err(reported)?.map_err(|holder| {
             let remedy = "stop that process, or set a different `state.folder` and other mirrors";
             let why = format!("{}: {holder} already uses the folder; {remedy}", folder.display());
@@ -56,6 +57,7 @@ impl State {
         let _ = fs::remove_file(folder.join(STANDBY_FILE));
         let is_checkpoint = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().ends_with(CHECKPOINT_SUFFIX);
         if !fs::read_dir(folder).map_err(reported)?.flatten().any(|entry| is_checkpoint(&entry)) {
+            // Marks a replica without history, which must catch up before it may lead.
             write_private(&folder.join(NEW_FILE), "").map_err(reported)?;
         }
         let memory = Memory::open(&memory_in(folder))?;
@@ -80,6 +82,7 @@ impl State {
 
     /// Returns the checkpoint file of a cluster. The file differs by kubeconfig and context.
     pub fn checkpoint_of(&self, name: &str, cluster: &Cluster) -> PathBuf {
+        // The cluster is part of the name: another cluster under this name must not restore foreign objects.
         let said = format!("{name}\n{:?}\n{:?}", cluster.kubeconfig, cluster.context);
         self.folder.join(format!("{name}-{}{CHECKPOINT_SUFFIX}", short_hash(&said, 4)))
     }
@@ -208,6 +211,7 @@ fn lock(path: &Path) -> io::Result<Result<File, String>> {
         }
         Err(TryLockError::Error(error)) => return Err(error),
     }
+    // Only the holder of the lock truncates the file, because other processes read the holder from it.
     file.set_len(0)?;
     file.rewind()?;
     writeln!(file, "process {}", std::process::id())?;

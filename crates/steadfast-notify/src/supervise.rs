@@ -84,6 +84,7 @@ impl Supervisor {
         let supervised = tokio::spawn(async move {
             loop {
                 shared.starts(id);
+                // The closure that creates the future can panic as well.
                 let why = match catch_unwind(AssertUnwindSafe(&mut task)) {
                     Ok(run) => {
                         // The run is aborted together with this task.
@@ -136,6 +137,7 @@ impl Shared {
             let mut tasks = lock(&self.tasks);
             // The task was stopped concurrently, so the delay never elapses.
             let Some(health) = tasks.get_mut(&id) else { return RESTART_MAX_DELAY };
+            // A long run ends a series of failures.
             if health.started.take().is_some_and(|started| now.duration_since(started) >= HEALTHY_RUN) {
                 health.in_a_row = 0;
             }
@@ -158,6 +160,7 @@ impl Shared {
 impl Health {
     fn is_unhealthy(&self, now: Instant) -> bool {
         let recent = self.failures.iter().filter(|at| now.duration_since(**at) < FAILURE_WINDOW).count();
+        // A task that has run long enough since its failures counts as healthy again.
         let has_lasted = self.started.is_some_and(|started| now.duration_since(started) >= HEALTHY_RUN);
         recent >= MAX_FAILURES && !has_lasted
     }
@@ -175,6 +178,7 @@ impl Supervised {
 impl Drop for Supervised {
     fn drop(&mut self) {
         self.task.abort();
+        // Removed from the health report: a stopped task is not unhealthy.
         lock(&self.shared.tasks).remove(&self.id);
     }
 }

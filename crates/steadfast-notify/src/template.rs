@@ -18,6 +18,7 @@ pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
     let (mut rest, mut from) = (text, 0);
     while let Some(at) = rest[from..].find('{').map(|at| from + at) {
         let end = rest[at..].find('}').map(|end| at + end);
+        // Braces that enclose no valid name are ordinary text, for example JSON.
         let Some(end) = end.filter(|end| is_name(&rest[at + 1..*end])) else {
             from = at + 1;
             continue;

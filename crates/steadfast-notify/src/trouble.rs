@@ -33,9 +33,11 @@ impl Trouble {
         let is_flapping = self.last_failure.is_some_and(|last| now.saturating_sub(last) < FLAPPING_WINDOW);
         (self.last_failure, self.works) = (Some(now), false);
         self.fails_since.get_or_insert(now);
+        // Reported once, until the trouble has ended.
         if self.why.replace(why.to_owned()).is_some() {
             return false;
         }
+        // A receiver that flaps would cause alternating reports. The quiet period doubles each time.
         self.quiet_period = if is_flapping {
             self.quiet_period.saturating_mul(2).clamp(FIRST_QUIET_PERIOD, FLAPPING_WINDOW)
         } else {
@@ -56,6 +58,7 @@ impl Trouble {
 
     /// Returns the time at which [`has_ended`](Self::has_ended) may become true without another attempt.
     pub(crate) fn next(&self) -> Option<Duration> {
+        // Recovery is reported after a quiet period with successful deliveries.
         let last = self.last_failure.filter(|_| self.works && self.why.is_some())?;
         Some(last.saturating_add(self.quiet_period))
     }

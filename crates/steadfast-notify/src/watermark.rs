@@ -112,6 +112,7 @@ impl Watermark {
         let file = folder.map(|folder| folder.join(format!("{}{SUFFIX}", short_hash(position, HASH_BYTES))));
         let record = file.as_ref().and_then(|file| read(file)).filter(|record| record.position == position);
         let mut record = record.unwrap_or_default();
+        // Results of other expressions cannot be compared.
         if record.rule != expressions(rule) {
             record.results.clear();
         }
@@ -157,6 +158,7 @@ impl Watermark {
     /// Starts `term` at `at`. Messages of earlier terms of this process are no longer in flight.
     pub(crate) fn start_term(&self, term: u64, at: Timestamp) {
         let mut state = self.state();
+        // Deliveries of the previous term were aborted. Their instants are evaluated again.
         state.in_flight.clear();
         (state.evaluated, state.term) = (Some(at), term);
     }
@@ -190,6 +192,7 @@ impl Watermark {
     pub(crate) fn record(&self, subject: &Subject, number: u64, result: Option<Settled>) {
         {
             let (mut state, key) = (self.state(), key(subject));
+            // Only rules that compare states with lookups need recorded results.
             if !state.has_results {
                 return;
             }
@@ -222,10 +225,12 @@ impl Watermark {
                 continue;
             }
             let number = state.number();
+            // `before` restores the record if nothing is sent.
             state.results.insert(key(subject), Recorded { uid, result: Settled::Pending, before: known, number });
             state.is_written = false;
         }
         // Writes nothing if all objects were pending already.
+        // On disk before the first message leaves, so that a crash cannot hide a sent result.
         self.write().await;
     }
 
@@ -274,6 +279,7 @@ impl Watermark {
             self.changed.notified().await;
             if self.file.is_some() {
                 self.write().await;
+                // At most one write per interval. A notification during the pause is kept.
                 sleep(WRITE_INTERVAL).await;
             }
         }
@@ -290,6 +296,7 @@ impl Watermark {
         let Some(file) = &self.file else { return };
         let text = {
             let mut state = self.state();
+            // Marked as written before the write: a change during the write causes another one.
             if std::mem::replace(&mut state.is_written, true) {
                 return;
             }
@@ -340,6 +347,7 @@ impl State {
     }
 
     fn settled(&self) -> Option<Timestamp> {
+        // Everything before the oldest instant in flight is settled.
         let before = self.in_flight.first().map(|(at, _)| at.checked_sub(STEP).unwrap_or(*at));
         self.evaluated.map(|evaluated| before.map_or(evaluated, |before| before.min(evaluated)))
     }

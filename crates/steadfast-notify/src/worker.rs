@@ -130,6 +130,7 @@ impl SinkWorker {
 
     /// Changes the delivery settings and the stream. Pending messages are retained.
     pub(crate) fn reconfigure(&self, delivery: Delivery, stream: Arc<dyn Stream>) {
+        // The new stream applies to new attempts; attempts in flight finish with the old one.
         let mut state = self.state();
         state.outbox.deliver_as(delivery);
         state.stream = stream;
@@ -198,6 +199,7 @@ impl SinkWorker {
                     break;
                 }
             }
+            // Counted once per caller, however often the caller is woken.
             waiting.get_or_insert_with(|| Waiting::new(self, &namespace));
             settled.await;
         }
@@ -245,6 +247,7 @@ impl SinkWorker {
             };
             let (batches, stream, next) = {
                 let (now, state) = (self.started.elapsed(), &mut *self.state());
+                // `take` and `next` under one lock: the timer matches the taken batches.
                 let batches = state.outbox.take(now);
                 let next = [state.outbox.next(now), state.trouble.next()].into_iter().flatten().min();
                 (batches, state.stream.clone(), next)
@@ -252,7 +255,9 @@ impl SinkWorker {
             for Batch { number, messages } in batches {
                 let stream = stream.clone();
                 let permit = permit.clone();
+                // The permit ends the delivery with the term, even in the middle of a request.
                 let attempt = attempts.spawn(async move { permit.run(stream.deliver(&messages)).await });
+                // By task ID, because a panicked task returns no number.
                 numbers.insert(attempt.id(), number);
             }
             let due = async {
@@ -288,6 +293,7 @@ impl SinkWorker {
     /// pending until the leader has settled them.
     async fn stand_by(&self) {
         loop {
+            // Acknowledgements are dropped, not called: the changes stay pending for the next leader.
             drop(self.state().outbox.clear());
             self.settled.notify_waiters();
             tokio::select! {
@@ -307,6 +313,7 @@ impl SinkWorker {
             let bury = |message: &Message, why: &str, attempts: u32| {
                 let (sink, why) = (self.name.clone(), why.to_owned());
                 let letter = DeadLetter { sink: sink.clone(), why: why.clone(), attempts, message: message.clone() };
+                // Written under the lock: the message must not be settled before its letter is on disk.
                 match self.dead.add(&letter) {
                     Ok(()) => {
                         *is_stuck = false;
@@ -342,10 +349,12 @@ impl SinkWorker {
         };
         // A failed attempt frees no space. Waking thousands of waiting callers after each failure would be expensive.
         let has_space = !settled.is_empty();
+        // After the lock is released: acknowledgements run code of the handlers.
         settled.into_iter().flat_map(|settled| settled.tokens).for_each(Ack::done);
         if has_space {
             self.settled.notify_waiters();
         }
+        // Reported without the lock, because a terminal may be slow.
         for notice in notices {
             (self.report)(notice);
         }

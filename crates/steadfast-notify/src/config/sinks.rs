@@ -60,6 +60,7 @@ pub struct Sink {
 impl Sink {
     /// Returns the kind by the configuration key. `None` for none or several kinds.
     pub fn kind(&self) -> Option<&'static str> {
+        // A sink with two kinds has no kind; `Checks` reports the mistake.
         let mut kinds = self.kinds();
         kinds.next().filter(|_| kinds.next().is_none())
     }

@@ -11,6 +11,7 @@ use crate::problem::Place;
 
 /// Parses `text`. An error has position, message and remedy.
 pub(super) fn read(text: &str, stands: &mut ValuePositions) -> Result<Value, ParseError> {
+    // An empty YAML file is null, not a map. The checks then report the missing sections.
     if text.trim().is_empty() {
         return Ok(Value::Object(Map::new()));
     }

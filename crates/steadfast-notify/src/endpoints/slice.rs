@@ -133,6 +133,7 @@ impl Endpoint {
 
     /// Returns name and UID of the pod behind the endpoint. The UID may be empty.
     pub(super) fn pod(&self) -> Option<(&str, &str)> {
+        // Manually managed endpoints refer to no Pod.
         let target =
             self.target_ref.as_ref().filter(|target| target.kind.as_deref().is_none_or(|kind| kind == "Pod"))?;
         let name = target.name.as_deref().filter(|name| !name.is_empty())?;
@@ -145,6 +146,7 @@ impl Endpoint {
     /// `publishNotReadyAddresses`: a balancer must not send new connections to a terminating pod.
     pub(super) fn condition(&self) -> Condition {
         let Conditions { ready, serving, terminating } = self.conditions.clone().unwrap_or_default();
+        // The API defines an absent `ready` as true and an absent `terminating` as false.
         let (is_ready, is_terminating) = (ready.unwrap_or(true), terminating.unwrap_or(false));
         Condition {
             is_ready: is_ready && !is_terminating,

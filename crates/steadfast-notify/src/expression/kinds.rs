@@ -184,6 +184,7 @@ impl<'e> Checker<'e> {
             ExprKind::Conditional { condition, yes, no } => {
                 self.needs_bool(condition);
                 let (yes, no) = (self.kind(yes), self.kind(no));
+                // Different kinds in the branches are valid CEL; the result is unknown.
                 if yes == no { yes } else { Kind::Any }
             }
             ExprKind::Comprehension(of) => self.comprehension(of),
@@ -296,6 +297,7 @@ impl<'e> Checker<'e> {
             let mut never = |word: &str| self.flaw_at(*at, format!("{} {word} {}", left.reported(), kind.reported()));
             left = match operator {
                 Operator::Equal | Operator::NotEqual => {
+                    // A comparison with null is a common check for absence.
                     if differ && left != Kind::Null && kind != Kind::Null {
                         never("is never equal to");
                     }
@@ -346,6 +348,7 @@ impl<'e> Checker<'e> {
             self.kind(argument);
         });
         let found = FUNCTIONS.iter().find(|(known, _)| *known == name);
+        // Reported before the first event. At runtime the mistake would appear for each object.
         if found.is_none() {
             let what = "available are CEL's standard functions, the string functions, `changed` and `get`";
             self.flaw(at, format!("unknown function `{name}`; {what}"));

@@ -90,6 +90,7 @@ impl Walk {
             ExprKind::Name(name) => self.variable(expression, name),
             ExprKind::Select { of, field, .. } | ExprKind::Has { of, field } => {
                 let chain = self.chain(of).map(|chain| extended(chain, Step::Field(field.clone())))?;
+                // `has(a.b)` reads the field, but its result is a bool without further fields.
                 if matches!(expression.kind, ExprKind::Has { .. }) {
                     self.add(chain);
                     return None;
@@ -127,6 +128,7 @@ impl Walk {
     }
 
     fn variable(&self, at: &Expr, name: &str) -> Option<Chain> {
+        // The innermost binding of a name wins.
         let bound = self.bound.iter().rev().find(|(bound, _)| bound == name);
         let (root, steps) = match bound {
             Some((_, part)) => part.clone()?,
@@ -184,6 +186,7 @@ impl Walk {
         }
         of.condition.iter().chain(&of.body).for_each(|part| self.visit(part));
         self.bound.truncate(before);
+        // A filter keeps its items, so the result has the path of the range.
         range.filter(|_| of.kind == ComprehensionKind::List && of.body.is_none())
     }
 

@@ -30,6 +30,7 @@ pub(super) enum CertificateStatus {
 pub(super) fn authorities(file: &Path, now: Timestamp) -> CertificateStatus {
     match certificates(file) {
         Ok(all) => {
+            // The best certificate of the bundle decides: one valid authority suffices.
             let judged = all.iter().map(|certificate| judge(certificate, now));
             judged.min_by_key(rank).unwrap_or(CertificateStatus::Good)
         }
@@ -40,6 +41,7 @@ pub(super) fn authorities(file: &Path, now: Timestamp) -> CertificateStatus {
 /// Checks the client certificate, the first certificate in the file.
 pub(super) fn own(file: &Path, now: Timestamp) -> CertificateStatus {
     match certificates(file) {
+        // The first certificate of the file is the own one, the others are its chain.
         Ok(all) => all.first().map_or(CertificateStatus::Good, |certificate| judge(certificate, now)),
         Err(why) => CertificateStatus::Bad(why),
     }
@@ -53,6 +55,7 @@ pub(super) fn own(file: &Path, now: Timestamp) -> CertificateStatus {
 pub(super) fn pair(certificate: &Path, key: &Path) -> Result<(), String> {
     let bytes = read(key)?;
     let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|_| "no private key (PEM) in the file".to_owned())?;
+    // An unreadable certificate is reported separately.
     let Ok(chain) = certificates(certificate) else { return Ok(()) };
     match CertifiedKey::from_der(chain, key, &default_provider()) {
         Ok(_) => Ok(()),
@@ -112,6 +115,7 @@ fn validity(certificate: &[u8]) -> Option<(Timestamp, Timestamp)> {
     let inside = |(tag, content, _): (u8, _, _)| (tag == SEQUENCE).then_some(content);
     let certificate = element(certificate).and_then(inside)?;
     let mut rest = element(certificate).and_then(inside)?;
+    // The version is optional and explicitly tagged (RFC 5280, section 4.1).
     if element(rest)?.0 == VERSION {
         rest = element(rest)?.2;
     }

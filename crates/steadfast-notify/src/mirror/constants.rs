@@ -34,6 +34,7 @@ pub(crate) fn rejected(sink: &Sink, constants: &[Constant]) -> Vec<(usize, Strin
                 _ => None,
             };
         }
+        // Registry and etcd values are free-form.
         if sink.haproxy.is_none() && sink.nftables.is_none() && sink.ipvs.is_none() {
             return None;
         }

@@ -41,6 +41,8 @@ impl Credentials {
             sleep(READ_EVERY).await;
             let files = self.files.clone();
             match spawn_blocking(move || hash(&files)).await {
+                // Compared by content: Kubernetes replaces mounted Secrets through symbolic links, so modification
+                // times are unreliable.
                 Ok(hash) if hash != self.hash => {
                     self.hash = hash;
                     return;
@@ -89,6 +91,7 @@ fn hash(files: &[PathBuf]) -> Vec<u8> {
                 context.update(&bytes.len().to_be_bytes());
                 context.update(&bytes);
             }
+            // An unreadable file hashes differently from an empty one.
             Err(_) => context.update(&[0xff]),
         }
     }

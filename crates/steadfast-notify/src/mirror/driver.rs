@@ -234,6 +234,7 @@ fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (DesiredState<V>
                     wanted.origins.insert(name, origin.clone());
                 }
                 btree_map::Entry::Occupied(_) => {
+                    // Two claims of one name: claims are resolved with the recorded holders, not here.
                     wanted.competing.push(CompetingEntry { name, value, origin: origin.clone() });
                 }
             },
@@ -244,6 +245,7 @@ fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (DesiredState<V>
         }
     }
     wanted.doubts = doubts.clone();
+    // Entries of an invalid object stay at the target until the object is valid again.
     wanted.doubts.objects.extend(invalid.clone());
     (wanted, invalid)
 }
@@ -273,6 +275,7 @@ impl<V: Value> AnyMirror for Running<V> {
         let listed = objects.iter().take(MAX_LISTED).map(|(object, why)| (object.to_string(), why.to_string()));
         *self.unknown.lock().unwrap_or_else(PoisonError::into_inner) =
             Unknown { count: objects.len(), listed: listed.collect() };
+        // After `stop` the mirror is absent, and the call has no effect.
         if let Some(mirror) = &*self.mirror.lock().unwrap_or_else(PoisonError::into_inner) {
             mirror.want(wanted);
         }

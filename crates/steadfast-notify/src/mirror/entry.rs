@@ -82,6 +82,7 @@ impl Entry {
 /// Converts a number without fraction. CEL integers may be floats in JSON.
 #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "the range is checked before")]
 fn whole(value: &Value) -> Option<u64> {
+    // CEL numbers may be doubles: `80.0` is a valid port.
     let number = value.as_f64()?;
     (number.fract() == 0.0 && (0.0..=65_535.0).contains(&number)).then_some(number as u64)
 }
@@ -112,6 +113,7 @@ pub(crate) fn entries(value: &Value, shape: Shape, object: &Value, identity: &st
         if entry.key.is_empty() {
             identity.clone_into(&mut entry.key);
             if is_list && items.len() > 1 {
+                // Several entries of one object need distinct keys that do not depend on their order.
                 entry.key.push_str(&entry.suffix());
             }
         }
@@ -119,6 +121,7 @@ pub(crate) fn entries(value: &Value, shape: Shape, object: &Value, identity: &st
     }
     let mut keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
     keys.sort_unstable();
+    // Only generated keys can collide by mistake. Equal explicit keys are resolved as contested entries.
     let twice = keys.windows(2).find_map(|pair| (pair[0] == pair[1]).then_some(pair[0]));
     if let Some(twice) = twice.filter(|key| key.starts_with(identity)) {
         return Err(format!("two entries have the key {twice:?}; set a different `key` for each entry"));
@@ -169,14 +172,17 @@ fn entry(fields: &Map<String, Value>, shape: Shape, object: &Value) -> Result<En
 
 /// Returns true for a pod that has terminated. The address may belong to another pod.
 pub(crate) fn has_ended(object: &Value) -> bool {
+    // A finished Pod keeps its last conditions, but receives no traffic.
     object["kind"] == "Pod" && matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
 /// Returns the default readiness: not being deleted, and the condition `Ready` is true or absent.
 fn is_ready(object: &Value) -> bool {
+    // A terminating object is drained, even if it still reports readiness.
     if !object["metadata"]["deletionTimestamp"].is_null() {
         return false;
     }
+    // Objects without the condition, such as Services, count as ready.
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions
         .into_iter()

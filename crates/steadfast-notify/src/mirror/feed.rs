@@ -51,6 +51,7 @@ impl Feed {
     pub fn expect<'a>(&self, clusters: impl IntoIterator<Item = &'a str>) {
         {
             let mut parts = self.lock();
+            // Clusters that left the configuration are dropped with their views.
             let mut before = std::mem::take(&mut *parts);
             for cluster in clusters {
                 let part = before.remove(cluster).unwrap_or_else(|| Part {
@@ -94,6 +95,7 @@ impl Feed {
         sources.sort_by_key(|source| source.rule.number);
         let (mut before, mut failed) = (std::mem::take(views), BTreeMap::new());
         for MirrorViewSource { watch_spec, source, rule } in sources {
+            // A view is reused if nothing relevant changed, with its caches and its evaluated entries.
             if let Some(at) = before.iter().position(|view| view.is_of(&watch_spec, &source, &rule)) {
                 views.push(before.swap_remove(at));
                 continue;

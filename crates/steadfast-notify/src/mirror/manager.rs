@@ -116,6 +116,7 @@ pub async fn preview_mirrors(
     let until = Instant::now() + patience;
     for (name, Opening { driver, settings, shape, grouping }) in &openings.0 {
         let mut views = views.remove(name).unwrap_or_default();
+        // All views share one deadline.
         for view in &views {
             view.until_fresh(until.saturating_duration_since(Instant::now())).await;
         }
@@ -190,6 +191,7 @@ impl Work {
             let begun = Instant::now();
             let is_fed = fed.has_changed().unwrap_or_default();
             if is_fed || !self.unmade.is_empty() {
+                // Marked before the update: a change during the update causes another pass.
                 fed.mark_unchanged();
                 self.unmade = self.feed.update(&mut self.views);
                 self.watching = self.watch(&news, fed.clone());
@@ -199,6 +201,7 @@ impl Work {
             for (cluster, why) in self.feed.missing().into_iter().chain(self.unmade.clone()) {
                 clusters.insert(cluster, Some(why.into()));
             }
+            // Without news the wanted state is unchanged, and the mirror compares by its own timer.
             if is_fed || is_news || said.as_ref() != Some(&clusters) {
                 let mut gathered = gathered(&self.views, &clusters);
                 let invalid = self.mirror.want(&gathered);
@@ -208,6 +211,7 @@ impl Work {
             }
             self.report_mirror();
             self.take_approvals();
+            // The pause grows with the cost of a pass: collection uses at most a tenth of the time.
             sleep((begun.elapsed() * 10).clamp(COLLECT_MIN_DELAY, COLLECT_MAX_DELAY)).await;
             // Continue after the interval even without a notification.
             let _ = timeout(CHECK_INTERVAL, news.notified()).await;
@@ -286,6 +290,7 @@ impl Work {
                 Err(why) => EngineEvent::NotApproved { mirror, why: why.to_string() },
             });
         }
+        // An approved removal should not wait for the next comparison.
         self.mirror.nudge();
     }
 }

@@ -69,6 +69,7 @@ impl Openings {
 
     /// Returns mirrors with an unreadable target, with reasons. Waits at most `patience` for each. Changes no target.
     pub(crate) async fn blind(&self, patience: Duration) -> Vec<(String, Arc<str>)> {
+        // A volatile memory: the check must not record anything about the target.
         let (mut blind, memory, nothing) = (Vec::new(), Memory::volatile(), Gathered::default());
         for (name, Opening { driver, settings, .. }) in &self.0 {
             let looked = driver.preview(name, settings, &memory, &nothing);

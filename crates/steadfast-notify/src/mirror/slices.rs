@@ -61,6 +61,7 @@ impl SliceSet {
     /// Returns the endpoints that are not terminating. `None` if any slice is malformed, since its endpoints are
     /// unknown.
     pub(super) fn living(&self) -> Option<Arc<Living>> {
+        // An unreadable slice may contain any endpoint, so no endpoint is known to be deleted.
         self.slices.values().all(Result::is_ok).then(|| self.living.clone())
     }
 
@@ -80,6 +81,7 @@ impl SliceSet {
         let slices = self.slices.values().filter_map(|slice| slice.as_ref().ok());
         for endpoint in source.resolve(&of.cluster, slices, shape) {
             let EndpointEntries { namespace, name, uid, is_terminating, entries: values } = endpoint;
+            // A terminating endpoint counts as deleted: its removal needs no approval.
             if !is_terminating {
                 living.insert((namespace.clone(), name.clone(), uid.clone()));
             }

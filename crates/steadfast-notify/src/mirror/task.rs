@@ -161,6 +161,7 @@ impl MirrorTask {
 }
 
 async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: MirrorContext) -> String {
+    // A restart after a panic may find the mirror of the previous run.
     stop_earlier(&slot).await;
     // Read before opening the mirror, so that a change in between is detected afterwards.
     let mut credentials = source.read_credentials().await;
@@ -192,6 +193,7 @@ async fn run(source: Source, name: String, feed: Feed, slot: Arc<Slot>, how: Mir
             },
             opening = reopened => opening,
         };
+        // The old mirror stops before the new one starts, so that one writer acts at a time.
         stop_earlier(&slot).await;
         (how.report)(EngineEvent::Reopened { sink: name.clone() });
     }

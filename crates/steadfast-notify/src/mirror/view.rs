@@ -42,6 +42,7 @@ impl Presence {
     /// cache.
     pub(super) fn of(&self, origin: &Origin) -> Option<bool> {
         let ObjectId { cluster, selection, namespace, name, .. } = &origin.object;
+        // Each view knows only objects of its own cluster and selection.
         if (cluster, selection) != (&self.cluster, &self.selection) {
             return None;
         }
@@ -54,6 +55,7 @@ impl Presence {
             // The object exists, although it cannot be decoded.
             Lookup::Unknown { .. } => true,
             Lookup::Found(object) => {
+                // A recreated object has the same name, but its entries belong to the deleted one.
                 let is_same = *object.identity().uid == *origin.uid;
                 is_same
                     && object.decoded().is_ok_and(|object| {
@@ -135,6 +137,7 @@ impl MirrorView {
 
     /// Marks the view as confirmed if there is no doubt.
     pub(super) fn confirm(&mut self) {
+        // Once confirmed, always confirmed: later doubt is reported by the informer itself.
         self.is_confirmed = self.is_confirmed || self.doubt_now().is_none();
     }
 
@@ -166,11 +169,13 @@ impl MirrorView {
     /// Evaluates the rule for objects with possibly changed entries: changed objects, objects with changed lookups, and
     /// objects that are due. Returns true if there were any.
     pub(super) async fn catch_up(&mut self, shape: Shape, grouping: &Grouping) -> bool {
+        // A restored cache may lack objects that were created since the checkpoint.
         if !self.is_confirmed {
             return false;
         }
         let at = (self.clock)();
         let looked_up = self.caches.as_ref().map(LookupCaches::freeze);
+        // The snapshot follows the lookups, and is at least as new.
         let now = self.informer.snapshot();
         let due = self.due(looked_up.as_deref(), at);
         self.looked_up.clone_from(&looked_up);
@@ -193,6 +198,7 @@ impl MirrorView {
             self.dependents.remove(&key);
             self.instants.set(&key, None);
         }
+        // Objects in `come` are evaluated anyway.
         let known: BTreeSet<&ObjectKey> = come.iter().map(Cached::key).collect();
         let due = due.iter().filter(|key| !known.contains(key));
         let due: Vec<_> = due.filter_map(|key| now.entry(key.namespace(), key.name()).cloned()).collect();
@@ -223,6 +229,7 @@ impl MirrorView {
                 self.sent.insert(entry.key().clone(), sent);
             }
         }
+        // Only after all evaluations: a cancelled call repeats the whole pass.
         self.seen = Some(now);
         if let Some(endpoints) = &self.rule.endpoints {
             self.slices.resolve(endpoints, &object_id(&self.source, &self.rule, "", ""), shape, grouping);

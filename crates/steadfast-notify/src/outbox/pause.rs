@@ -15,6 +15,7 @@ pub(super) struct Pause {
 impl Pause {
     /// Starts or extends a pause. Rejections of concurrent attempts count as a single pause.
     pub(super) fn begin(&mut self, now: Duration, after: Option<Duration>, delivery: &Delivery, chance: f64) {
+        // Concurrent attempts that fail during one pause count as one round.
         if now >= self.until {
             self.rounds = self.rounds.saturating_add(1);
         }

@@ -39,6 +39,7 @@ impl Tenants {
             Some(first) if !self.is_shared => self.is_shared = *first != tenant,
             Some(_) => {}
         }
+        // A new namespace starts with the current turn and cannot overtake all others repeatedly.
         let last_turn = self.turn;
         let queue = self.by_namespace.entry(tenant).or_insert_with(|| Queue { last_turn, ..Queue::default() });
         queue.ready.insert((at, number, key));
@@ -48,6 +49,7 @@ impl Tenants {
     pub(super) fn take(&mut self, now: Duration, limit: usize, fits: impl Fn(&OrderingKey) -> bool) -> Option<Ready> {
         let due = |queue: &Queue| queue.ready.first().is_some_and(|(at, _, key)| *at <= now && fits(key));
         let candidates = self.by_namespace.iter().filter(|(_, queue)| queue.in_flight < limit && due(queue));
+        // Fewest attempts in flight first, then the longest wait since the last turn.
         let (tenant, _) = candidates.min_by_key(|(_, queue)| (queue.in_flight, queue.last_turn))?;
         let tenant = tenant.clone();
         self.turn += 1;
@@ -90,6 +92,7 @@ impl Tenants {
         for tenant in tenants {
             if let Some(queue) = self.by_namespace.get_mut(tenant) {
                 queue.in_flight = queue.in_flight.saturating_sub(1);
+                // Idle namespaces are dropped, so memory depends on active namespaces only.
                 if queue.in_flight == 0 && queue.ready.is_empty() {
                     self.by_namespace.remove(tenant);
                 }

@@ -36,6 +36,7 @@ impl<'a> Checks<'a> {
     }
 
     fn wrong(&mut self, path: &str, what: impl Into<String>, remedy: impl Into<String>) {
+        // A part that the parser replaced would report follow-up errors of the same mistake.
         if !self.incomplete.explains(path) {
             self.problems.push(self.document.problem(path, what, remedy));
         }
@@ -257,6 +258,7 @@ impl<'a> Checks<'a> {
                 let what = "no rule feeds the mirror, so all entries would be removed";
                 self.wrong(&format!("sinks.{name}"), what, "add the sink to `to` of a rule, or remove the sink");
             }
+            // Two mirrors of one target would remove each other's entries.
             let is_same = |other_name: &str, other: &Sink| {
                 place(name, sink) == place(other_name, other) && share_servers(sink, other)
             };
@@ -477,12 +479,14 @@ impl<'a> Checks<'a> {
 /// Returns false if two mirrors with the same target cannot conflict: `HAProxy` backends with disjoint prefixes, or DNS
 /// servers with different zones.
 fn share_servers(one: &Sink, other: &Sink) -> bool {
+    // Names are compared as DNS compares them: without case and final dot.
     if let (Some(one), Some(other)) = (&one.dns, &other.dns) {
         let name = |zone: &String| zone.trim_end_matches('.').to_ascii_lowercase();
         let names: Vec<_> = one.zone.names().iter().map(name).collect();
         return other.zone.names().iter().any(|zone| names.contains(&name(zone)));
     }
     let (Some(one), Some(other)) = (&one.haproxy, &other.haproxy) else { return true };
+    // A prefix that starts with another prefix includes its servers.
     one.prefix.starts_with(&other.prefix) || other.prefix.starts_with(&one.prefix)
 }
 

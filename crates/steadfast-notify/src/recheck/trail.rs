@@ -39,6 +39,7 @@ impl<T> Trail<T> {
             self.forget(settled);
         }
         if self.0.len() > MAX_STATES {
+            // Every second state is dropped: older states become sparser, and the covered time grows.
             let mut number = 0;
             // The first state must stay: the leader may have settled only that state.
             self.0.retain(|_| {
@@ -56,6 +57,7 @@ impl<T> Trail<T> {
 
     /// Drops all states before the last state that is not after `settled`.
     fn forget(&mut self, settled: Timestamp) {
+        // The newest state at or before the settled instant must stay as the base of comparison.
         while self.0.get(1).is_some_and(|(at, _)| *at <= settled) {
             self.0.pop_front();
         }

@@ -47,6 +47,7 @@ impl Exec {
     fn secrets(&self) -> BTreeMap<String, String> {
         let mut known = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, from) in &self.settings.secret_env {
+            // An unreadable secret keeps its last value: the file may be in the middle of a rotation.
             let read = Secret::read(from, &self.folder).ok();
             if let Some(text) = read.as_ref().and_then(Secret::text).filter(|text| !text.contains('\0')) {
                 known.insert(name.clone(), text.to_owned());
@@ -61,6 +62,7 @@ impl Stream for Exec {
         Box::pin(async move {
             for message in messages {
                 let outcome = self.run(message).await;
+                // The outcome of the first failure counts. The batch of this sink has one message.
                 if outcome != Outcome::Delivered {
                     return outcome;
                 }
@@ -137,6 +139,7 @@ impl Running {
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         let status = child.wait().await?;
+        // Taken after the exit, so that the destructor does not kill a reused process group.
         self.0 = None;
         Ok(status)
     }

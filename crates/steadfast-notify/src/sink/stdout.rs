@@ -35,6 +35,7 @@ impl Stream for Lines {
                 Ok(Ok(())) => Outcome::Delivered,
                 Ok(Err(error)) => {
                     let why = format!("cannot write to standard output: {error}");
+                    // A closed pipe never recovers; the program decides whether to exit.
                     (self.closed)(error);
                     Outcome::Retry { after: None, why }
                 }

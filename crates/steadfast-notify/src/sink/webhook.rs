@@ -93,6 +93,7 @@ impl Webhook {
     /// cannot be read, the current secrets stay in use: a file may be missing for an instant during replacement.
     async fn target(&self, now: bool) -> Arc<Target> {
         let (current, read) = self.current();
+        // At most one read of the secrets per second, however many messages are sent.
         if !now && read.elapsed() < SECRETS_MAX_AGE {
             return current;
         }
@@ -105,6 +106,7 @@ impl Webhook {
             _ => None,
         };
         let target = fresh.unwrap_or(current);
+        // Also without a change: the time of the read limits the next read.
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = (target.clone(), Instant::now());
         target
     }
@@ -129,6 +131,7 @@ impl Webhook {
             Err(why) => return refused(why),
         };
         let mut to = target.address.clone();
+        // 307 and 308 keep method and body, so each redirect repeats the full request.
         for _ in 0..=MAX_REDIRECTS {
             let client = match target.client(&self.settings, &self.folder, &to).await {
                 Ok(client) => client,

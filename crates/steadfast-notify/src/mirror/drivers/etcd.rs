@@ -37,6 +37,7 @@ pub(super) async fn open(
         return opened(PlainEtcdClient, config, compare, folder);
     }
     let mut clients = BTreeMap::new();
+    // One connection pool per endpoint: the mirror chooses the endpoint of each request.
     for endpoint in &config.endpoints {
         let asked = ServerSettings {
             url: endpoint,
@@ -71,6 +72,7 @@ fn opened<R: EtcdClient>(
         None => target,
         Some(lease) => target.with_lease_ttl(lease.0),
     };
+    // Each comparison renews the lease. One late comparison must not expire all keys.
     if target.lease_ttl() < compare.unwrap_or(Settings::default().compare).saturating_mul(2) {
         let what = "the lease could expire between two comparisons, which renew the lease";
         return Err(OpenError::at("etcd.lease", what, "set a duration of at least twice `compare`"));
@@ -79,6 +81,7 @@ fn opened<R: EtcdClient>(
         (Some(user), Some(from)) => {
             Secret::read(from, folder)
                 .map_err(|why| OpenError::at("etcd.password", why, "store the password there").of_environment())?;
+            // Read at each login, so that a rotated password needs no restart.
             let (from, folder) = (from.clone(), folder.to_owned());
             target.user(user, move || {
                 let secret = Secret::read(&from, &folder)?;

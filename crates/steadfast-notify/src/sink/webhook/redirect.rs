@@ -21,6 +21,7 @@ pub(super) struct Address {
 impl Address {
     /// Parses a full URL. The error contains no part of the URL.
     pub(super) fn parse(url: &str) -> Result<Self, &'static str> {
+        // Fragments are never sent to a server (RFC 9110, section 4.2.5).
         let without_fragment = url.split('#').next().unwrap_or_default();
         let uri: Uri = without_fragment.parse().map_err(|_| "is not a valid URL")?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
@@ -34,6 +35,7 @@ impl Address {
         if authority.as_str().contains('@') {
             return Err("has a user name or password in it");
         }
+        // An empty path is sent as `/` (RFC 9112, section 3.2.1).
         let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         Ok(Self {
             origin: format!("{scheme}://{authority}"),
@@ -62,6 +64,7 @@ impl Address {
         if location.is_empty() {
             return Err("is empty");
         }
+        // RFC 3986, section 4.2: network-path, absolute-path and relative-path references.
         if let Some(rest) = location.strip_prefix("//") {
             return Self::parse(&format!("{}://{rest}", self.scheme));
         }

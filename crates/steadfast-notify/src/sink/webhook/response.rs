@@ -43,7 +43,9 @@ pub(super) fn meaning(status: StatusCode, headers: &HeaderMap, excerpt: &str, no
             return Meaning::Unauthorized(why);
         }
         StatusCode::TOO_MANY_REQUESTS => Outcome::Busy { after, why },
+        // 408 and 425 ask the client to repeat the request.
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => Outcome::Retry { after, why },
+        // Other client errors are permanent: a repetition would get the same response.
         _ if status.is_client_error() => Outcome::Refused { why },
         _ if status.is_redirection() => {
             Outcome::Refused { why: format!("{why}; only 307 and 308 are followed, so set `url` to the new address") }
@@ -62,6 +64,7 @@ fn retry_after(requested: &str, now: Timestamp) -> Option<Duration> {
         let time = strtime::parse(format, requested).ok()?.to_datetime().ok()?;
         Some(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
     };
+    // RFC 9110, section 5.6.7: clients must accept two obsolete date formats, too.
     let until = (rfc2822::DateTimeParser::new().parse_timestamp(requested).ok())
         .or_else(|| obsolete("%A, %d-%b-%y %H:%M:%S GMT"))
         .or_else(|| obsolete("%a %b %e %H:%M:%S %Y"))?;
@@ -72,6 +75,7 @@ fn retry_after(requested: &str, now: Timestamp) -> Option<Duration> {
 /// if
 /// the body repeats a part of a secret.
 pub(super) fn excerpt<'a>(body: &[u8], mut secrets: impl Iterator<Item = &'a str>) -> String {
+    // Binary responses are not shown.
     let Ok(text) = std::str::from_utf8(body) else { return String::new() };
     let text = text.trim();
     if text.starts_with('<') {

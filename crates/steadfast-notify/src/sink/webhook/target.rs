@@ -135,11 +135,13 @@ impl Target {
         let mut request = Request::builder().method(self.method.clone()).uri(&to.path);
         if let Some(headers) = request.headers_mut() {
             headers.extend(self.headers.clone());
+            // Secret headers never follow a redirect to another origin.
             if to.is_same_origin(&self.address) {
                 headers.extend(self.secret_headers.clone());
             }
             headers.insert(CONTENT_TYPE, HeaderValue::try_from(content_type)?);
             if let Some(key) = &self.key {
+                // The signature is safe at other origins: it reveals nothing about the key.
                 headers.insert(HeaderName::from_static(SIGNATURE), signature(key, body)?);
             }
         }
