@@ -101,8 +101,7 @@ impl Document {
     }
 
     /// Returns the position of the character at `offset` of the text `written` at `path`. `None` if the file has
-    /// escapes in
-    /// the text, or indentation that the parser removes.
+    /// escapes in the text, or indentation that the parser removes.
     fn within(&self, path: &str, written: &str, offset: usize) -> Option<Place> {
         let stand = self.stands.get(path)?;
         let rest = self.text.get(stand.offset..)?;

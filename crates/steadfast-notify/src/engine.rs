@@ -63,8 +63,7 @@ struct ActiveRule {
     /// Results that the rule has sent, by sink. Retained when the configuration is reloaded.
     sent: Arc<Mutex<BTreeMap<String, Projections>>>,
     /// Locks by sink and object, held from the evaluation until the message is in the queue. Otherwise two evaluations
-    /// of
-    /// one object could overtake each other. Only for rules that depend on more than the object.
+    /// of one object could overtake each other. Only for rules that depend on more than the object.
     turns: Arc<KeyLocks>,
 }
 
@@ -173,8 +172,7 @@ impl Engine {
     }
 
     /// Applies another plan. Pending messages and the record of sent results are retained. A removed sink stays until
-    /// all
-    /// pending messages are settled.
+    /// all pending messages are settled.
     pub fn act_by(&self, plan: &Plan, streams: Streams) {
         {
             let mut workers = lock(&self.shared.workers);
@@ -209,10 +207,8 @@ impl Engine {
     }
 
     /// Evaluates a rule for a change, and queues the message for one of the rule's sinks. The caller must pass changes
-    /// of
-    /// one object in order. Returns when the message is in the queue. Calls `settled` when the message is delivered or
-    /// a
-    /// dead letter, or if there is nothing to send.
+    /// of one object in order. Returns when the message is in the queue. Calls `settled` when the message is delivered
+    /// or a dead letter, or if there is nothing to send.
     pub async fn accept(&self, rule: &str, sink: &str, change: Arc<Change>, settled: impl FnOnce() + Send + 'static) {
         let current = || {
             let mut change = change.clone();
@@ -227,8 +223,7 @@ impl Engine {
     }
 
     /// Like [`accept`](Self::accept), but calls `change` after acquiring the object's lock. `change` may return `None`.
-    /// Waits
-    /// while a looked-up resource is in doubt. `key` identifies the object, and `record` stores settled results.
+    /// Waits while a looked-up resource is in doubt. `key` identifies the object, and `record` stores settled results.
     pub(crate) async fn accept_current(
         &self,
         rule: &str,
@@ -345,8 +340,7 @@ impl Engine {
         if let Some(acting) = acting {
             lock(&self.shared.counts).changes += 1;
             // The leader may have sent another result since, at an instant or after a change of another object. For
-            // rules with
-            // time or lookups, the state before a change determines the sent result instead.
+            // rules with time or lookups, the state before a change determines the sent result instead.
             if !acting.rule.is_of_context() {
                 let _ = self.judge(&acting, sink, &change).await;
             }

@@ -131,8 +131,7 @@ impl Schemas {
 
 impl Plan {
     /// Returns problems for selected fields in the expressions of `rule` that exist in none of `resources`, the
-    /// complete list of the rule's
-    /// resources.
+    /// complete list of the rule's resources.
     pub fn unknown_fields(&self, rule: &Compiled, resources: &[Typed<'_>]) -> Vec<Problem> {
         let mut problems = Vec::new();
         let expressions = [("when", &rule.when, &rule.config.when), ("send", &rule.send, &rule.config.send)];

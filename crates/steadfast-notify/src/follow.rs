@@ -1,9 +1,8 @@
 //! Informer handlers that pass changes to the engine, for each source of a rule and each of the rule's streams.
 //!
 //! Each handler acknowledges for a single sink, so that a sink that is down does not delay other sinks. With a
-//! checkpoint
-//! the handlers are durable: the next run of the program receives unsettled changes again. Without a checkpoint,
-//! unsettled changes are lost at the end of the program.
+//! checkpoint the handlers are durable: the next run of the program receives unsettled changes again. Without a
+//! checkpoint, unsettled changes are lost at the end of the program.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
@@ -37,9 +36,8 @@ use crate::worker::MAX_PENDING_MESSAGES;
 const WAITING: usize = 1024;
 
 /// Maximum number of objects with unsettled changes, for each rule and sink. The limit is divided among namespaces,
-/// like
-/// the queue of a sink, so that one namespace does not block others. Twice the queue length, since changes beyond the
-/// queue's limit count too.
+/// like the queue of a sink, so that one namespace does not block others. Twice the queue length, since changes beyond
+/// the queue's limit count too.
 const UNSETTLED_SHARE: usize = 2 * MAX_PENDING_MESSAGES;
 
 /// Deadline of a durable handler. A message is settled at `give_up_after`, which can be as long as the longest
@@ -72,10 +70,8 @@ enum Registered {
 
 impl RuleSubscription {
     /// Starts to pass the changes of `source` to `engine`, with one handler for each of the rule's `sinks`. Handlers in
-    /// `known`
-    /// are reused. With a checkpoint, the handlers resume after the last settled change of an earlier run. Sources of
-    /// the
-    /// same objects share one watch.
+    /// `known` are reused. With a checkpoint, the handlers resume after the last settled change of an earlier run.
+    /// Sources of the same objects share one watch.
     ///
     /// # Errors
     ///
@@ -139,8 +135,7 @@ impl RuleSubscription {
     }
 
     /// Returns the positions of the handler among replicas, by name: the version up to which everything is settled, and
-    /// the
-    /// instant up to which messages by time or lookups are settled.
+    /// the instant up to which messages by time or lookups are settled.
     pub fn positions(&self, source: &Source, sink: &str) -> impl Iterator<Item = (String, u64)> + use<> {
         let position = position_name(source, sink);
         let settled = self.watermark.as_ref().and_then(|watermark| watermark.settled());
@@ -151,16 +146,14 @@ impl RuleSubscription {
     }
 
     /// Returns the version that the cache has reached: every change up to this version is pending or settled. `None` in
-    /// the
-    /// cases of [`settled`](Self::settled).
+    /// the cases of [`settled`](Self::settled).
     pub fn reached(&self) -> Option<u64> {
         let Registered::Durable(registration) = &self.registered else { return None };
         number(&registration.position()?.reached)
     }
 
     /// Returns the version up to which all messages are delivered or dead letters. `None` if unknown, or if the
-    /// server's
-    /// versions are not numeric.
+    /// server's versions are not numeric.
     pub fn settled(&self) -> Option<u64> {
         let Registered::Durable(registration) = &self.registered else { return None };
         let position = registration.position()?;
@@ -208,8 +201,7 @@ fn watermark(engine: &Engine, rule: &Compiled, source: &Source, sink: &str, fold
 }
 
 /// Migrates the state of an older version with one acknowledgement for all sinks of a rule: changes pending for the
-/// rule
-/// become pending for each sink.
+/// rule become pending for each sink.
 fn take_over(informer: &Informer<Lazy<DynamicObject>>, rule: &str, sinks: &[&str]) {
     let successors: Vec<String> = sinks.iter().map(|sink| durable_name(rule, sink)).collect();
     let successors: Vec<&str> = successors.iter().map(String::as_str).collect();

@@ -1,11 +1,9 @@
 //! Sends messages on changes in Kubernetes clusters, by configured rules.
 //!
 //! A configuration lists resources, conditions and messages in CEL, and sinks. A [`Plan`] is a checked configuration.
-//! An
-//! [`Engine`] runs a plan: the caller passes [changes](change::Change) with stable IDs, the engine evaluates the rules
-//! and
-//! delivers the resulting messages, at least once and in order for each object. The engine notifies the caller when all
-//! messages of a change are delivered or [dead letters](dead_letter::DeadLetters).
+//! An [`Engine`] runs a plan: the caller passes [changes](change::Change) with stable IDs, the engine evaluates the
+//! rules and delivers the resulting messages, at least once and in order for each object. The engine notifies the
+//! caller when all messages of a change are delivered or [dead letters](dead_letter::DeadLetters).
 //!
 //! | module | contents |
 //! |---|---|

@@ -1,8 +1,7 @@
 //! Lookups of objects of other resources in expressions: `get(RESOURCE, NAMESPACE, NAME)`.
 //!
 //! Each looked-up resource of a rule has an informer. An evaluation reads a consistent snapshot of all caches
-//! ([`Lookups`]),
-//! and records the objects ([`Read`]). A change of a recorded object causes another evaluation.
+//! ([`Lookups`]), and records the objects ([`Read`]). A change of a recorded object causes another evaluation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;

@@ -1,10 +1,8 @@
 //! Evaluation of rules outside of the threads that serve sockets and timers.
 //!
 //! The cost budget limits one evaluation to some tens of milliseconds. A thread that serves health probes must not
-//! block that
-//! long, so evaluations run on the runtime's blocking threads. A small number of concurrent evaluations bounds the
-//! memory.
-//! The queue is fair: a rule waits for at most one evaluation of each other rule.
+//! block that long, so evaluations run on the runtime's blocking threads. A small number of concurrent evaluations
+//! bounds the memory. The queue is fair: a rule waits for at most one evaluation of each other rule.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

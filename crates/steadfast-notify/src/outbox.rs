@@ -1,8 +1,7 @@
 //! Queue of one sink: order and timing of messages.
 //!
 //! A state machine without clock, tasks or random source: the caller passes the time since an arbitrary origin, and
-//! random
-//! numbers. Messages with equal [`OrderingKey`] are sent one after another. Namespaces are served in turn.
+//! random numbers. Messages with equal [`OrderingKey`] are sent one after another. Namespaces are served in turn.
 
 mod bucket;
 mod delivery;
@@ -117,10 +116,8 @@ impl<T> Outbox<T> {
     }
 
     /// Returns true if the namespace may add a message. Namespaces share `messages`: with `n` active namespaces, each
-    /// may have
-    /// `messages / (n + 1)`. One share is reserved for an inactive namespace. Messages beyond a reduced share stay. The
-    /// total
-    /// never exceeds twice `messages`.
+    /// may have `messages / (n + 1)`. One share is reserved for an inactive namespace. Messages beyond a reduced share
+    /// stay. The total never exceeds twice `messages`.
     pub fn has_space(&self, namespace: &(String, String), messages: usize) -> bool {
         let own = self.by_namespace.get(namespace);
         let others = self.by_namespace.len() - usize::from(own.is_some());

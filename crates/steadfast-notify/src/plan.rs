@@ -78,8 +78,7 @@ impl Plan {
     }
 
     /// Reads a configuration from `text` as far as possible. Returns a plan without the erroneous parts, for further
-    /// checks,
-    /// and all errors in the order of the file.
+    /// checks, and all errors in the order of the file.
     ///
     /// # Errors
     ///
@@ -147,8 +146,7 @@ impl Plan {
     }
 
     /// Returns a hash of the configuration of `sink`, and of the contents of secrets and certificates. Equal hashes
-    /// mean no
-    /// change. The hash differs between runs of the program.
+    /// mean no change. The hash differs between runs of the program.
     pub fn fingerprint(&self, sink: &str) -> u64 {
         let mut hasher = DefaultHasher::new();
         if let Some(value) = self.document.at(&["sinks", sink]) {

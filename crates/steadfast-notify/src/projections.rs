@@ -1,8 +1,7 @@
 //! Hashes of sent results: an unchanged result is not sent again.
 //!
 //! After a restart, a missing result is computed from the state before the change: that state was settled, otherwise
-//! the
-//! change would be a different one.
+//! the change would be a different one.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,16 +1,13 @@
 //! Messages without a change of the object: caused by time, or by a change of a looked-up object.
 //!
 //! One task runs for each source and stream of a rule that uses `now` or `get(…)`. Each pass first evaluates objects as
-//! of
-//! the end of the previous pass, which no handler can have overtaken. This determines the next instant at which the
-//! result
-//! may change, and the looked-up objects. The pass then replays everything since, in order: each instant with `now` at
-//! exactly this instant, so that another run sends the same message with the same ID. Results that the handlers have
-//! already sent are not sent again, since the result is unchanged.
+//! of the end of the previous pass, which no handler can have overtaken. This determines the next instant at which the
+//! result may change, and the looked-up objects. The pass then replays everything since, in order: each instant with
+//! `now` at exactly this instant, so that another run sends the same message with the same ID. Results that the
+//! handlers have already sent are not sent again, since the result is unchanged.
 //!
 //! The first pass starts at the [watermark](Watermark) of the earlier run or leader. Only the leader makes passes. A
-//! standby
-//! stores earlier states of looked-up resources, to detect changes since the leader's watermark.
+//! standby stores earlier states of looked-up resources, to detect changes since the leader's watermark.
 
 mod trail;
 
@@ -52,8 +49,7 @@ const OBJECTS_PER_BATCH: usize = 16;
 const MAX_INSTANTS: usize = 32;
 
 /// How long before the watermark of an earlier leader a new leader starts. Clocks and caches of replicas differ.
-/// Messages
-/// within this time are sent again, with the same IDs.
+/// Messages within this time are sent again, with the same IDs.
 const REPLICA_SLACK: SignedDuration = SignedDuration::from_secs(10);
 
 /// Parameters of the task of one source and stream.
@@ -356,8 +352,7 @@ impl Recheck {
     }
 
     /// Sends the result for an object. Returns `false` if the evaluation is uncertain, or if the queue of the sink has
-    /// no
-    /// space for the namespace.
+    /// no space for the namespace.
     async fn send(&self, key: &ObjectKey, cause: Cause, at: Timestamp, before: Option<&Arc<Lookups>>) -> bool {
         // Evaluated after acquiring the object's lock: a handler may have passed a newer event than this pass has seen.
         let change = || {

@@ -26,8 +26,7 @@ pub fn position_name(source: &Source, sink: &str) -> String {
 const INSTANT_SUFFIX: &str = " until";
 
 /// Returns the name of the published instant up to which messages caused by time or lookups are settled. The value is
-/// in
-/// nanoseconds since 1970.
+/// in nanoseconds since 1970.
 pub(crate) fn recheck_name(position: &str) -> String {
     format!("{position}{INSTANT_SUFFIX}")
 }
@@ -97,8 +96,7 @@ impl Replication {
     }
 
     /// Removes versions that this process has passed as the leader. The own record replaces the removed versions.
-    /// Needed
-    /// because versions restart after the API server is restored from a backup.
+    /// Needed because versions restart after the API server is restored from a backup.
     pub fn pass(&self, own: &SettledVersions) {
         let Some(shared) = &self.shared else { return };
         shared.settled.send_if_modified(|settled| {
@@ -117,8 +115,7 @@ impl Replication {
     }
 
     /// Waits until a leader has settled the change of `version` at `position`, or until this process is the leader.
-    /// Without a
-    /// comparable version, only this process as the leader can settle the change.
+    /// Without a comparable version, only this process as the leader can settle the change.
     pub(crate) async fn turn(&self, position: &str, version: Option<u64>) -> DeliveryDecision {
         let Some(shared) = &self.shared else { return DeliveryDecision::Deliver { is_missed: false } };
         // Subscribed before the first check, so that no update is missed.

@@ -1,8 +1,7 @@
 //! HTTP connection of streams and mirrors by configuration, with headers.
 //!
 //! Requests use the connections of the steadfast client library: dead connections are replaced, and proxies and
-//! certificates
-//! work like for API servers.
+//! certificates work like for API servers.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -22,8 +22,7 @@ pub struct WatchSpec {
     /// Storage of caches across restarts.
     pub checkpoint: Option<Checkpoint>,
     /// Folder of watermarks of messages caused by time or lookups. Without a folder, such messages are lost while the
-    /// program
-    /// is down.
+    /// program is down.
     pub rechecks: Option<PathBuf>,
     /// Interval between audits of the caches.
     pub audit: Duration,

@@ -38,8 +38,7 @@ impl State {
     /// # Errors
     ///
     /// Returns an error if another program holds the lock (with the process ID), if the folder cannot be created or
-    /// written, or if a
-    /// file has unexpected content.
+    /// written, or if a file has unexpected content.
     pub fn take(folder: &Path) -> io::Result<Self> {
         let reported = |error: io::Error| {
             let remedy = "make the folder writable for this user, or set another `state.folder`";
@@ -93,8 +92,8 @@ impl State {
     }
 
     /// Returns true if caches in the folder may lack deletions that other replicas have not settled. The folder was
-    /// empty at
-    /// the start of this or an earlier process, without a call of [`has_caught_up`](Self::has_caught_up) since.
+    /// empty at the start of this or an earlier process, without a call of [`has_caught_up`](Self::has_caught_up)
+    /// since.
     pub fn is_new(&self) -> bool {
         self.folder.join(NEW_FILE).exists()
     }
@@ -151,8 +150,7 @@ pub fn acting(folder: &Path) -> io::Result<Option<(String, Option<SocketAddr>)>>
 }
 
 /// Returns the identity of the leader, if the process that holds the folder is a standby. Empty if the standby does not
-/// know
-/// the leader.
+/// know the leader.
 ///
 /// # Errors
 ///

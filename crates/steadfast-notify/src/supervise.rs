@@ -1,8 +1,7 @@
 //! Supervision of long-lived tasks: a task that ends unexpectedly is logged, counted and restarted with backoff.
 //!
 //! A task that fails repeatedly makes the program's liveness check fail until a run of the task lasts: a restart of the
-//! whole
-//! program may help if a restart of the task does not.
+//! whole program may help if a restart of the task does not.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -68,8 +67,7 @@ impl Supervisor {
     }
 
     /// Runs the futures that `task` returns, one after another, on the current runtime. A future must not finish; the
-    /// value of
-    /// a finished future is the reason.
+    /// value of a finished future is the reason.
     ///
     /// # Panics
     ///

@@ -14,8 +14,7 @@ const DOWN_AFTER: Duration = Duration::from_secs(10);
 /// Failure state of one sink.
 ///
 /// Without this state, a sink with every other attempt failing would cause two reports per message. After the first
-/// recovery, the sink
-/// must work for a quiet period before the next recovery is reported.
+/// recovery, the sink must work for a quiet period before the next recovery is reported.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
     why: Option<String>,

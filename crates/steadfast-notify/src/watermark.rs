@@ -1,8 +1,7 @@
 //! Watermark of one rule, source and sink: the instant up to which messages without a change of the object are settled.
 //!
 //! After a restart, everything since the watermark is evaluated again. The watermark is stored in the state folder,
-//! with a
-//! hash of the last settled result for each object with lookups.
+//! with a hash of the last settled result for each object with lookups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -106,8 +105,7 @@ pub(crate) struct InFlight {
 
 impl Watermark {
     /// Opens the watermark of a [position](crate::position_name). Reads the file of an earlier run in `folder`. An
-    /// unreadable
-    /// file counts as absent.
+    /// unreadable file counts as absent.
     pub(crate) fn open(position: &str, rule: &Compiled, folder: Option<&Path>) -> Arc<Self> {
         let file = folder.map(|folder| folder.join(format!("{}{SUFFIX}", short_hash(position, HASH_BYTES))));
         let record = file.as_ref().and_then(|file| read(file)).filter(|record| record.position == position);

@@ -21,8 +21,7 @@ use crate::supervise::{Supervised, Supervisor};
 use crate::trouble::Trouble;
 
 /// Maximum number of queued messages, [shared](Outbox::has_space) among namespaces. Callers wait for space in the share
-/// of the
-/// namespace, and informers keep only the newest state of each object in the meantime.
+/// of the namespace, and informers keep only the newest state of each object in the meantime.
 pub(crate) const MAX_PENDING_MESSAGES: usize = 10_000;
 
 /// Worker that sends the messages of one sink.
@@ -289,8 +288,7 @@ impl SinkWorker {
     }
 
     /// Waits until this process is the leader. Drops messages without acknowledgement: the informer handlers keep the
-    /// changes
-    /// pending until the leader has settled them.
+    /// changes pending until the leader has settled them.
     async fn stand_by(&self) {
         loop {
             // Acknowledgements are dropped, not called: the changes stay pending for the next leader.

@@ -25,8 +25,7 @@ pub(crate) struct Gathered {
 /// Collects the entries in `sent`, in this order.
 ///
 /// `clusters` are all clusters of the mirror, each with an optional reason why objects may be stale. Only entries of
-/// such a
-/// cluster, and entries of an object with unknown entries, are uncertain.
+/// such a cluster, and entries of an object with unknown entries, are uncertain.
 pub(super) fn collect<'a>(
     sent: impl Iterator<Item = &'a Sent>,
     clusters: &BTreeMap<String, Option<Arc<str>>>,

@@ -1,8 +1,7 @@
 //! Views of clusters for a mirror, added and changed while the mirror runs.
 //!
 //! A mirror starts before any cluster has responded. Each cluster adds views when available. Until then the feed lists
-//! the
-//! cluster as missing, so that entries of the cluster are not removed.
+//! the cluster as missing, so that entries of the cluster are not removed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,8 +45,7 @@ impl Default for Feed {
 
 impl Feed {
     /// Sets the expected clusters. New clusters are missing until a call of [`set`](Self::set). Views of other clusters
-    /// are
-    /// dropped.
+    /// are dropped.
     pub fn expect<'a>(&self, clusters: impl IntoIterator<Item = &'a str>) {
         {
             let mut parts = self.lock();
@@ -65,8 +63,7 @@ impl Feed {
     }
 
     /// Replaces the views of `cluster`. `missing` is the reason why the views may be incomplete. Ignored for a cluster
-    /// that
-    /// is not expected.
+    /// that is not expected.
     pub fn set(&self, cluster: &str, sources: Vec<MirrorViewSource>, missing: Option<String>) {
         if let Some(part) = self.lock().get_mut(cluster) {
             *part = Part { sources, missing };

@@ -24,8 +24,7 @@ use crate::wake::wake_on_changes;
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Minimum delay between collections, so that changes within this time are collected together. Ten times the duration
-/// of
-/// a collection, if longer.
+/// of a collection, if longer.
 const COLLECT_MIN_DELAY: Duration = Duration::from_millis(20);
 
 /// Maximum delay between collections.
@@ -59,8 +58,7 @@ pub(super) struct MirrorManager {
 
 impl MirrorManager {
     /// Starts the mirror `name` on the current runtime, with entries from `feed`. The returned task only ends if the
-    /// mirror
-    /// ends; the value is the reason.
+    /// mirror ends; the value is the reason.
     pub(super) fn start(name: String, opening: Opening, feed: Feed, how: MirrorContext) -> (Self, JoinHandle<String>) {
         let Opening { driver, settings, shape, grouping } = opening;
         let settings = Settings { gate: how.gate.clone(), instance: how.instance.clone(), ..settings };

@@ -44,8 +44,7 @@ impl Openings {
     }
 
     /// Checks the configuration of all mirrors. Unreadable secrets and certificates are not errors here, since the
-    /// files may
-    /// become readable later.
+    /// files may become readable later.
     ///
     /// # Errors
     ///

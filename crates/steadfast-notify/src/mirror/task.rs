@@ -80,8 +80,7 @@ impl Slot {
 
 impl MirrorTask {
     /// Starts the mirror `name` of `plan` on the current runtime after all senders of `after` have been dropped. The
-    /// mirror
-    /// follows later changes of `feed`.
+    /// mirror follows later changes of `feed`.
     ///
     /// # Panics
     ///

@@ -1,10 +1,8 @@
 //! Sink that starts a program for each message.
 //!
 //! The standard input is the message, one line of JSON. The environment identifies the object. The output is forwarded
-//! to
-//! standard error. The exit code is the result: 0 for success, 65 for a permanent rejection, any other code for a
-//! retry.
-//! After the timeout, the program is killed with all child processes.
+//! to standard error. The exit code is the result: 0 for success, 65 for a permanent rejection, any other code for a
+//! retry. After the timeout, the program is killed with all child processes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -42,8 +40,7 @@ impl Exec {
     }
 
     /// Returns the secrets for the environment. The files are read each time. If a file cannot be read, the last value
-    /// is used: a file
-    /// may be missing for an instant during replacement.
+    /// is used: a file may be missing for an instant during replacement.
     fn secrets(&self) -> BTreeMap<String, String> {
         let mut known = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, from) in &self.settings.secret_env {

@@ -37,9 +37,8 @@ impl Plan {
         Err(Problems(problems))
     }
 
-    /// Opens the streams of all sinks. A sink with unreadable secrets or certificates is reported to `report`, and opened
-    /// at the
-    /// next delivery.
+    /// Opens the streams of all sinks. A sink with unreadable secrets or certificates is reported to `report`, and
+    /// opened at the next delivery.
     pub async fn open_or_retry(self: &Arc<Self>, stdout: &Arc<dyn Stream>, report: &Arc<ReportEvent>) -> Streams {
         let mut streams = Streams::new();
         for (name, sink) in self.sinks.iter().filter(|(_, sink)| !sink.is_mirror()) {

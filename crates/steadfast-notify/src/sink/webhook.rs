@@ -8,8 +8,7 @@
 //! | `redirect` | target address of a redirect |
 //!
 //! Requests use the connections of the steadfast client library: dead connections are replaced, and proxies and
-//! certificates work like
-//! for API servers.
+//! certificates work like for API servers.
 
 mod body;
 mod redirect;
@@ -89,8 +88,7 @@ impl Webhook {
     }
 
     /// Returns the receiver with current secrets. The files are read again after [`SECRETS_MAX_AGE`], or with `now`. If
-    /// a file
-    /// cannot be read, the current secrets stay in use: a file may be missing for an instant during replacement.
+    /// a file cannot be read, the current secrets stay in use: a file may be missing for an instant during replacement.
     async fn target(&self, now: bool) -> Arc<Target> {
         let (current, read) = self.current();
         // At most one read of the secrets per second, however many messages are sent.
