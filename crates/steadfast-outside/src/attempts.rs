@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::entry::Step;
 
-/// Steps that were attempted, by the name of their entry.
+/// Last attempts, by entry name.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts {
     attempts: HashMap<String, LastAttempt>,
@@ -24,10 +24,10 @@ struct LastAttempt {
 }
 
 impl Attempts {
-    /// Returns the steps that are due, and when the next of the others is.
+    /// Returns the due steps and the instant of the next one.
     ///
-    /// Each returned step counts as attempted. Steps of earlier calls that are not among `steps` have succeeded or become pointless, and
-    /// are forgotten. The delay after an attempt starts at `first` and doubles up to `longest`.
+    /// Each returned step counts as attempted. Earlier steps that are missing in `steps` have succeeded or become
+    /// pointless, and are dropped. The delay after an attempt starts at `first` and doubles up to `longest`.
     pub(crate) fn due<V: Debug>(
         &mut self,
         steps: Vec<Step<V>>,

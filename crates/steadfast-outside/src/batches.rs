@@ -34,8 +34,8 @@ pub(crate) struct BatchLimits {
     pub(crate) bytes: usize,
 }
 
-/// The changes that failed the last time they were tried. They come last and each in a message of its own, so that neither
-/// their rejection nor a connection that they break delays any other change.
+/// Changes that failed in their last attempt. Each is sent last and in its own message, so that neither its rejection
+/// nor a broken connection delays other changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Suspects {
     /// By ID, the number of failed messages.
@@ -64,8 +64,8 @@ impl Suspects {
 /// Period for which a rejected entry is reported by name. The entry is retried afterwards.
 const REJECTION_PERIOD: Duration = Duration::from_secs(60);
 
-/// Entries that the target has rejected one by one. `validate` leaves them out for a minute, so that the state of the mirror is about the
-/// other entries.
+/// Entries that the target rejected individually. `validate` skips these entries for a minute, so that the mirror's
+/// state describes the other entries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RejectionCache {
     state: Arc<Mutex<Rejections>>,
@@ -135,7 +135,7 @@ pub(crate) async fn send_in_batches<S: BatchSender>(
     first
 }
 
-/// Returns `changes` as messages: those that are no suspects first, in their order.
+/// Splits `changes` into messages: suspects last, the others in order.
 fn split<'a, S: BatchSender>(
     sender: &S,
     changes: &'a [S::Change],

@@ -14,7 +14,7 @@ pub(crate) struct ClaimResolution<V> {
     pub(crate) origins: BTreeMap<String, Arc<Origin>>,
     /// Entries whose place another group holds.
     pub(crate) conflicts: BTreeMap<String, Conflict>,
-    /// Names for which one group gave several different entries.
+    /// Names with several different entries from one group.
     pub(crate) contested: Vec<String>,
 }
 
@@ -25,12 +25,12 @@ pub struct Conflict {
     pub location: String,
     /// The group that holds the place.
     pub holder: String,
-    /// The origin of the entry that is left out.
+    /// Origin of the skipped entry.
     pub claimant: Arc<Origin>,
 }
 
 impl<V: Value> ClaimResolution<V> {
-    /// Gives each place to the group that holds it by `record`, or else to the first group that wants it.
+    /// Assigns each location to its recorded holder, or else to the first claimant.
     pub(crate) fn resolve(wanted: &DesiredState<V>, found: &ActualState<V>, record: &MirrorRecord) -> Self {
         let nobody = Arc::new(Origin::default());
         let origin_of = |name: &String| wanted.origins.get(name).unwrap_or(&nobody);

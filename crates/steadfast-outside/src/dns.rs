@@ -58,7 +58,7 @@ const SERIAL_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout for resolving the server's name.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The names of one zone that belong to a mirror.
+/// Names of one zone that belong to a mirror.
 #[derive(Clone, Debug)]
 pub struct Zone {
     server: String,

@@ -32,7 +32,7 @@ pub trait Value: Clone + Debug + Eq + Send + Sync + 'static {
     }
 }
 
-/// A further entry of a name that is wanted already.
+/// Further entry of a desired name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompetingEntry<V> {
     /// Name of the entry.
@@ -48,7 +48,7 @@ pub struct CompetingEntry<V> {
 pub struct DesiredState<V> {
     /// The entries, by name.
     pub entries: BTreeMap<String, V>,
-    /// Reason why all entries may be wrong, if there is one: nothing is removed while it is set.
+    /// Reason why all entries may be wrong. Nothing is removed while this reason is set.
     pub doubt: Option<Arc<str>>,
     /// Origins of the entries, by name. An entry without one belongs to the group with the empty name.
     pub origins: BTreeMap<String, Arc<Origin>>,
@@ -89,18 +89,18 @@ impl<V> DesiredState<V> {
     }
 }
 
-/// Entries that the target has.
+/// Entries at the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActualState<V> {
     /// Entries of the mirror, by name.
     pub own: BTreeMap<String, V>,
-    /// The names, or [places](Value::location), of what is not. They are left alone.
+    /// Names or [places](Value::location) of foreign entries, which the mirror leaves alone.
     pub others: BTreeSet<String>,
     /// Names of the mirror's entries that are still in use.
     pub busy: BTreeSet<String>,
 }
 
-/// One thing that is done.
+/// Single change of the target.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Step<V> {
     /// Adds a missing entry.
@@ -148,7 +148,7 @@ impl<V: Debug> Debug for Step<V> {
     }
 }
 
-/// Where the entries are.
+/// External system that holds the entries.
 pub trait Target: Send + Sync + 'static {
     /// Value of an entry.
     type Value: Value;
@@ -186,13 +186,13 @@ pub trait Target: Send + Sync + 'static {
         std::future::pending()
     }
 
-    /// Returns what happened to the target, if a poll or look has found that it was restarted or changed by another hand since the last
-    /// call. It is for the log. `None` by default.
+    /// Returns the last change of the target by a restart or another client since the previous call, for the log.
+    /// `None` by default.
     fn change_reason(&self) -> Option<String> {
         None
     }
 
-    /// Keeps alive what would expire at the target without a mirror, such as a lease.
+    /// Keeps leases and similar resources of the target alive.
     ///
     /// The mirror calls this from its start, once per [`compare`](crate::Settings::compare) period at least, also before
     /// anything is wanted. Does nothing by default.

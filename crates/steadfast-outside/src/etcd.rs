@@ -47,13 +47,13 @@ impl Value for EtcdValue {}
 /// Number of keys per response. Halved while a response is too large.
 const PAGE_KEYS: usize = 1000;
 
-/// Bounds of one transaction, the bytes as JSON. etcd takes 128 operations and 1.5 MiB unless it is configured otherwise.
+/// Bounds of one transaction; bytes as JSON. The defaults of etcd are 128 operations and 1.5 MiB.
 const TRANSACTION: BatchLimits = BatchLimits { count: 128, bytes: 768 * 1024 };
 
 /// Upper bound of a key with its value: what is left of etcd's 1.5 MiB for a request, next to the transaction around them.
 const MAX_ENTRY_BYTES: usize = 1536 * 1024 - 4096;
 
-/// The keys under one prefix that belong to a mirror.
+/// Keys under one prefix that belong to a mirror.
 #[derive(Clone, Debug)]
 pub struct Etcd<R = PlainEtcdClient> {
     gateway: Gateway<R>,
@@ -157,7 +157,7 @@ impl<R: EtcdClient> Etcd<R> {
         }
     }
 
-    /// Returns all keys under the prefix and the revision at which they were read.
+    /// Returns all keys under the prefix, and the revision of the read.
     async fn keys(&self) -> Result<(Vec<Kv>, i64), EtcdError> {
         let (mut keys, mut from, mut revision) = (Vec::new(), self.prefix.clone().into_bytes(), 0);
         let mut limit = PAGE_KEYS;
@@ -285,7 +285,7 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
     }
 }
 
-/// Returns the text by which a rejected value is known.
+/// Returns the identity of a rejected value.
 fn rejection_key(name: &str, EtcdValue(value): &EtcdValue) -> String {
     format!("{:x} {name}", fnv(&[value]))
 }

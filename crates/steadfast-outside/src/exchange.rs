@@ -1,4 +1,4 @@
-//! One request over a connection of its own, without TLS.
+//! Single HTTP request over its own connection, without TLS.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,19 +12,19 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// Upper bound of a response body that is collected as a whole.
+/// Maximum size of a collected response body.
 const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Returns the response to `request`, which must have a `Host` header, with its whole body.
+/// Returns the response with its whole body. `request` must have a `Host` header.
 pub(crate) async fn exchange(stream: TcpStream, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, Error> {
     let (head, body) = open(stream, request).await?.into_parts();
     let body = Limited::new(body, MAX_BODY_BYTES).collect().await?.to_bytes();
     Ok(Response::from_parts(head, body))
 }
 
-/// Returns the response to `request`, which must have a `Host` header, with a body that is read as it arrives.
+/// Returns the response with a streamed body. `request` must have a `Host` header.
 pub(crate) async fn open(stream: TcpStream, request: Request<Full<Bytes>>) -> Result<Response<Streamed>, Error> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // The connection ends with the response: dropped in between, it is closed.

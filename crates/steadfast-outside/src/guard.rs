@@ -58,7 +58,7 @@ pub struct ApprovalRequest {
 pub struct UnknownApproval {
     /// The ID of the approval.
     pub id: String,
-    /// The IDs that are pending.
+    /// Pending IDs.
     pub waits: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Guard {
     /// Replacements in progress, by group.
     #[serde(skip)]
     replaced: BTreeMap<String, Replaced>,
-    /// Entries whose removal was approved, by name, with the text of what happens to them.
+    /// Approved removals, by entry name, with the text of the step.
     #[serde(default)]
     approved: BTreeMap<String, String>,
     /// Pending approvals by group.
@@ -110,7 +110,8 @@ struct Pending {
     texts: BTreeMap<String, String>,
 }
 
-/// Entries of a group that go as soon as others have come: until then both are in service, which is no capacity to be missed later.
+/// Entries whose removal waits for replacements. Until then both are in service, and the surplus does not count as
+/// capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Replaced {
     names: BTreeSet<String>,
@@ -135,7 +136,7 @@ pub(crate) struct Verdict {
     pub(crate) granted: BTreeSet<String>,
     /// Pending approvals, by name of the entry: the ID.
     pub(crate) asked: BTreeMap<String, String>,
-    /// Entries that go when those that replace them are in service.
+    /// Entries that are removed after their replacements are in service.
     pub(crate) replaced: BTreeSet<String>,
 }
 
@@ -224,7 +225,7 @@ impl Guard {
         verdict
     }
 
-    /// Returns what a restart must not lose. A group that has as many in service as ever is seen by the next look.
+    /// Returns the state that must survive a restart. The next read restores a group at its peak.
     pub(crate) fn lasting(&self) -> Self {
         let mut lasting = Self { left: BTreeMap::new(), replaced: BTreeMap::new(), ..self.clone() };
         let left = |group: &String| self.left.get(group).copied().unwrap_or_default();
@@ -252,7 +253,7 @@ impl Guard {
     }
 }
 
-/// Records that a group has `serving` entries in service: what is not more than that decides nothing any more.
+/// Records `serving` entries in service. Levels of at most this number are dropped.
 fn observe(levels: &mut Vec<(u64, usize)>, serving: usize, now: u64, window: Duration) {
     // A time in the future was written before the clock was set back.
     levels.retain(|(when, _)| now.abs_diff(*when) < window.as_secs());
@@ -328,7 +329,7 @@ impl Decision {
         flow.serving.saturating_sub(excused.len() + approved.len() + granted.len())
     }
 
-    /// Takes back whatever was not approved: until other entries have come, or else until it is.
+    /// Withdraws each grant without approval until replacements arrive, or else until approval.
     fn withhold(&mut self, is_refilled: bool) {
         self.asked.append(&mut self.excused);
         self.asked.append(&mut self.granted);

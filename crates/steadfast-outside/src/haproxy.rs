@@ -57,7 +57,7 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 /// A server behind a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where it is.
+    /// Address of the server.
     pub address: SocketAddr,
     /// Share of the traffic relative to the other servers: 1 to 256, or 0 for no new connections.
     pub weight: u16,
@@ -77,7 +77,7 @@ impl Value for Server {
     }
 }
 
-/// The servers of one backend that are a mirror's.
+/// Servers of one backend that belong to a mirror.
 #[derive(Clone, Debug)]
 pub struct Haproxy {
     socket: PathBuf,
@@ -103,7 +103,7 @@ impl Haproxy {
     ///
     /// # Errors
     ///
-    /// Where one of the names can be none.
+    /// Returns an error if a name is invalid.
     pub fn new(socket: &Path, backend: &str, prefix: &str) -> Result<Self, HaproxyError> {
         // The commands consist of these.
         for name in [backend, prefix] {
@@ -128,13 +128,13 @@ impl Haproxy {
         Self { options, ..self }
     }
 
-    /// Returns HAProxy's response to `command`.
+    /// Returns the response to `command`.
     async fn ask(&self, command: &str) -> Result<String, HaproxyError> {
         let failed = |source| HaproxyError::Socket { socket: self.socket.clone(), source };
         socket::ask(&self.socket, command).await.map_err(failed)
     }
 
-    /// Carries out one step: all its commands go through one connection, in one line.
+    /// Applies one step with all its commands in one line and one connection.
     async fn carry_out(&self, step: &Step<Server>) -> Result<(), HaproxyError> {
         let commands = self.commands(step)?;
         // One line with `;` runs in one connection. A failed command does not stop the next ones, so the response is
@@ -144,7 +144,7 @@ impl Haproxy {
         responses::outcome(&commands, &response).map_err(|response| HaproxyError::Refused { command, response })
     }
 
-    /// The commands that a step is made of.
+    /// Returns the commands of a step.
     fn commands(&self, step: &Step<Server>) -> Result<Vec<String>, HaproxyError> {
         let name = self.full_name(step.name())?;
         let location = format!("{}/{name}", self.backend);
@@ -171,7 +171,7 @@ impl Haproxy {
                 let health = self.observed.is_unchecked(step.name()).then(health);
                 [moved, Some(weight), health, Some(ready())].into_iter().flatten().collect()
             }
-            // Whoever is still there has been waited for as long as is granted, and would keep it from being deleted.
+            // Remaining sessions have had their drain time, and would prevent the deletion.
             Step::Remove { .. } => vec![
                 format!("set server {location} state maint"),
                 format!("shutdown sessions server {location}"),
@@ -180,7 +180,7 @@ impl Haproxy {
         })
     }
 
-    /// Returns the mirror's servers, as they were listed.
+    /// Converts the listed servers of the mirror.
     fn found(&self, listed: Vec<ListedServer>, used: &BTreeMap<String, u64>) -> ActualState<Server> {
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         let mut unchecked = BTreeSet::new();
@@ -204,7 +204,8 @@ impl Haproxy {
 
     async fn read_state(&self) -> Result<ActualState<Server>, HaproxyError> {
         let backend = &self.backend;
-        // One connection reaches one process: what is listed belongs to the process that is named. Of the backend's servers alone: 4.
+        // One connection reaches one process, so the list belongs to the reported process. Type 4 limits `show stat` to
+        // the servers of the backend.
         let command = format!("show info; show servers state {backend}; show stat {backend} 4 -1");
         let response = self.ask(&command).await?;
         let unexpected = |unexpected: ParseError| match unexpected {
@@ -297,7 +298,7 @@ impl Target for Haproxy {
         HaproxyError::of_run(errors)
     }
 
-    /// Removes entries that HAProxy cannot have as servers.
+    /// Removes entries that are not valid servers.
     fn validate(&self, wanted: &mut BTreeMap<String, Server>) -> BTreeMap<String, String> {
         let reason = |name: &str, server: &Server| {
             let wrong = self.full_name(name).and_then(|full| check_server(&full, server)).err();

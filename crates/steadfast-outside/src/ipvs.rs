@@ -9,8 +9,9 @@
 //! an abstract name (`@steadfast-ipvs -t 10.9.0.1:80`) in the network namespace that the service is in: the second process changes nothing and
 //! reports [`IpvsError::Claimed`] until the first one ends. Other programs know nothing of the claim.
 //!
-//! For the same reason an entry is called by what the kernel knows it by, its address and port: `10.0.0.1:8080`, `[fd00::1]:8080`. So after a
-//! restart what is there is known by its name, and a server that moves is another one, which is put there before the old one is drained.
+//! Entries are named by the kernel's identity of a server, address and port: `10.0.0.1:8080`, `[fd00::1]:8080`.
+//! Existing servers are therefore known after a restart. A server that moves is a new entry, which is added before the
+//! old one is drained.
 //!
 //! The service is added with its first server, and stays after its last server was removed. The kernel then rejects connections
 //! at once.
@@ -62,7 +63,7 @@ impl Ipvs {
         Self { service, claim: ServiceClaim::default(), turn: Arc::default() }
     }
 
-    /// Looks, or has something done, with what it is called as its own tool calls it.
+    /// Sends a command. Errors contain the equivalent command of `ipvsadm`.
     fn ask(&self, socket: &mut Socket, what: IpvsCommand<'_>) -> Result<Vec<Vec<u8>>, IpvsError> {
         let (command, ask, attributes) = match what {
             IpvsCommand::GetService => (messages::GET_SERVICE, ReplyCount::One, messages::service_id(&self.service)),
@@ -108,12 +109,12 @@ impl Ipvs {
         }
     }
 
-    /// Where an entry is, if it can be so.
+    /// Returns the address of a valid entry.
     fn check(&self, name: &str, server: Option<&RealServer>) -> Result<SocketAddr, IpvsError> {
         let address = name.parse().ok().filter(|address: &SocketAddr| address.to_string() == name);
         let is_some = |address: &SocketAddr| is_plain(*address) && (address.port() != 0 || server.is_none());
         let address = address.filter(is_some).ok_or_else(|| IpvsError::Name(name.to_owned()))?;
-        // What others have put there can go, whatever it is.
+        // Servers of other programs can be removed in any form.
         let Some(server) = server else { return Ok(address) };
         let service = self.service.address;
         if address.is_ipv4() != service.is_ipv4() {
@@ -170,7 +171,7 @@ impl Ipvs {
                 (Step::Remove { .. }, Err(IpvsError::Refused { code, .. })) if is_missing(code) => Ok(()),
                 (_, done) => done.map(drop),
             };
-            // What is wrong with one server keeps no other waiting.
+            // An error of one server must not delay the others.
             first = first.and(done);
         }
         first

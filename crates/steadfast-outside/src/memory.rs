@@ -31,9 +31,9 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Remembered {
     record: MirrorRecord,
-    /// The guard as the file has it.
+    /// Guard state in the file.
     written: Guard,
-    /// Entries that this process would have added as the leader, and when they were wanted last.
+    /// Entries that this standby would have added, and the time of their last request.
     recent: BTreeMap<String, (EntryRecord, Instant)>,
 }
 
@@ -91,7 +91,7 @@ impl Memory {
         self.records().iter().filter_map(asks).collect()
     }
 
-    /// Approves the removals that `mirror` has pending under `id`, and returns them.
+    /// Approves the pending removals of `mirror` with this `id`, and returns the request.
     ///
     /// # Errors
     ///
@@ -103,17 +103,17 @@ impl Memory {
         Ok(ask)
     }
 
-    /// Returns a copy of what `mirror` remembers.
+    /// Returns a copy of the record of `mirror`.
     pub(crate) fn record(&self, mirror: &str) -> MirrorRecord {
         self.records().get(mirror).map(|remembered| remembered.record.clone()).unwrap_or_default()
     }
 
-    /// Changes what `mirror` remembers. [`flush`](Self::flush) writes the change.
+    /// Changes the record of `mirror`. [`flush`](Self::flush) writes the change.
     pub(crate) fn update<T>(&self, mirror: &str, change: impl FnOnce(&mut MirrorRecord) -> T) -> T {
         change(&mut self.records().entry(mirror.to_owned()).or_default().record)
     }
 
-    /// Writes what has changed of `mirror`, and returns when the disk has it. Blocks.
+    /// Writes the changes of `mirror` durably. Blocks.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Memory {
         written
     }
 
-    /// Returns all that the file should have, where `flushed` has just written its guard.
+    /// Returns the complete content of the file, after the guard of `flushed` was written.
     fn everything(&self, flushed: &str, guard: Option<&Guard>) -> Vec<Line> {
         let mut lines = vec![Line::Instance { id: self.0.instance.clone() }];
         for (mirror, remembered) in self.records().iter() {
@@ -195,8 +195,8 @@ impl Memory {
         format!("{guards}\n{entries}")
     }
 
-    /// Replaces what is remembered by what another replica has [exported](Self::export), and writes it to the file. Entries that this
-    /// process has wanted shortly before are remembered in addition: the leader may have added them, and died. Blocks.
+    /// Replaces the memory by the [export](Self::export) of another replica, and writes the file. Entries that this
+    /// process requested shortly before are kept: the leader may have added them and crashed. Blocks.
     ///
     /// # Errors
     ///
@@ -220,7 +220,7 @@ impl Memory {
             let Remembered { record, recent, .. } = records.entry(mirror.clone()).or_default();
             recent.retain(|_, (_, wanted)| wanted.elapsed() < RECENT_PERIOD);
             record.guard = guard.clone();
-            // Without entries the text was too long for them, and what is known here is all there is.
+            // An export without entries was too long for them. The entries known here stay.
             if !entries.is_empty() {
                 record.retain(|name, _| entries.contains_key(name));
             }

@@ -1,4 +1,4 @@
-//! One mirror: what is wanted goes in, and its status comes out.
+//! Mirror: accepts the desired state and reports a status.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::mirror_task::{MirrorInput, MirrorTask};
 use crate::settings::Settings;
 use crate::status::Status;
 
-/// A mirror at work. Dropped, it stops where it is; the next one finds the steps that are missing.
+/// Running mirror. A drop stops the mirror at once; the next one continues with the missing steps.
 #[derive(Debug)]
 pub struct Mirror<V> {
     input: watch::Sender<MirrorInput<V>>,
@@ -34,7 +34,7 @@ impl<V: Value> Mirror<V> {
         Self { input, status, task }
     }
 
-    /// Sets what is wanted from now on.
+    /// Sets the desired state.
     pub fn want(&self, wanted: DesiredState<V>) {
         self.input.send_if_modified(|input| {
             // Removals that need approval may be excused by now: their objects may have been deleted.

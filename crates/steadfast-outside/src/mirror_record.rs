@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::guard::Guard;
 use crate::origin::Origin;
 
-/// An entry that a mirror has put into its target, or is about to.
+/// Recorded entry of a mirror.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct EntryRecord {
     pub(crate) origin: Arc<Origin>,
@@ -24,7 +24,7 @@ pub(crate) struct EntryRecord {
 pub(crate) struct MirrorRecord {
     entries: BTreeMap<String, EntryRecord>,
     pub(crate) guard: Guard,
-    /// Names that differ from what the file has.
+    /// Names with unwritten changes.
     changed: Vec<String>,
 }
 
@@ -67,12 +67,12 @@ impl MirrorRecord {
         });
     }
 
-    /// Takes the names of the entries that differ from what the file has.
+    /// Takes the names with unwritten changes.
     pub(crate) fn take_changed(&mut self) -> Vec<String> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Says that these entries still differ from what the file has.
+    /// Restores these names as unwritten.
     pub(crate) fn put_back(&mut self, changed: Vec<String>) {
         self.changed.extend(changed);
     }

@@ -21,10 +21,10 @@ use crate::settings::Settings;
 use crate::status::{Loss, Status};
 use crate::term::{Permit, TermEnded};
 
-/// Delay before a mirror that panicked is started again; it doubles each time.
+/// Initial delay of a restart after a panic. Doubles each time.
 const RESTART_INITIAL_DELAY: Duration = Duration::from_millis(100);
 
-/// Longest delay before a mirror that panicked is started again.
+/// Maximum delay of a restart after a panic.
 const RESTART_MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// Shortest time between two looks because of changes at the target.
@@ -64,13 +64,13 @@ struct RunState {
     draining: DrainState,
     attempts: Attempts,
     rng: Rng,
-    /// A write of the memory that has not returned yet.
+    /// Pending write of the memory.
     flushing: Option<JoinHandle<io::Result<()>>>,
-    /// Looks or writes that failed, in a row.
+    /// Number of consecutive failures.
     failures: u32,
     /// Change of the target since the last read, as reported by the target.
     change: Option<Arc<str>>,
-    /// Reason that the last steps were rejected.
+    /// Reason for the last rejection of steps.
     rejection: Option<Arc<str>>,
     /// Entries that the first read found, if the target has an ownership record.
     adopted: Option<Arc<BTreeSet<String>>>,
@@ -78,7 +78,7 @@ struct RunState {
 
 /// Outcome of a pass.
 struct PassOutcome {
-    /// True if steps were applied: their effect is checked soon.
+    /// True if steps were applied, whose effect is checked soon.
     has_acted: bool,
     /// Latest time of the next read.
     until: Option<Instant>,
@@ -109,7 +109,7 @@ impl<T: Target> MirrorTask<T> {
         let mut delay = RESTART_INITIAL_DELAY;
         loop {
             let begun = Instant::now();
-            // In a set, so that the task ends together with this one.
+            // The set aborts the task together with this one.
             let mut tasks = JoinSet::new();
             tasks.spawn(self.clone().run(input.clone()));
             match tasks.join_next().await {
@@ -156,7 +156,7 @@ impl<T: Target> MirrorTask<T> {
         }
     }
 
-    /// Reports that another replica is the leader. What was seen in an earlier term is of no worth.
+    /// Reports that another replica leads. Results of an earlier term are dropped.
     fn stand_by(&self) {
         self.status_sender.send_modify(|status| {
             let (looks, restarts) = (status.looks, status.restarts);
@@ -245,7 +245,7 @@ impl<T: Target> MirrorTask<T> {
                     }
                     run.failures = 0;
                 }
-                // The task that sends has ended only where its future panicked.
+                // The sending task ends only if its future panics.
                 Ok(()) = changed.changed() => {
                     tracing::info!(mirror = self.name, "the target was restarted or changed by another hand; checking it now");
                     run.change = Some("the target was restarted or changed by another hand".into());
@@ -342,7 +342,7 @@ impl<T: Target> MirrorTask<T> {
         let settled = more.is_empty() && less.is_empty();
         let missing = more.iter().filter(|step| matches!(step, Step::Add { .. })).count();
         let change = [self.target.change_reason().map(Arc::from), run.change.take()].into_iter().flatten().next();
-        // Before the first look nothing was there to be lost.
+        // Entries cannot be lost before the first read.
         let was_seen = self.status_sender.borrow().seen.is_some();
         let lost = change.filter(|_| was_seen && missing > 0).map(|why| Loss { missing, why, seen: now.instant });
         if let Some(Loss { missing, why, .. }) = &lost {
@@ -375,7 +375,7 @@ impl<T: Target> MirrorTask<T> {
         let until = [until, next].into_iter().flatten().min();
         let has_acted = !steps.is_empty();
         if has_acted {
-            // Each attempt within has its own deadline, and one that fails must not cut off the others.
+            // Each inner attempt has its own deadline, and a failed one must not cut off the others.
             let acting = timeout(self.settings.deadline.saturating_mul(3), self.target.apply(&steps));
             let acted = permit.run(acting).await.map_err(|TermEnded| Arc::from("the term as the leader has ended"))?;
             self.status_sender.send_modify(|status| status.done = steps);
@@ -450,7 +450,7 @@ impl<T: Target> MirrorTask<T> {
         tracing::warn!(mirror = self.name, term = permit.token(), %why, "the term was not recorded at the target; it is retried");
     }
 
-    /// Claims the mark for this process, and reports another one that holds it.
+    /// Claims the mark for this process, and reports another holder.
     async fn claim(&self) {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let instance = self.settings.instance.as_deref().unwrap_or_else(|| self.memory.instance());
@@ -502,7 +502,7 @@ impl<T: Target> MirrorTask<T> {
     }
 }
 
-/// All that is behind an error.
+/// Returns the message of an error with all its causes.
 pub(crate) fn error_chain(error: &dyn std::error::Error) -> Arc<str> {
     let mut text = error.to_string();
     let mut source = error.source();

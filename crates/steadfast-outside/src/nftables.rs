@@ -48,22 +48,22 @@ pub struct Nftables {
 /// Why a table cannot be seen or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum NftablesError {
-    /// Such a name has no place in a ruleset.
+    /// The name is not valid in a ruleset.
     #[error(
         "{0:?} can be no name in a ruleset: it may have letters, digits, `-`, `_` and `.` in it, and up to 64 of them"
     )]
     Name(String),
-    /// The kernel does not send from one family to the other.
+    /// The kernel does not forward between address families.
     #[error("{name} is at {address}, which is not of the family of {before}")]
     Family {
         /// The entry.
         name: String,
-        /// Where it is.
+        /// Address of the entry.
         address: SocketAddr,
         /// Address in front of the backends.
         before: SocketAddr,
     },
-    /// The kernel cannot send packets there.
+    /// The kernel cannot forward to the address.
     #[error("{name} cannot be at {address}; it needs an address of one machine, and a port")]
     Address {
         /// The entry.
@@ -71,7 +71,7 @@ pub enum NftablesError {
         /// Its address.
         address: SocketAddr,
     },
-    /// No such weight is provided for.
+    /// The weight is out of range.
     #[error("{name} cannot have the weight {weight}: from 0 to 256")]
     Weight {
         /// The entry.
@@ -87,7 +87,7 @@ pub enum NftablesError {
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The tool, or the kernel behind it, did not do it.
+    /// The tool or the kernel rejected the command.
     #[error("`{command}` failed: {message}{}", remedy(.message))]
     Refused {
         /// Command line.
@@ -95,7 +95,7 @@ pub enum NftablesError {
         /// Error message of the tool.
         message: String,
     },
-    /// It lists what this was not written for.
+    /// The output has an unknown form.
     #[error("the output of `{command}` has an unknown form: {why}")]
     Unexpected {
         /// Command line.
@@ -116,7 +116,7 @@ impl Nftables {
     ///
     /// # Errors
     ///
-    /// Where the name can be none.
+    /// Returns an error if the name is invalid.
     pub fn new(name: &str, before: SocketAddr) -> Result<Self, NftablesError> {
         check(name)?;
         // A table's name starts with a letter and has no dots or dashes.
@@ -178,7 +178,7 @@ impl Nftables {
         listing::entries(&listed, &self.table).map_err(|why| unexpected(&arguments, why))
     }
 
-    /// Returns the entries after `steps`. A step that cannot be carried out is left out; the error is that of the first one.
+    /// Returns the entries after `steps`, without invalid steps, and the first error.
     fn after(
         &self,
         mut entries: BTreeMap<String, Backend>,
@@ -258,7 +258,7 @@ impl Target for Nftables {
         self.write(self.entries().await?, steps).await
     }
 
-    /// Removes entries that the table cannot have.
+    /// Removes entries that are invalid in the table.
     fn validate(&self, wanted: &mut BTreeMap<String, Backend>) -> BTreeMap<String, String> {
         let bad = wanted.iter().filter_map(|(name, backend)| {
             let error = self.check(name, backend).err()?;

@@ -1,4 +1,4 @@
-//! Where an entry comes from: the object, the rule and the group that own it, and what is uncertain about them.
+//! Origin of an entry: object, rule and owning group, and their uncertainty.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// An object that gave entries, as one rule sees it.
+/// Object that gave entries to a rule.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct ObjectId {
     /// Name of the rule.
@@ -48,7 +48,7 @@ pub struct Doubts {
     pub sources: BTreeSet<String>,
     /// Clusters whose objects are not known reliably now, and the reason.
     pub clusters: BTreeMap<String, Arc<str>>,
-    /// Objects whose entries are not known, and the reason.
+    /// Objects with unknown entries, and the reason.
     pub objects: BTreeMap<ObjectId, Arc<str>>,
 }
 
@@ -58,7 +58,7 @@ impl Doubts {
         self.clusters.is_empty() && self.objects.is_empty()
     }
 
-    /// Returns the reason why an entry of `origin` must not be removed now, if there is one.
+    /// Returns the reason against removing an entry of `origin` now.
     ///
     /// An entry of unknown origin, or of a cluster that does not feed the mirror any more (it may have been renamed), could belong to
     /// whatever is uncertain: it is kept while anything is.
@@ -79,7 +79,7 @@ pub struct ExistenceCheck(Arc<Lookup>);
 type Lookup = dyn Fn(&Origin) -> Option<bool> + Send + Sync;
 
 impl ExistenceCheck {
-    /// Wraps a lookup, such as one in the snapshots of informers' caches.
+    /// Wraps a lookup, for example in snapshots of informers.
     pub fn new(lookup: impl Fn(&Origin) -> Option<bool> + Send + Sync + 'static) -> Self {
         Self(Arc::new(lookup))
     }

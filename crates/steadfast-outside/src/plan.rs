@@ -13,28 +13,28 @@ use crate::guard::{ApprovalRequest, Flow, Rules, Verdict};
 use crate::mirror_record::{EntryRecord, MirrorRecord};
 use crate::origin::Origin;
 
-/// Reason that an entry differs from its desired value and is left unchanged.
+/// Reason for skipping an entry that differs from its desired value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SkipReason {
-    /// Another hand put something else in its place.
+    /// Another client holds the place of the entry.
     Foreign,
-    /// Its removal rests on a view that is uncertain.
+    /// The removal rests on an uncertain view.
     Doubt,
-    /// Its removal needs approval.
+    /// The removal needs approval.
     NeedsApproval,
-    /// The entries that replace it are not in service yet.
+    /// The replacements are not in service yet.
     AwaitsReplacement,
     /// The entry is drained and still in use.
     InUse,
     /// Its place belongs to another group.
     Conflict(Conflict),
-    /// The target cannot hold it.
+    /// The entry is not valid at the target.
     Invalid(Arc<str>),
-    /// The target rejected the change. It is retried.
+    /// The target rejected the change, which is retried.
     Rejected(Arc<str>),
-    /// Nothing wants it any more, and the mirror never removes.
+    /// The entry is not desired any more, but the mirror never removes.
     UpsertOnly,
-    /// Another process with the same mark holds it.
+    /// Another process with the same mark holds the entry.
     OtherProcess,
 }
 
@@ -61,24 +61,25 @@ impl fmt::Display for SkipReason {
 /// Steps to apply now, and the skipped entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan<V> {
-    /// Entries that serve more. They wait for nothing, and come first, so that the capacity never falls below both ends.
+    /// Additions and changes that serve. Applied first, so that the capacity never falls below the current or the
+    /// desired one.
     pub(crate) more: Vec<Step<V>>,
-    /// Entries that serve less, and removals: only after the record of them is on disk.
+    /// Drains and removals, after their record is on disk.
     pub(crate) less: Vec<Step<V>>,
     pub(crate) kept: BTreeMap<String, SkipReason>,
     pub(crate) asks: Vec<ApprovalRequest>,
-    /// Names for which one group gave several different entries.
+    /// Names with several different entries from one group.
     pub(crate) contested: Vec<String>,
-    /// Reason of the first uncertainty that keeps an entry.
+    /// First uncertainty that keeps an entry.
     pub(crate) uncertain: Option<Arc<str>>,
-    /// When an entry in use is removed all the same.
+    /// Removal time of an entry in use.
     pub(crate) until: Option<Instant>,
 }
 
 /// State of the drains from one plan to the next.
 #[derive(Debug, Default)]
 pub(crate) struct DrainState {
-    /// Since when each entry that is to go gets nothing new.
+    /// Start of the drain, by entry.
     since: BTreeMap<String, Instant>,
 }
 
@@ -105,10 +106,10 @@ pub(crate) struct PlanSettings {
 pub(crate) enum MarkOwnership {
     /// No other process uses the mark, or the target cannot detect one.
     Exclusive,
-    /// Another process owns the mark: this one removes nothing.
+    /// Another process owns the mark, so this process removes nothing.
     OtherProcess,
-    /// This process owns the mark. Entries that it has no record of and that were not there at its first look, which found these,
-    /// are another process's, except at a place of its own: there another hand has changed something.
+    /// This process owns the mark. Unrecorded entries that the first read did not find belong to another process,
+    /// except at an own location, where another client changed an entry.
     Adopted(Arc<BTreeSet<String>>),
 }
 
@@ -207,7 +208,7 @@ pub(crate) fn plan<V: Value>(
 
     let PlanBuilder { kept, uncertain, .. } = builder;
     for (name, value) in &values {
-        // What others have put there is not the mirror's to hold.
+        // The mirror does not own foreign entries.
         if kept.get(name) != Some(&SkipReason::Foreign) {
             let origin = origins.get(name).cloned().unwrap_or_default();
             let mut locations = value.locations(name);

@@ -16,7 +16,7 @@ use crate::settings::Settings;
 /// Next steps of a mirror.
 #[derive(Clone, Debug)]
 pub struct Preview<V> {
-    /// Its next steps. What serves is drained before it is removed, so that its removal is not among them.
+    /// Next steps. A serving entry is drained first, so its removal is missing here.
     pub steps: Vec<Step<V>>,
     /// Commands of the target's own tool for these steps.
     pub words: Vec<String>,

@@ -51,7 +51,7 @@ pub trait RegistryClient: Send + Sync + 'static {
     fn send(&self, request: Request<Vec<u8>>) -> impl Future<Output = Result<Response<Vec<u8>>, String>> + Send;
 }
 
-/// The items of a registry that are a mirror's.
+/// Items of a registry that belong to a mirror.
 #[derive(Clone, Debug)]
 pub struct Registry<R> {
     client: R,
@@ -64,7 +64,8 @@ impl<R: RegistryClient> Registry<R> {
     ///
     /// # Errors
     ///
-    /// Where a URL is none, that of an item does not say where its key comes, both are of different servers, or the mark is empty.
+    /// Returns an error if a URL or the mark is invalid, the item URL lacks `{key}`, or the URLs have different
+    /// servers.
     pub fn new(client: R, layout: Layout) -> Result<Self, RegistryError> {
         layout.check()?;
         Ok(Self { client, layout, slow_entries: Arc::default() })
@@ -172,7 +173,7 @@ impl<R: RegistryClient> Target for Registry<R> {
                 None => _ = found.others.insert(key),
             }
         }
-        // What is listed twice is not the mirror's alone.
+        // A duplicate key is not the mirror's alone.
         found.own.retain(|key, _| !found.others.contains(key));
         Ok(found)
     }

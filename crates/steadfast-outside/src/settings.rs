@@ -11,7 +11,7 @@ use crate::term::TermGate;
 pub struct Settings {
     /// Limits of removals without approval.
     pub limits: Limits,
-    /// Maximum time that a drained entry in use is kept before it is removed. Defaults to 30 s.
+    /// Maximum drain time of an entry in use. Defaults to 30 s.
     pub drain: Duration,
     /// Interval of reads if nothing changes. Defaults to 60 s.
     pub compare: Duration,

@@ -39,13 +39,13 @@ pub struct Status<V> {
     pub restarts: u64,
     /// The last loss of entries that [`Target::changed`](crate::Target::changed) reported.
     pub loss: Option<Loss>,
-    /// ID of another process that has the same mark, if there is one: this one adds entries, and removes none.
+    /// ID of another process with the same mark. This process then adds entries and removes none.
     pub other_process: Option<Arc<str>>,
     /// True if another replica is the leader.
     pub is_standby: bool,
 }
 
-/// Entries that were missing after the target was restarted or changed by another hand.
+/// Loss of entries after a restart of the target or a change by another client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Number of the entries.
@@ -59,7 +59,7 @@ pub struct Loss {
 /// State of a mirror, in the order in which one hides another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Another replica is the leader: this one neither looks at the target nor writes to it.
+    /// Another replica leads. This one neither reads nor writes the target.
     Standby,
     /// The target cannot be read or rejects a change, with the reason.
     Blocked(Arc<str>),
@@ -69,7 +69,7 @@ pub enum State {
     Uncertain(Arc<str>),
     /// Steps are pending.
     Converging,
-    /// The target is as it is wanted, except for the entries in [`Status::kept`].
+    /// The target matches the desired state, except for the entries in [`Status::kept`].
     Synced,
 }
 

@@ -8,12 +8,12 @@ use std::task::Poll;
 
 use tokio::sync::watch;
 
-/// A term as the leader. It must not be judged by a clock that stops while the machine is suspended.
+/// Term as the leader. Implementations need a clock that advances while the machine is suspended.
 pub trait Term: Send + Sync + 'static {
-    /// Returns whether the term has not ended at this instant.
+    /// Returns true until the term ends.
     fn is_open(&self) -> bool;
 
-    /// Returns a number that is higher than the number of each earlier term of any replica. Targets compare it.
+    /// Returns a number above that of each earlier term of any replica. Targets compare these numbers.
     fn token(&self) -> u64;
 }
 
@@ -33,12 +33,12 @@ pub struct Permit {
     gate: TermGate,
 }
 
-/// The term has ended before the write had.
+/// Error: the term ended before the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TermEnded;
 
 impl TermKeeper {
-    /// Creates a gate that is closed, and its keeper.
+    /// Creates a closed gate and its keeper.
     pub fn new() -> (Self, TermGate) {
         let (keeper, gate) = watch::channel(None);
         (Self(keeper), TermGate(Some(gate)))
@@ -68,12 +68,12 @@ impl TermGate {
         Self(None)
     }
 
-    /// Returns whether this process is one of several replicas.
+    /// Returns true if this process is a replica.
     pub fn is_replicated(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Returns the permit of the current term, if there is one.
+    /// Returns the permit of the current term.
     pub fn permit(&self) -> Option<Permit> {
         let term = match &self.0 {
             None => None,
@@ -114,7 +114,7 @@ impl Permit {
             return std::future::pending().await;
         };
         let is_other = |now: &Option<Arc<dyn Term>>| !now.as_ref().is_some_and(|now| Arc::ptr_eq(now, term));
-        // A keeper that was dropped has closed the gate.
+        // A dropped keeper has closed the gate.
         let _ = gate.wait_for(is_other).await;
     }
 

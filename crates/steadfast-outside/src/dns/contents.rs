@@ -25,7 +25,7 @@ struct NameRecords {
 }
 
 impl NameRecords {
-    /// Returns whether the name bears `mark`: as its only TXT record.
+    /// Returns true if `mark` is the only TXT record of the name.
     fn bears(&self, mark: &str) -> bool {
         // Other record types next to the mark do not matter. A second TXT record would make the owner ambiguous.
         let mut texts = self.records.iter().filter_map(|record| match &record.data {
@@ -36,7 +36,7 @@ impl NameRecords {
     }
 }
 
-/// State of a zone at the last look, as far as changes depend on it.
+/// Zone state of the last read that affects changes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) own: BTreeMap<String, Record>,

@@ -14,15 +14,15 @@ pub enum DnsError {
         "{0:?} cannot be a mark: it may have letters, digits, `-`, `_`, `.`, `/` and `:` in it, and up to 200 of them"
     )]
     Mark(String),
-    /// It can be no name.
+    /// The name is not a valid domain name.
     #[error("{name:?} cannot be the name of an entry: {why}")]
     Name {
         /// Rejected name.
         name: String,
-        /// Why it cannot.
+        /// Violated rule.
         why: String,
     },
-    /// It is not in the zone.
+    /// The name is outside of the zone.
     #[error("{name} is not in the zone {zone}: give the full name")]
     Outside {
         /// The name.
@@ -30,7 +30,7 @@ pub enum DnsError {
         /// The zone.
         zone: String,
     },
-    /// No record of its type is written so.
+    /// The text is not valid data of the record type.
     #[error("{text:?} is no data of a record of type {kind}: it takes {expected}")]
     Data {
         /// The type.
@@ -40,7 +40,7 @@ pub enum DnsError {
         /// Expected form of the data.
         expected: &'static str,
     },
-    /// It could be remembered for longer than is provided for.
+    /// The TTL exceeds the limit of DNS.
     #[error("{name} cannot have a TTL of {ttl} s: the longest is 2147483647 s")]
     Ttl {
         /// The name.
@@ -48,17 +48,17 @@ pub enum DnsError {
         /// Requested TTL in seconds.
         ttl: u32,
     },
-    /// A name cannot have both.
+    /// The two records cannot share a name.
     #[error("{name} cannot have both {one} and {other}: what has a CNAME has nothing else, and a service one weight")]
     Clash {
         /// The name.
         name: String,
-        /// The one.
+        /// First record.
         one: String,
-        /// The other.
+        /// Second record.
         other: String,
     },
-    /// The apex of a zone cannot have it.
+    /// The zone apex cannot have a CNAME.
     #[error("{name} is the zone itself, and cannot have {what}: write addresses instead")]
     Apex {
         /// The name.
@@ -66,7 +66,7 @@ pub enum DnsError {
         /// The record.
         what: String,
     },
-    /// Somebody else has added the same record.
+    /// Another client added an identical record.
     #[error("{name} has {what} already, which the mirror has not added and leaves alone")]
     Exists {
         /// The name.
@@ -120,7 +120,7 @@ pub enum DnsError {
         /// Response code of the server.
         rcode: Rcode,
     },
-    /// It does not do it.
+    /// The server rejected the operation.
     #[error("the server {server} rejected {} of {zone}: {rcode}{}", .what.words(), .what.remedy(*.rcode))]
     Refused {
         /// The server.
@@ -132,7 +132,7 @@ pub enum DnsError {
         /// Response code of the server.
         rcode: Rcode,
     },
-    /// No message has room for it.
+    /// A record does not fit into a message.
     #[error("the changes of {} do not fit into one DNS message of 65535 bytes; give the name fewer records", .names.join(", "))]
     MessageFull {
         /// The names.
@@ -151,7 +151,7 @@ pub enum DnsError {
 /// Operation requested from a DNS server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsOperation {
-    /// All that is in the zone.
+    /// Transfer of the whole zone.
     Transfer,
     /// A change.
     Update,
@@ -160,7 +160,7 @@ pub enum DnsOperation {
 }
 
 impl DnsError {
-    /// Returns whether the server does not respond, or not as the server of this zone.
+    /// Returns true if the server does not respond, or does not serve this zone.
     pub(super) fn is_of_server(&self) -> bool {
         match self {
             Self::Socket { .. } | Self::Unexpected { .. } | Self::Tsig { .. } | Self::Unresolved { .. } => true,

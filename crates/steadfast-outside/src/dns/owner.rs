@@ -58,13 +58,13 @@ impl Zone {
         if self.name == "." { format!("{hash}.{OWNER}") } else { format!("{hash}.{OWNER}{}", self.name) }
     }
 
-    /// Replaces the record, if it is as it was read.
+    /// Replaces the record, unless another process changed the record since the read.
     async fn write_owner(&self, name: &str, found: &[Data], instance: &str, now: u64) -> Result<(), DnsError> {
         let strings = [self.mark.clone(), instance.to_owned(), now.to_string()].map(String::into_bytes);
         self.replace_text(name, found, &strings).await
     }
 
-    /// Replaces the TXT record of `name`, if the records there are as they were `found`.
+    /// Replaces the TXT record of `name`, if its current records equal `found`.
     pub(super) async fn replace_text(&self, name: &str, found: &[Data], strings: &[Vec<u8>]) -> Result<(), DnsError> {
         let (address, mut connection) = self.connect().await?;
         // The serial before and after the update shows whether this update was the only change in between.

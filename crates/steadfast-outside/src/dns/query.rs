@@ -28,7 +28,7 @@ impl ZoneQuery<'_> {
 /// Response to a [`ZoneQuery`].
 pub(super) enum Response {
     Contents(Contents),
-    /// The records, and the serial number, if it is among them.
+    /// Records, and the serial number if requested.
     Records(Vec<Data>, Option<u32>),
 }
 

@@ -1,4 +1,4 @@
-//! Records of a zone: each is one entry.
+//! Records of a zone. Each record is one entry.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -23,7 +23,7 @@ const MAX_TEXT_BYTES: usize = 8 * 1024;
 /// Upper bound of a record's data within the name of its entry, in characters.
 const MAX_SHOWN_CHARS: usize = 80;
 
-/// One record. A name with three addresses is three entries: each of them is added and removed independently.
+/// Single record. A name with three addresses has three entries, which are added and removed independently.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
     /// Name of the record, in full; a dot at the end is optional.
@@ -139,7 +139,7 @@ impl Data {
         }
     }
 
-    /// Returns the data in the one form in which it is compared.
+    /// Returns the data in canonical form for comparisons.
     fn normal(self) -> Result<Self, DnsError> {
         Ok(match self {
             Self::Cname(target) => Self::Cname(canonical(&target)?),
@@ -284,7 +284,7 @@ pub(super) fn record_mark(name: &str, hash: &str) -> String {
     format!("{hash}.{MARK}{name}")
 }
 
-/// Returns `record` in the form in which it is compared, and the name of its entry.
+/// Returns the canonical record and the name of its entry.
 ///
 /// # Errors
 ///
@@ -301,7 +301,7 @@ pub fn entry(zone: &str, record: Record) -> Result<(String, Record), DnsError> {
     Ok((entry_name(&record), record))
 }
 
-/// Returns `name` as this crate writes it, if it can be a name in `zone`.
+/// Returns the canonical `name`, or an error if `zone` cannot contain the name.
 pub(super) fn within(zone: &str, name: &str) -> Result<String, DnsError> {
     let canonical = canonical(name)?;
     if !is_within(zone, &canonical) {

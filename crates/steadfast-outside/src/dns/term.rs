@@ -77,7 +77,7 @@ impl Zone {
     }
 }
 
-/// Returns the term, and since when it is recorded.
+/// Returns the term and the time of its record.
 fn read_term(data: &Data) -> Option<(u64, u64)> {
     let Data::Txt(strings) = data else { return None };
     let [_, term, since] = &strings[..] else { return None };

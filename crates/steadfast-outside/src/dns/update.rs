@@ -20,7 +20,7 @@ const MARK_TTL: u32 = 60;
 pub(super) struct Update {
     pub(super) name: String,
     pub(super) owner: NameOwner,
-    /// Records to delete. They come first, so that a name with a CNAME can have another record afterwards.
+    /// Records to delete. Deletions come first, so that a name can replace a CNAME.
     pub(super) less: Vec<Record>,
     pub(super) more: Vec<Record>,
     /// Marks of single records, by the name of the mark.
@@ -44,11 +44,11 @@ pub(super) enum NameOwner {
 /// Change of the mark of a single record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordMark {
-    /// It must not exist, and is added.
+    /// Missing mark to add.
     Add,
     /// It must exist, and stays.
     Keep,
-    /// It must exist, and is deleted.
+    /// Existing mark to delete.
     Remove,
 }
 
@@ -163,8 +163,8 @@ fn remaining_alias(update: &Update, seen: &Seen) -> Option<DnsError> {
     Some(DnsError::Clash { name: update.name.clone(), one, other })
 }
 
-/// Returns updates that delete the marks of records that another client has deleted. Otherwise the mirror would take such a
-/// record for its own if somebody added it again later.
+/// Returns updates that delete marks without a record. Otherwise the mirror would claim a record that another client
+/// adds again later.
 fn unused_marks<'a>(seen: &'a Seen, zone: &'a str) -> impl Iterator<Item = Update> + 'a {
     let used: BTreeSet<_> = seen.own.values().map(|record| (record.name.clone(), hash(record))).collect();
     let unused = seen.records.iter().filter(move |record| !used.contains(record));
@@ -177,7 +177,8 @@ fn unused_marks<'a>(seen: &'a Seen, zone: &'a str) -> impl Iterator<Item = Updat
     })
 }
 
-/// Checks that `record` is as [`entry`](super::entry) makes it: another one would have another name at each look.
+/// Checks that `record` has the form of [`entry`](super::entry). A different form would change the entry name at each
+/// read.
 fn sound(zone: &str, record: &Record, seen: &Seen) -> Result<(), DnsError> {
     record.data.wire()?;
     let name = within(zone, &record.name)?;

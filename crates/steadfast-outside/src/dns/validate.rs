@@ -57,7 +57,7 @@ pub(super) fn settled(zone: &str, wanted: &mut BTreeMap<String, Record>, seen: &
         if aliases.is_empty() || others.is_empty() {
             continue;
         }
-        // The kind that exists stays: an entry that is left out is not changed in the zone either.
+        // The existing kind stays, because the zone keeps skipped entries unchanged.
         let exists = |entries: &[String]| entries.iter().any(|entry| seen.own.contains_key(entry));
         let (keep, drop) = if exists(&aliases) && !exists(&others) { (aliases, others) } else { (others, aliases) };
         let one = wanted[&keep[0]].data.to_string();

@@ -106,7 +106,7 @@ impl Connection {
         check_response(checked, response.header().rcode())
     }
 
-    /// Returns the records of type `kind` at `name`, as far as a mirror reads them, and the serial number, if it is among them.
+    /// Returns the supported records of type `kind` at `name`, and the serial number if present.
     pub(super) async fn query(
         &mut self,
         name: &Name<Vec<u8>>,
@@ -135,7 +135,7 @@ impl Connection {
         Ok((found, number))
     }
 
-    /// Returns all that is in `zone`.
+    /// Returns the contents of `zone`.
     pub(super) async fn transfer(&mut self, zone: &Name<Vec<u8>>, key: &TsigKey) -> Result<Contents, WireError> {
         let (query, id) = query(zone, Rtype::AXFR, Opcode::QUERY)?;
         let mut message = query.additional();

@@ -42,7 +42,7 @@ impl Zones {
         Ok(Self { zones, last })
     }
 
-    /// Returns `record` in the form in which it is compared, and the name of its entry.
+    /// Returns the canonical record and the name of its entry.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Zones {
         Err(DnsError::Outside { name, zone: names.join(", ") })
     }
 
-    /// Claims all zones. If another process maintains one of them, returns that claim. A claim that fails stops no other.
+    /// Claims all zones. Returns the claim of another process, if one exists. A failed claim does not stop the others.
     async fn claim_names(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
         let mut claim = Ok(Claim::Ours);
         for zone in &self.zones {

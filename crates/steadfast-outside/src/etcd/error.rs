@@ -27,12 +27,12 @@ pub enum EtcdError {
         /// The keys, escaped.
         keys: Vec<String>,
     },
-    /// A later leader has recorded its term. None of the keys was changed.
+    /// A later leader has recorded its term. No key was changed.
     #[error("a later leader writes these keys: this process had the term {term}, and etcd has the record of {found}")]
     Superseded {
         /// The term of this process.
         term: u64,
-        /// The term that etcd has, escaped.
+        /// Recorded term, escaped.
         found: String,
     },
     /// A value that etcd cannot hold.
@@ -83,7 +83,7 @@ impl EtcdError {
         }
     }
 
-    /// Returns whether the token of a user has expired, or the user's rights have changed since it was given.
+    /// Returns true if the token of a user has expired, or the rights of the user have changed since the login.
     pub(super) fn is_of_token(&self) -> bool {
         let texts = ["invalid auth token", "user name is empty", "revision of auth store is old", "invalid token"];
         matches!(self, Self::Refused { message, .. } if texts.iter().any(|text| message.contains(text)))

@@ -34,7 +34,7 @@ pub(super) enum Retry {
 #[derive(Clone)]
 pub(super) struct User {
     pub(super) name: String,
-    /// Returns the password, each time that a token is needed.
+    /// Returns the password for a new token.
     pub(super) password: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
 }
 
@@ -68,7 +68,7 @@ impl<R: EtcdClient> Gateway<R> {
         Ok(Self { requests, endpoints, all, user: None, token: Arc::default() })
     }
 
-    /// Returns the endpoints as etcdctl takes them.
+    /// Returns the endpoints in the format of etcdctl.
     pub(super) fn endpoints(&self) -> String {
         self.all
             .iter()
@@ -77,7 +77,7 @@ impl<R: EtcdClient> Gateway<R> {
             .join(",")
     }
 
-    /// Returns the endpoints in the order in which they are asked.
+    /// Returns the endpoints in the order of requests.
     pub(super) fn order(&self) -> Vec<String> {
         self.endpoints.order()
     }
@@ -230,7 +230,7 @@ fn timeout_message() -> String {
     format!("no response within {ATTEMPT_TIMEOUT:?}")
 }
 
-/// Returns an endpoint as an error shows it.
+/// Returns an endpoint for error messages.
 fn shown(endpoint: &str) -> String {
     endpoint.strip_prefix("http://").unwrap_or(endpoint).to_owned()
 }
@@ -244,7 +244,7 @@ fn read_endpoint(endpoint: &str, schemes: &[&str]) -> Option<String> {
     (!authority.as_str().contains('@')).then(|| format!("{scheme}://{authority}"))
 }
 
-/// A response that is read as it arrives.
+/// Response that is read incrementally.
 pub(super) struct Lines {
     pub(super) endpoint: String,
     body: Body,
@@ -271,7 +271,8 @@ impl Lines {
         EtcdError::Socket { endpoint: shown(&self.endpoint), why }
     }
 
-    /// Returns all that is left. Each part has a deadline of its own, so that a large response may take longer than a stalled one.
+    /// Returns the remaining body. Each part has its own deadline, so that a large response may take longer than a
+    /// stalled one.
     async fn rest(mut self) -> Result<Vec<u8>, EtcdError> {
         loop {
             let part = timeout(ATTEMPT_TIMEOUT, self.part()).await;

@@ -13,7 +13,7 @@ use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
 /// Maximum number of attempts if the record changes during a claim.
 const MAX_CLAIM_ATTEMPTS: usize = 3;
 
-/// The record as it was read.
+/// Record of the last read.
 struct Record {
     instance: String,
     renewed: u64,
@@ -78,7 +78,7 @@ impl<R: EtcdClient> Etcd<R> {
         }))
     }
 
-    /// Writes the record, if it was not changed since `revision`; 0 means that no record exists.
+    /// Writes the record, unless another process changed it since `revision`. 0 means a missing record.
     async fn write_owner(&self, instance: &str, now: u64, revision: i64) -> Result<bool, EtcdError> {
         // The lease of the record depends on the instance: another process cannot keep it alive.
         let lease = fnv(&["owner", &self.mark, &self.prefix, instance]);

@@ -19,13 +19,13 @@ pub(super) fn bytes(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Returns a number; 0 if it is absent, as in protobuf.
+/// Returns a number. An absent number is 0, as in protobuf.
 pub(super) fn number(json: &Json) -> i64 {
     // The JSON gateway encodes 64-bit numbers as strings and omits zeros (protobuf JSON mapping).
     json.as_str().and_then(|text| text.parse().ok()).or_else(|| json.as_i64()).unwrap_or_default()
 }
 
-/// Returns bytes; none if they are absent.
+/// Returns bytes. Absent bytes are empty, as in protobuf.
 pub(super) fn decoded(json: &Json) -> Result<Vec<u8>, String> {
     match json {
         Json::Null => Ok(Vec::new()),

@@ -22,7 +22,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(5);
 const RETRY_INITIAL_DELAY: Duration = Duration::from_secs(1);
 const RETRY_MAX_DELAY: Duration = Duration::from_secs(30);
 
-/// Events of this size are not read: they count as a change.
+/// Maximum size of a parsed event. A larger event counts as a change.
 const MAX_EVENT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The state of the prefix at the last look.
@@ -34,7 +34,7 @@ pub(super) struct LastRead {
     pub(super) own: BTreeSet<Vec<u8>>,
     /// Keys of others under the prefix, in full.
     pub(super) others: BTreeSet<Vec<u8>>,
-    /// When a change was last reported, and at which revision.
+    /// Instant and revision of the last reported change.
     pub(super) reported: Option<(Instant, i64)>,
 }
 

@@ -128,7 +128,7 @@ impl ServerOptions {
         self.words.iter().any(|word| word == "check")
     }
 
-    /// Returns true if there are no options.
+    /// Returns true without options.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -207,7 +207,7 @@ impl Form {
     }
 }
 
-/// A time in HAProxy's form, which is in milliseconds if it has no unit.
+/// Parses a time of HAProxy. The default unit is milliseconds.
 fn milliseconds(text: &str) -> Option<u64> {
     let digits = text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// Difference between two clocks in whole seconds that is no restart.
 const UPTIME_TOLERANCE: Duration = Duration::from_secs(2);
 
-/// A HAProxy process, as `show info` describes it.
+/// HAProxy process as reported by `show info`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Process {
     pid: u64,
@@ -35,7 +35,7 @@ impl Process {
         })
     }
 
-    /// Returns how this process differs from `earlier` if it is another one.
+    /// Returns the difference if `earlier` was another process.
     ///
     /// In a container each new process can have the same ID. Then its uptime lags behind, or, within the first seconds, its count
     /// of connections starts again.
@@ -58,7 +58,7 @@ pub(super) struct Observed(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The process that the last look was at.
+    /// Process of the last read.
     process: Option<Process>,
     /// True if the socket failed to respond to a poll since the last read.
     is_away: bool,

@@ -20,7 +20,7 @@ pub(super) struct ListedServer {
 pub(super) enum ParseError {
     /// HAProxy returned an error text.
     Refused,
-    /// It is a list of another form.
+    /// List in an unknown form.
     Form(String),
 }
 
@@ -33,7 +33,7 @@ const CONFIRMATIONS: &[&str] = &["IP changed", "port changed", "no need to chang
 const ADDED: &str = "New server registered";
 const DELETED: &str = "Server deleted";
 
-/// Checks the response to `commands` that were sent in one line.
+/// Checks the response to a line of `commands`.
 ///
 /// The runtime API has no status codes: it confirms some commands by a sentence and others by nothing.
 ///

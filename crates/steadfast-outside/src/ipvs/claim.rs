@@ -1,4 +1,4 @@
-//! Claim of a virtual service: IPVS has no mark that tells two processes apart.
+//! Claim of a virtual service, because IPVS has no mark for the owner.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use super::service::VirtualService;
 pub(super) struct ServiceClaim(Arc<Mutex<Option<UnixListener>>>);
 
 impl ServiceClaim {
-    /// Claims `service`, unless this target has it already.
+    /// Claims `service`, unless this target holds the claim already.
     ///
     /// # Errors
     ///

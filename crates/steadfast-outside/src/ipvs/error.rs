@@ -12,20 +12,20 @@ pub(super) const SRCH: i32 = Errno::SRCH.raw_os_error();
 /// Why a virtual service cannot be seen or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum IpvsError {
-    /// No service can be there.
+    /// The address is not valid for a service.
     #[error("{0} can be no virtual service: it takes an address of this machine's, without a scope, and a port")]
     Service(SocketAddr),
-    /// No scheduler is called so.
+    /// The scheduler name is invalid.
     #[error(
         "{0:?} can be no scheduler: it may have small letters, digits and `_` in it, and up to 15 of them, as `wrr`"
     )]
     Scheduler(String),
-    /// An entry is called by its address and port.
+    /// The entry name is not an address with port.
     #[error(
         "{0:?} is no real server: it takes an address and a port as `10.0.0.1:8080` or `[fd00::1]:8080`, written as short as it can be"
     )]
     Name(String),
-    /// Packets of one family are not sent on to the other.
+    /// The kernel does not forward between address families.
     #[error("the real server {server} is not of the family of {service}")]
     Family {
         /// The real server.
@@ -33,7 +33,7 @@ pub enum IpvsError {
         /// Virtual service.
         service: SocketAddr,
     },
-    /// Only what is masqueraded gets another port.
+    /// Only masquerading can change the port.
     #[error(
         "the real server {server} has another port than {service}: give it the same one, or send to it by masquerading"
     )]
@@ -43,7 +43,7 @@ pub enum IpvsError {
         /// Virtual service.
         service: SocketAddr,
     },
-    /// Another process has the service.
+    /// Another process has claimed the service.
     #[error(
         "another process manages `{service}` in this network namespace, and each would remove the real servers of the other; stop one of \
          them, or give each a virtual service of its own"
@@ -52,13 +52,13 @@ pub enum IpvsError {
         /// The service, as `ipvsadm` names it.
         service: String,
     },
-    /// There is no IPVS to speak with.
+    /// The kernel has no IPVS.
     #[error("this kernel has no IPVS: `modprobe ip_vs`, which in a container is for its host to do")]
     Absent,
-    /// There is no netlink to speak with it by.
+    /// The netlink socket failed.
     #[error("IPVS cannot be spoken with by netlink: {0}")]
     Netlink(#[source] io::Error),
-    /// The kernel did not do it.
+    /// The kernel rejected the command.
     #[error("the kernel rejected `{command}`: {}{}", io::Error::from_raw_os_error(*.code), remedy(*.code, .command))]
     Refused {
         /// Equivalent command of `ipvsadm`.

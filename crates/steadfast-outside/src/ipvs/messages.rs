@@ -8,7 +8,7 @@ use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED, NLA_HEADER_SIZE, N
 use super::server::{Forward, RealServer};
 use super::service::{ServiceProtocol, VirtualService};
 
-/// Commands; what the kernel lists comes as `NEW_…`.
+/// Commands. The kernel sends lists as `NEW_…`.
 pub(super) const NEW_SERVICE: u8 = 1;
 pub(super) const SET_SERVICE: u8 = 2;
 pub(super) const GET_SERVICE: u8 = 4;
@@ -52,7 +52,7 @@ const INET6: u16 = 10;
 const PERSISTENT: u32 = 1;
 const HASHED: u32 = 2;
 
-/// The bits of a method that say how packets reach a server.
+/// Bits of the forwarding method.
 const FORWARD: u32 = 7;
 
 /// Service as listed by the kernel.
@@ -70,9 +70,9 @@ pub(super) struct SeenService {
 pub(super) struct SeenServer {
     pub(super) address: SocketAddr,
     pub(super) weight: u32,
-    /// `None` for one that this was not written for.
+    /// Forwarding method, or `None` for an unsupported one.
     pub(super) forward: Option<Forward>,
-    /// It has a limit of connections, or another tunnel than IPIP.
+    /// True with a connection limit or a tunnel other than IPIP.
     pub(super) is_special: bool,
     pub(super) active: u32,
     pub(super) inactive: u32,
@@ -99,17 +99,17 @@ impl SeenService {
     }
 }
 
-/// Which service.
+/// Returns the attributes that identify the service.
 pub(super) fn service_id(service: &VirtualService) -> Vec<u8> {
     nested(CMD_SERVICE, &identity(service))
 }
 
-/// Which service, and how it is to be.
+/// Returns the identity and the settings of the service.
 pub(super) fn service_attributes(service: &VirtualService) -> Vec<u8> {
     let SeenService { scheduler, flags, timeout, netmask, .. } = SeenService::wanted(service);
     let mut text = identity(service);
     put(&mut text, SVC_SCHED_NAME, &[scheduler.as_bytes(), b"\0"].concat());
-    // The flags, and which of them this is about: all.
+    // The flags and their mask. The mask covers all flags.
     put(&mut text, SVC_FLAGS, &[flags.to_ne_bytes(), u32::MAX.to_ne_bytes()].concat());
     put(&mut text, SVC_TIMEOUT, &timeout.to_ne_bytes());
     put(&mut text, SVC_NETMASK, &netmask.to_ne_bytes());
@@ -130,7 +130,7 @@ pub(super) fn server(service: &VirtualService, address: SocketAddr, server: Opti
         };
         put(&mut text, DEST_FWD_METHOD, &forward.to_ne_bytes());
         put(&mut text, DEST_WEIGHT, &u32::from(*weight).to_ne_bytes());
-        // As many connections as come.
+        // No connection limits.
         put(&mut text, DEST_U_THRESH, &0_u32.to_ne_bytes());
         put(&mut text, DEST_L_THRESH, &0_u32.to_ne_bytes());
     }
@@ -156,7 +156,7 @@ pub(super) fn read_service(attributes: &[u8]) -> Result<SeenService, String> {
 /// Reads a real server of `service` from a message.
 pub(super) fn read_server(attributes: &[u8], service: &VirtualService) -> Result<SeenServer, String> {
     let attributes = Attributes::read(Attributes::read(attributes)?.get(CMD_DEST)?)?;
-    // Kernels before 3.18 have one family for both.
+    // Kernels before 3.18 have no address family per server.
     let family = match attributes.0.get(&DEST_ADDR_FAMILY) {
         Some(_) => u16::from_ne_bytes(attributes.bytes(DEST_ADDR_FAMILY)?),
         None => family(service.address.ip()),

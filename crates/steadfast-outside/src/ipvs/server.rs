@@ -29,7 +29,7 @@ pub(super) enum Drift {
     None,
     /// A limit of connections, another tunnel.
     Server,
-    /// The service before it: it has another scheduler, perhaps.
+    /// The service differs, for example in its scheduler.
     Service,
 }
 

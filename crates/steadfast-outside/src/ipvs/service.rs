@@ -25,7 +25,7 @@ impl VirtualService {
     ///
     /// # Errors
     ///
-    /// Where a service cannot be there.
+    /// Returns an error if the address is not valid for a service.
     pub fn tcp(address: SocketAddr) -> Result<Self, IpvsError> {
         Self::new(ServiceProtocol::Tcp, address)
     }
@@ -34,7 +34,7 @@ impl VirtualService {
     ///
     /// # Errors
     ///
-    /// Where a service cannot be there.
+    /// Returns an error if the address is not valid for a service.
     pub fn udp(address: SocketAddr) -> Result<Self, IpvsError> {
         Self::new(ServiceProtocol::Udp, address)
     }
@@ -51,7 +51,7 @@ impl VirtualService {
     ///
     /// # Errors
     ///
-    /// Where the name can be none.
+    /// Returns an error if the name is invalid.
     pub fn scheduler(self, name: &str) -> Result<Self, IpvsError> {
         let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         if !(1..=15).contains(&name.len()) || !name.bytes().all(is_plain) {

@@ -21,19 +21,19 @@ const RECEIVE_BUFFER_BYTES: usize = 64 << 10;
 /// Maximum number of messages per request.
 pub(super) const MAX_REPLY_MESSAGES: usize = 65_536;
 
-/// A message that has not come by then does not come.
+/// Maximum wait for a reply.
 const RECEIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The family that knows the numbers of the others.
+/// Controller family, which resolves the numbers of other families.
 const CONTROL: u16 = 16;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
 
-/// The version of all families that there are, ours among them.
+/// Version of the generic netlink header.
 const VERSION: u8 = 1;
 
-/// In front of the attributes: command, version, and two bytes of nothing.
+/// Length of the generic netlink header: command, version, and two reserved bytes.
 const GENERIC_HEADER_LEN: usize = 4;
 
 /// Socket of one generic netlink family, for one request at a time. The kernel replies synchronously, so a call takes as long
@@ -100,7 +100,7 @@ impl Socket {
         let mut replies = Replies::new(self.sequence);
         let mut piece = vec![0; RECEIVE_BUFFER_BYTES];
         while !replies.are_complete {
-            // How long it is, also where there is less room for it.
+            // `TRUNC` returns the full length, even if the buffer is too small.
             let (_, length) = rustix::net::recv(&self.fd, &mut *piece, RecvFlags::TRUNC)?;
             let Some(text) = piece.get(..length) else {
                 return Err(NetlinkError::Unexpected(format!("a reply has {length} bytes")));
@@ -132,7 +132,7 @@ impl Replies {
         Self { sequence, seen: 0, all: Vec::new(), are_complete: false }
     }
 
-    /// Takes what is in a piece.
+    /// Parses the messages of one datagram.
     pub(super) fn read(&mut self, mut text: &[u8]) -> Result<(), NetlinkError> {
         while !text.is_empty() && !self.are_complete {
             self.seen += 1;

@@ -12,7 +12,7 @@ use crate::mirror_record::EntryRecord;
 /// First line of a file.
 const HEADER: &str = r#"{"format":"steadfast-mirrors","version":2}"#;
 
-/// Lines that a file may have beyond four times as many as it needs.
+/// Lines beyond four times the needed number that a file may have.
 const SPARE_LINES: usize = 1000;
 
 /// One change.
@@ -78,7 +78,7 @@ impl Journal {
         journal.is_old = false;
         journal.length = first.len() as u64;
         for (number, line) in rest {
-            // The last line was being written when the machine stopped: it has not happened.
+            // A crash interrupted the write of the last line. Its change never happened.
             if !line.ends_with(b"\n") {
                 break;
             }
@@ -94,7 +94,7 @@ impl Journal {
         Self { instance: Some(id.to_owned()), ..self }
     }
 
-    /// Appends `lines`, and returns when the disk has them.
+    /// Appends `lines` durably.
     pub(super) fn append(&mut self, lines: &[Line]) -> io::Result<()> {
         let Some(id) = self.instance.clone() else { return self.append_all(lines) };
         let lines: Vec<Line> = [Line::Instance { id }].into_iter().chain(lines.iter().cloned()).collect();
@@ -110,7 +110,7 @@ impl Journal {
         let text = text(lines)?;
         let written = (|| {
             let mut file = private(&self.path, false)?;
-            // What a failed write has left of a line is no line.
+            // A failed write can leave a partial line.
             if file.metadata()?.len() != self.length {
                 file.set_len(self.length)?;
             }
@@ -158,7 +158,7 @@ fn text(lines: &[Line]) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Opens a file that only its owner can read.
+/// Opens a file with access for its owner only.
 fn private(path: &Path, is_new: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true);

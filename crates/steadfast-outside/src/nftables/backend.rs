@@ -7,7 +7,7 @@ use crate::entry::Value;
 /// Something behind an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// Where it is; of the same family as the address before it.
+    /// Address of the backend, in the family of the address in front.
     pub address: SocketAddr,
     /// Share of the traffic relative to the other backends: 1 to 256, or 0 for no new connections.
     pub weight: u16,

@@ -6,16 +6,16 @@ use std::net::SocketAddr;
 
 use super::backend::Backend;
 
-/// The chain that chooses.
+/// Chain with the selecting rule.
 pub(super) const BALANCE: &str = "balance";
 
 /// Name of the chain that lists the entries.
 pub(super) const ENTRIES: &str = "entries";
 
-/// Added to the weight of an entry that is given something else than that.
+/// Added to the weight of a drifted entry.
 pub(super) const DRIFT_WEIGHT: u16 = 1000;
 
-/// Which table it is, and for what.
+/// Identity of the table and of the forwarded address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) name: String,
@@ -52,7 +52,7 @@ impl Table {
     /// A transaction after which the table has these entries and nothing else.
     pub(super) fn written(&self, entries: &BTreeMap<String, Backend>) -> String {
         let (family, name, before, protocol) = (self.family(), &self.name, self.before, self.protocol.name());
-        // Made, so that it can be deleted whether it was there or not.
+        // Created first, so that the deletion succeeds in either case.
         let mut text = format!("table {family} {name}\ndelete table {family} {name}\ntable {family} {name} {{\n");
         let (ip, port) = (before.ip(), before.port());
         let choice = Self::choice(entries)

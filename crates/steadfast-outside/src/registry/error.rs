@@ -10,7 +10,7 @@ pub enum RegistryError {
     /// The mark is empty.
     #[error("a mirror in a registry needs a mark, which identifies its items; set one")]
     Mark,
-    /// It can be no URL here.
+    /// The URL is invalid in this layout.
     #[error("{url:?} {why}")]
     Url {
         /// URL without secret parts.
@@ -56,7 +56,7 @@ pub enum RegistryError {
         /// Key of the item.
         key: String,
     },
-    /// It does not do it.
+    /// The registry rejected the request.
     #[error("the registry responded to `{request}` with {status}{}", remedy(*.status))]
     Refused {
         /// Method and URL of the request.

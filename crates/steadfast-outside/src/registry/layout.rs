@@ -17,24 +17,24 @@ const MARK: &str = "{mark}";
 /// URLs of a registry, and the fields of its items.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// The URL of an item, in which its key comes in the place of `{key}`: there it is read, put and deleted.
+    /// URL of an item, with `{key}` for its key. Used for GET, PUT and DELETE.
     pub url: String,
-    /// The URL at which all items are listed, at least the mirror's; in it `{mark}` stands for the mark.
+    /// URL of the list, which contains at least the mirror's items. `{mark}` stands for the mark.
     pub list: String,
     /// Owner that identifies the mirror's items.
     pub mark: String,
-    /// Where in the list the items are, as a JSON pointer (`/items`); it is all of it where this is empty.
+    /// JSON pointer to the items in the list (`/items`). Empty for the whole list.
     pub items: String,
     /// Field with the key of an item.
     pub key: String,
     /// Field with the owner of an item.
     pub owner: String,
-    /// The field of an item that has what it has.
+    /// Field with the value of an item.
     pub value: String,
 }
 
 impl Layout {
-    /// The items with one URL each, `url`, that are listed at `list` as an array and have the fields `key`, `owner` and `value`.
+    /// Layout with one `url` for each item, an array at `list`, and the fields `key`, `owner` and `value`.
     pub fn new(url: &str, list: &str, mark: &str) -> Self {
         let (url, list, mark) = (url.to_owned(), list.to_owned(), mark.to_owned());
         let [key, owner, value] = ["key", "owner", "value"].map(str::to_owned);
@@ -45,7 +45,8 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// Where a URL is none, that of an item does not say where its key comes, both are of different servers, or the mark is empty.
+    /// Returns an error if a URL or the mark is invalid, the item URL lacks `{key}`, or the URLs have different
+    /// servers.
     pub fn check(&self) -> Result<(), RegistryError> {
         if self.mark.is_empty() {
             return Err(RegistryError::Mark);
@@ -85,7 +86,7 @@ impl Layout {
         item.get(&self.owner).and_then(Json::as_str) == Some(&self.mark)
     }
 
-    /// The items of a list, each with what it has where it is the mirror's.
+    /// Returns the listed items. Items of the mirror have a value.
     pub(super) fn read(&self, list: &[u8]) -> Result<Vec<(String, Option<Json>)>, String> {
         let list: Json = serde_json::from_slice(list).map_err(|error| format!("it is no JSON: {error}"))?;
         let place = if self.items.is_empty() { "it".to_owned() } else { format!("what is at {:?}", self.items) };
@@ -114,7 +115,7 @@ fn server(url: &str) -> Option<(String, String)> {
     Some((scheme.to_owned(), authority.as_str().to_owned()))
 }
 
-/// A URL as far as people may see it: what is behind `?` may be a secret, and so may be what is before `@`.
+/// Returns a URL without its possible secrets, which are the query and the part before `@`.
 pub(super) fn shown(url: &str) -> String {
     let (url, is_whole) = url.split_once('?').map_or((url, true), |(url, _)| (url, false));
     let url = match (url.split_once("://"), url.split_once('@')) {
