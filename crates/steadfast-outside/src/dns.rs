@@ -195,9 +195,9 @@ impl Zone {
     }
 
     /// Connects to the first address that accepts a connection.
-    // Only the connection is retried at other addresses. An update that was sent may have been applied, and is not
-    // repeated.
     async fn connect(&self) -> Result<(SocketAddr, Connection), DnsError> {
+        // Only the connection is retried at other addresses. An update that was sent may have been applied, and is not
+        // repeated.
         let mut first = None;
         for address in self.addresses().await? {
             match Connection::open(address).await {

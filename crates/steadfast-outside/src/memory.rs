@@ -119,6 +119,7 @@ impl Memory {
     ///
     /// If the file cannot be written. The changes are kept in the process, and the next call tries again.
     pub(crate) fn flush(&self, mirror: &str) -> io::Result<()> {
+        // Taken before the records: concurrent flushes write in the order of the changes.
         let mut journal = self.0.journal.lock().unwrap_or_else(PoisonError::into_inner);
         if journal.is_none() {
             self.update(mirror, MirrorRecord::take_changed);
@@ -146,6 +147,7 @@ impl Memory {
             match (&written, guard) {
                 (Ok(()), Some(guard)) => remembered.written = guard,
                 (Ok(()), None) => {}
+                // The names are written by the next flush with their then current values.
                 (Err(_), _) => remembered.record.put_back(changed),
             }
         }

@@ -214,6 +214,7 @@ impl<T: Target> MirrorTask<T> {
                 None => None,
                 Some(wanted) => {
                     changed.mark_unchanged();
+                    // Changes from here on wake the select below, even if this pass has read the target already.
                     let (longest, until) = match self.reconcile(&wanted, &mut run, &permit).await {
                         Ok(outcome) => {
                             run.failures = 0;
@@ -227,6 +228,7 @@ impl<T: Target> MirrorTask<T> {
                             (self.settings.retry_delay.saturating_mul(1 << times).min(self.settings.compare), None)
                         }
                     };
+                    // Jitter: mirrors that started together must not read their targets together.
                     let next = Instant::now() + longest.mul_f64(0.75 + 0.25 * run.rng.f64());
                     Some(until.map_or(next, |until| until.min(next)))
                 }
@@ -324,6 +326,7 @@ impl<T: Target> MirrorTask<T> {
         // target accepted no step.
         let rejection = run.rejection.clone();
         let record_rejection = more.iter().chain(&less).filter(|step| run.attempts.has_failed(step));
+        // The same step again after an attempt means that the target did not apply it.
         kept.extend(rejection.iter().flat_map(|why| {
             let record_rejection = record_rejection.clone();
             record_rejection.map(|step| (step.name().to_owned(), SkipReason::Rejected(why.clone())))
@@ -430,6 +433,8 @@ impl<T: Target> MirrorTask<T> {
         if !is_claimed || self.status_sender.borrow().other_process.is_some() {
             return MarkOwnership::OtherProcess;
         }
+        // The first read after a successful claim shows the entries of earlier processes, which this process takes
+        // over.
         let adopted = run.adopted.get_or_insert_with(|| Arc::new(found.own.keys().cloned().collect()));
         MarkOwnership::Adopted(adopted.clone())
     }

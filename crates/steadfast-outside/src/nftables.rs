@@ -187,6 +187,7 @@ impl Nftables {
         let mut first = Ok(());
         entries
             .values_mut()
+            // The drift mark exists in memory only. The rewritten table carries the plain weights.
             .filter(|backend| backend.weight >= DRIFT_WEIGHT)
             .for_each(|backend| backend.weight -= DRIFT_WEIGHT);
         for step in steps {
@@ -255,6 +256,7 @@ impl Target for Nftables {
     }
 
     async fn apply(&self, steps: &[Step<Backend>]) -> Result<(), NftablesError> {
+        // Read again: the table is written as a whole and must include entries that appeared since the plan.
         self.write(self.entries().await?, steps).await
     }
 

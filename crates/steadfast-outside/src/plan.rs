@@ -126,6 +126,7 @@ pub(crate) fn plan<V: Value>(
     now: Now,
 ) -> Plan<V> {
     let ClaimResolution { mut values, origins, conflicts, contested } = ClaimResolution::resolve(wanted, found, record);
+    // After the claims: an invalid entry still holds its location, so that no other group takes it over.
     let invalid = validate(&mut values);
     let mut builder = PlanBuilder { wanted, found, plan_settings, kept: BTreeMap::new(), uncertain: None };
     builder.kept.extend(conflicts.into_iter().map(|(name, conflict)| (name, SkipReason::Conflict(conflict))));
@@ -145,6 +146,7 @@ pub(crate) fn plan<V: Value>(
             Some(there) if there == value => continue,
             Some(there) => Step::Change { name: name.clone(), from: there.clone(), to: value.clone() },
         };
+        // A change that takes an entry out of service needs the consent of the guard, like a removal.
         let served = found.own.get(name).is_some_and(Value::serves);
         if served && !value.serves() {
             outs.insert(name.clone(), step);
@@ -160,6 +162,7 @@ pub(crate) fn plan<V: Value>(
         let is_unwanted = |name: &String| !values.contains_key(name) && !invalid_names.contains(name);
         found.own.iter().filter(move |(name, _)| is_unwanted(name))
     };
+    // An entry that serves again or is wanted again starts its next drain from the beginning.
     draining.since.retain(|name, _| unwanted().any(|(other, there)| other == name && !there.serves()));
     let (mut removals, mut until) = (Vec::new(), None);
     for (name, there) in unwanted() {
@@ -190,6 +193,7 @@ pub(crate) fn plan<V: Value>(
         flow(&mut flows, origins.get(name).or_else(|| record.origin(name))).serving += 1;
     }
     for (name, step) in &outs {
+        // The recorded origin first: the object that gave the entry decides about its loss, not a new claimant.
         let origin = record.origin(name).or_else(|| origins.get(name)).cloned();
         let is_gone = origin
             .as_deref()
@@ -204,6 +208,7 @@ pub(crate) fn plan<V: Value>(
     builder.kept.extend(verdict.asked.keys().map(|name| (name.clone(), SkipReason::NeedsApproval)));
     builder.kept.extend(verdict.replaced.iter().map(|name| (name.clone(), SkipReason::AwaitsReplacement)));
     let granted = outs.into_iter().filter(|(name, _)| verdict.granted.contains(name)).map(|(_, step)| step);
+    // Removals of entries that already stopped serving need no consent: they cost no capacity.
     let less = granted.chain(removals).collect();
 
     let PlanBuilder { kept, uncertain, .. } = builder;
@@ -271,6 +276,7 @@ impl<V: Value> PlanBuilder<'_, V> {
             MarkOwnership::Exclusive => false,
             MarkOwnership::OtherProcess => true,
             MarkOwnership::Adopted(adopted) => {
+                // An unrecorded entry that appeared after the first read was added by another process with this mark.
                 origin.is_none()
                     && !adopted.contains(name)
                     && !self.found.own.get(name).is_some_and(|there| record.has_location(there.location(name)))

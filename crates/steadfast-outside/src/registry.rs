@@ -130,6 +130,7 @@ impl<R: RegistryClient> Registry<R> {
                 (Method::PUT, condition, Some(self.layout.body(key, &value.0)))
             }
             Step::Change { to, .. } => {
+                // Read before the write: a registry that ignores conditions must not lose foreign items.
                 let Some(unchanged) = self.own(key, &url).await? else {
                     return Err(RegistryError::Taken { key: key.to_owned() });
                 };
@@ -142,6 +143,7 @@ impl<R: RegistryClient> Registry<R> {
         };
         let response = self.ask(method.clone(), &url, condition, body).await?;
         match response.status() {
+            // The item changed between the read and the write.
             StatusCode::PRECONDITION_FAILED => Err(RegistryError::Taken { key: key.to_owned() }),
             status if method == Method::DELETE && is_gone(status) => Ok(()),
             _ => Self::check_status(&method, &url, &response),

@@ -25,6 +25,7 @@ impl<T: Clone + PartialEq> Rotation<T> {
     /// Replaces the set of servers. Servers that were known keep their order and come before new ones.
     pub(crate) fn refresh(&self, found: Vec<T>) {
         let mut servers = self.servers();
+        // Known servers keep their order, so a refresh does not forget which server responded last.
         servers.retain(|server| found.contains(server));
         let new: Vec<T> = found.into_iter().filter(|server| !servers.contains(server)).collect();
         servers.extend(new);

@@ -111,6 +111,7 @@ impl<V> Default for Status<V> {
 impl<V> Status<V> {
     /// Returns the state of the mirror when it was last looked at.
     pub fn state(&self) -> State {
+        // Only the most urgent condition is shown; the fields contain the others.
         if self.is_standby {
             State::Standby
         } else if let Some(why) = &self.failing {

@@ -74,6 +74,7 @@ impl StepRunner {
             let start_within = if is_slow { self.start_within.min(self.attempt) } else { self.start_within };
             async move {
                 for number in entry {
+                    // Skipped steps are no errors. The next pass plans them again.
                     if begun.elapsed() >= start_within || *lock(failures) >= self.failures {
                         return None;
                     }
@@ -97,6 +98,7 @@ impl StepRunner {
                                     error
                                 }
                             };
+                            // Later steps of one entry depend on this one.
                             return Some((number, error));
                         }
                     }
@@ -128,6 +130,8 @@ impl StepRunner {
                 order.push(vec![number]);
             }
         }
+        // A server that hangs for one key often hangs for its neighbours. They run before the slow entries, but after
+        // the others.
         let siblings: BTreeSet<_> = slow.iter().filter_map(|name| parent(name)).collect();
         let class = |entry: &[usize]| {
             let name = steps[entry[0]].name();

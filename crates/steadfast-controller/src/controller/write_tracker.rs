@@ -345,8 +345,8 @@ impl Drop for CatchingUp<'_> {
 
 impl Inner {
     /// Returns true if the caches contain `writes`.
-    // All caches that a reconcile may read, including those of other factories.
     fn have(&self, writes: &Writes) -> bool {
+        // All caches that a reconcile may read, including those of other factories.
         self.factory.has_writes(writes) && self.read().iter().all(|view| view.has_writes(writes))
     }
 

@@ -101,6 +101,7 @@ impl Socket {
         let mut piece = vec![0; RECEIVE_BUFFER_BYTES];
         while !replies.are_complete {
             // `TRUNC` returns the full length, even if the buffer is too small.
+            // Netlink replies are datagrams: a short read would lose the rest.
             let (_, length) = rustix::net::recv(&self.fd, &mut *piece, RecvFlags::TRUNC)?;
             let Some(text) = piece.get(..length) else {
                 return Err(NetlinkError::Unexpected(format!("a reply has {length} bytes")));
@@ -144,6 +145,7 @@ impl Replies {
             // Messages are aligned to four bytes.
             let length = (message.header.length as usize).next_multiple_of(4);
             text = text.get(length..).unwrap_or_default();
+            // A late reply to an earlier request that timed out.
             if message.header.sequence_number != self.sequence {
                 continue;
             }

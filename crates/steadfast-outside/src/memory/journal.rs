@@ -115,6 +115,7 @@ impl Journal {
                 file.set_len(self.length)?;
             }
             file.write_all(&text)?;
+            // Removals wait for this: after a power failure the record must show who owned the entry.
             file.sync_data()
         })();
         written.map_err(|error| named(&self.path, &error))?;
@@ -139,6 +140,7 @@ impl Journal {
         let written = (|| {
             let mut file = private(&new, true)?;
             file.write_all(&content)?;
+            // Content before name: a rename that survives a crash must not expose an empty file.
             file.sync_all()?;
             fs::rename(&new, &self.path)
         })();

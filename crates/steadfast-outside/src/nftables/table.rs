@@ -78,6 +78,7 @@ impl Table {
             return None;
         }
         let mut text = format!("numgen inc mod {all} map {{ ");
+        // Each address gets a contiguous range of turns of the round-robin counter.
         let mut next = 0;
         for (address, share) in turn_counts {
             let last = next + share - 1;
@@ -96,6 +97,7 @@ pub(super) fn turn_counts(entries: &BTreeMap<String, Backend>) -> BTreeMap<Socke
     for Backend { address, weight } in entries.values().filter(|backend| backend.weight > 0) {
         *turn_counts.entry(*address).or_default() += u32::from(*weight);
     }
+    // Divided by the common divisor: equal weights of 100 need one turn each, not 100.
     let all = turn_counts.values().copied().fold(0, greatest_common_divisor);
     for share in turn_counts.values_mut() {
         *share /= all.max(1);
