@@ -462,8 +462,8 @@ impl<T: Clone + Eq + Hash> Deref for Work<T> {
 impl<T: Clone + Eq + Hash> Drop for Work<T> {
     fn drop(&mut self) {
         self.queue.with(|state, now| {
+            // Without `finish` the failure count stays, as after a cancelled reconcile.
             if self.is_done {
-                // Dropped without `finish`: the failures stay, as for a cancelled reconcile.
                 state.schedule.forget_number(self.number);
             }
             state.schedule.done(self.number, now);

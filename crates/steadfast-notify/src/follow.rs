@@ -298,8 +298,7 @@ impl HandlerContext {
         // Twice the share: one namespace with an unreachable receiver cannot use all slots.
         let durable = informer.durable(&name).concurrency(2 * UNSETTLED_SHARE).namespace_share(UNSETTLED_SHARE);
         let durable = durable.deadline(SETTLE_TIMEOUT);
-        // A standby receives no events for objects that were deleted while it was down; the leader may have missed
-        // them.
+        // Another replica may have delivered the creation of an object, so the deletion must be delivered, too.
         let durable = durable.unseen_deletions(handler_context.engine.replication().gate().is_replicated());
         let of = informer.clone();
         let registered = durable.on_event(move |reported: DurableEvent<Lazy<DynamicObject>>| {

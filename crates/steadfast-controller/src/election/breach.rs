@@ -1,21 +1,20 @@
-//! Deliberate breaches of the rules by which a lease is led that a coordinator gives, for the tests that prove that they
-//! are found.
+//! Injected faults of coordinated elections, for tests that prove their detection.
 //!
-//! Without the feature `breach` none is ever committed.
+//! Without the feature `breach` no fault is active.
 
-/// A breach that a test can have a candidate commit.
+/// Fault that a test can inject into a candidate.
 #[cfg_attr(not(feature = "breach"), expect(unreachable_pub, reason = "only with the feature can it be asked for"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElectionBreach {
-    /// Who is given the lease leads, whoever may act still.
+    /// The assigned candidate leads at once, even if an earlier holder may still act.
     AtOnce,
-    /// What was between two looks is not asked for, and taken to be nothing.
+    /// States between two reads are not requested, and count as absent.
     Overlooked,
-    /// Who waits for the one before gives the lease up as if that one were over.
+    /// A candidate that waits for the previous holder releases the lease as if that holder had stopped.
     EmptyName,
 }
 
-/// What a candidate commits: nothing, unless a test asks for it.
+/// Injected fault of a candidate. None by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Breaches {
     pub(super) committed: Option<ElectionBreach>,

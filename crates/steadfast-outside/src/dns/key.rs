@@ -28,11 +28,11 @@ pub struct TsigKey {
 const MIN_SECRET_BYTES: usize = 16;
 
 impl TsigKey {
-    /// The key called `name` of the server's configuration, with its `secret` in Base64.
+    /// Creates the key `name` of the server's configuration, with its `secret` in Base64.
     ///
     /// # Errors
     ///
-    /// Where one of them is none.
+    /// Returns an error if a part is invalid.
     pub fn new(algorithm: &str, name: &str, secret: &str) -> Result<Self, DnsError> {
         let algorithm = Algorithm::from_str(&algorithm.to_ascii_lowercase()).map_err(|_| {
             DnsError::TsigKey("its algorithm is none of hmac-sha256, hmac-sha384, hmac-sha512 and hmac-sha1")

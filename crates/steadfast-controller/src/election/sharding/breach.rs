@@ -1,20 +1,20 @@
-//! Deliberate breaches of the protocol, for the tests that prove that histories find them.
+//! Injected protocol faults, for tests that prove their detection by histories.
 //!
-//! Without the feature `breach` none is ever committed.
+//! Without the feature `breach` no fault is active.
 
-/// A breach that a test can have a member commit.
+/// Fault that a test can inject into a member.
 #[cfg_attr(not(feature = "breach"), expect(unreachable_pub, reason = "only with the feature can it be asked for"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardingBreach {
-    /// What the others claim is read before the own claim is published, and not again.
+    /// Claims of other members are read before the own claim is published, and not again.
     ReadFirst,
-    /// What is published is acted on, whatever others claim.
+    /// The member acts by its published view, regardless of claims of other members.
     UnheardClaims,
-    /// Keys are given up, and the lease is released, while what acts on them goes on.
+    /// Keys and lease are released while reconciles still act on the keys.
     EarlyRelease,
 }
 
-/// What a member commits: nothing, unless a test asks for it.
+/// Injected fault of a member. None by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Breaches {
     pub(super) committed: Option<ShardingBreach>,
