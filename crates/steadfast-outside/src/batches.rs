@@ -11,7 +11,7 @@ use tokio::time::Instant;
 pub(crate) trait BatchSender: Send {
     /// One change.
     type Change: Sync;
-    /// Why a message was not carried out.
+    /// Error of a rejected message.
     type Error: Send;
 
     /// Returns the size of a change within a message, in bytes.
@@ -148,7 +148,7 @@ fn split<'a, S: BatchSender>(
     failures.retain(|id, _| known.contains(id));
     let of = |change: &S::Change| failures.get(&sender.id(change)).copied();
     let (mut alone, others): (Vec<_>, Vec<_>) = changes.iter().partition(|change| of(change).is_some());
-    // A change that ends each attempt comes after those that were in the same message by chance.
+    // A change that ends each attempt has more failures than changes that only shared its message, and comes last.
     alone.sort_by_key(|change| of(change));
     let mut batches: Vec<Vec<&S::Change>> = Vec::new();
     let mut bytes = 0;

@@ -216,7 +216,7 @@ impl Zone {
         Ok(self.query(ZoneQuery::Records(&self.wire, Rtype::SOA)).await?.records().1)
     }
 
-    /// Completes when the serial number is another one than at the last look, or when the server responds again.
+    /// Completes when the serial number is another one than at the last read, or when the server responds again.
     async fn serial_changed(&self) {
         loop {
             // The time of the next check is kept in the state: a caller may drop this future, and must not restart the
@@ -233,7 +233,7 @@ impl Zone {
                     // instead.
                     let is_other = state.seen.serial.is_some() && serial.is_some() && state.seen.serial != serial;
                     if is_back || (is_other && !state.has_written) {
-                        // Reported once: if the look fails, the mirror retries it.
+                        // Reported once: if the read fails, the mirror retries it.
                         state.seen.serial = serial;
                         return;
                     }
@@ -288,7 +288,7 @@ impl BatchSender for Conversation<'_> {
             error.is_of_server() || matches!(error, DnsError::Refused { rcode, .. } if *rcode == Rcode::SERVFAIL)
         };
         if sent.as_ref().is_err_and(is_of_server) {
-            // The next look asks another address.
+            // The next read asks another address.
             self.zone.addresses.failed(&self.address);
         }
         match (&sent, updates) {

@@ -181,7 +181,7 @@ pub trait Target: Send + Sync + 'static {
     /// Completes when the target was restarted or changed by another client, so that the mirror reads it at once.
     ///
     /// The mirror drops and recreates this future as often as it likes: a baseline for the comparison belongs into the target, and
-    /// [`look`](Self::read) renews the baseline. Never completes by default.
+    /// [`read`](Self::read) renews the baseline. Never completes by default.
     fn changed(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }

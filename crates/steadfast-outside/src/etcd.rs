@@ -3,13 +3,13 @@
 //! A key belongs to the mirror if it has the mirror's lease; all other keys under the prefix are left alone. The number of the
 //! lease follows from the mirror's mark and the prefix, so that it is the same after a restart, and values need no mark. Each
 //! change is a transaction that requires that the key still has the lease, or does not exist: a key that another client
-//! has written since the last look stays untouched.
+//! has written since the last read stays untouched.
 //!
-//! [`Target::renew`] and each look keep the lease alive. If the lease has expired, etcd has removed all of its keys, and the
+//! [`Target::renew`] and each read keep the lease alive. If the lease has expired, etcd has removed all of its keys, and the
 //! mirror adds them again. A watch of the prefix reports this, and every other change of the mirror's keys, at once.
 //!
 //! Requests go to the JSON gateway (`/v3`) of etcd 3.4 and newer: to the endpoint that responded last, each attempt with a deadline of its
-//! own, and reads to the next endpoint after a failure. A write without a response is not sent again: the next look
+//! own, and reads to the next endpoint after a failure. A write without a response is not sent again: the next read
 //! asks another endpoint whether it was carried out.
 
 mod client;
@@ -62,7 +62,7 @@ pub struct Etcd<R = PlainEtcdClient> {
     lease: i64,
     lease_ttl: Duration,
     seen: Arc<Mutex<LastRead>>,
-    /// Revisions of the mirror's own transactions since the last look. Locked while one is in flight.
+    /// Revisions of the mirror's own transactions since the last read. Locked while one is in flight.
     written: Arc<tokio::sync::Mutex<BTreeSet<i64>>>,
     suspects: Suspects,
     rejections: RejectionCache,
@@ -151,7 +151,7 @@ impl<R: EtcdClient> Etcd<R> {
         }
         let granted = json!({ "ID": lease.to_string(), "TTL": seconds.max(1).to_string() });
         match self.gateway.request(Retry::Allowed, "lease/grant", &granted).await {
-            // An earlier attempt without a response was carried out.
+            // An earlier attempt without a response was successful.
             Err(EtcdError::Refused { message, .. }) if message.contains("lease already exists") => Ok(()),
             granted => granted.map(drop),
         }

@@ -174,7 +174,7 @@ impl Guard {
             let peaks = self.peaks.entry(group.clone()).or_default();
             observe(peaks, capacity, now, rules.limits.window);
             let highest = Highest { counted: highest, seen: peaks.first().map_or(capacity, |(_, peak)| *peak) };
-            // Entries that are about to be added may fail: they count only after the next look has seen them.
+            // Entries that are about to be added may fail: they count only after the next read has seen them.
             let mut decision = Decision::of(flow, flow.serving, &self.approved, highest, &rules.limits);
             if flow.coming > 0 && !decision.asked.is_empty() {
                 let hoped = flow.serving + flow.coming;
@@ -323,7 +323,7 @@ impl Decision {
         Self { excused, approved, granted, asked }
     }
 
-    /// Returns how many entries of the group serve after the decision, without those that come.
+    /// Returns the number of serving entries after the decision, without planned additions.
     fn left(&self, flow: &Flow) -> usize {
         let Self { excused, approved, granted, .. } = self;
         flow.serving.saturating_sub(excused.len() + approved.len() + granted.len())

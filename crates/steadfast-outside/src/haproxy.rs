@@ -45,7 +45,7 @@ const RUNNER: StepRunner = StepRunner {
     failures: 4,
 };
 
-/// Deadline of a look.
+/// Deadline of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval of the polls that detect a restart.

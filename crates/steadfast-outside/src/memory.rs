@@ -248,7 +248,7 @@ impl Memory {
     }
 
     fn records(&self) -> MutexGuard<'_, BTreeMap<String, Remembered>> {
-        // A panic under this lock leaves a record that the next look corrects.
+        // A panic under this lock leaves a record that the next read corrects.
         self.0.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -49,7 +49,7 @@ impl<V: Value> Mirror<V> {
         self.input.send_modify(|input| input.nudges += 1);
     }
 
-    /// Returns the status when the mirror last looked.
+    /// Returns a receiver of the status, updated by each read.
     pub fn status(&self) -> watch::Receiver<Status<V>> {
         self.status.clone()
     }

@@ -27,7 +27,7 @@ const RESTART_INITIAL_DELAY: Duration = Duration::from_millis(100);
 /// Maximum delay of a restart after a panic.
 const RESTART_MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// Shortest time between two looks because of changes at the target.
+/// Shortest time between two reads because of changes at the target.
 const MIN_CHANGE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Maximum time that a pass waits for the disk.
@@ -290,7 +290,7 @@ impl<T: Target> MirrorTask<T> {
         }
     }
 
-    /// Tells when the target was changed by another hand.
+    /// Reports changes of the target by other clients.
     async fn changes(self: Arc<Self>, changes: watch::Sender<()>) {
         loop {
             self.target.changed().await;
@@ -471,7 +471,7 @@ impl<T: Target> MirrorTask<T> {
                 }
                 return;
             }
-            // The looks report a target that does not respond.
+            // The reads report a target that does not respond.
             Err(_) => return,
         };
         let before = self.status_sender.borrow().other_process.clone();

@@ -45,7 +45,7 @@ pub struct Nftables {
     command: Vec<String>,
 }
 
-/// Why a table cannot be seen or changed.
+/// Reason that a table cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum NftablesError {
     /// The name is not valid in a ruleset.

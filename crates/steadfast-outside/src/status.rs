@@ -109,7 +109,7 @@ impl<V> Default for Status<V> {
 }
 
 impl<V> Status<V> {
-    /// Returns the state of the mirror when it was last looked at.
+    /// Returns the state of the mirror at its last read.
     pub fn state(&self) -> State {
         // Only the most urgent condition is shown; the fields contain the others.
         if self.is_standby {

@@ -98,7 +98,7 @@ impl Zone {
                 error => error,
             });
         }
-        // The renewal itself is no reason for a look.
+        // The renewal itself is no reason for a read.
         let after = connection.query(&self.wire, Rtype::SOA, &self.key).await;
         if let (Ok((_, Some(before))), Ok((_, Some(after)))) = (before, after) {
             let mut state = self.state();

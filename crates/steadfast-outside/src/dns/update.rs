@@ -15,7 +15,7 @@ use crate::entry::Step;
 /// TTL of a mark, in seconds. Only mirrors read marks, and they never cache.
 const MARK_TTL: u32 = 60;
 
-/// All changes of one name, or of one record at the apex. They are carried out together or not at all.
+/// Changes of one name, or of one record at the apex. They are applied atomically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Update {
     pub(super) name: String,

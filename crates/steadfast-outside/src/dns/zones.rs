@@ -21,7 +21,7 @@ pub struct Zones {
 #[derive(Clone, Debug, Default)]
 struct Last {
     found: Option<ActualState<Record>>,
-    /// Why the last look failed, if it did; `found` is older then.
+    /// Reason for the failure of the last read. `found` is then older.
     failed: Option<String>,
 }
 

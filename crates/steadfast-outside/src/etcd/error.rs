@@ -11,7 +11,7 @@ pub enum EtcdError {
         "{0:?} is not an endpoint of etcd: write it as http://HOST:PORT, or https://HOST:PORT where TLS is configured"
     )]
     Endpoint(String),
-    /// An endpoint does not respond. A write may have been carried out all the same.
+    /// An endpoint does not respond. A write may have been applied nevertheless.
     #[error(
         "etcd does not respond at {endpoint}: {why}; is it in its `--advertise-client-urls`, and not for TLS alone?"
     )]
@@ -21,7 +21,7 @@ pub enum EtcdError {
         /// The cause.
         why: String,
     },
-    /// Another client created, changed or deleted keys since the last look. None of the named keys was changed.
+    /// Another client created, changed or deleted keys since the last read. None of the named keys was changed.
     #[error("another client has changed {} since the last look, and the mirror leaves it alone until the next look", .keys.join(", "))]
     Taken {
         /// The keys, escaped.
@@ -70,7 +70,7 @@ pub enum EtcdError {
 }
 
 impl EtcdError {
-    /// Returns whether another endpoint may fare better, and whether a write may have been carried out all the same.
+    /// Returns true if another endpoint may succeed. A write may have been applied nevertheless.
     pub(super) fn is_of_endpoint(&self) -> bool {
         let of_member =
             ["no leader", "timed out", "leader changed", "server stopped", "unavailable", "unhealthy", "EOF"];

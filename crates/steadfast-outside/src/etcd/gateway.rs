@@ -26,7 +26,7 @@ const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 pub(super) enum Retry {
     /// A read, or a write that changes nothing the second time.
     Allowed,
-    /// A write: without a response, only the next look shows whether it was carried out.
+    /// Write: without a response, only the next read shows its outcome.
     Never,
 }
 

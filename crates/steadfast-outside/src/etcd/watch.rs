@@ -25,10 +25,10 @@ const RETRY_MAX_DELAY: Duration = Duration::from_secs(30);
 /// Maximum size of a parsed event. A larger event counts as a change.
 const MAX_EVENT_BYTES: usize = 4 * 1024 * 1024;
 
-/// The state of the prefix at the last look.
+/// The state of the prefix at the last read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastRead {
-    /// Revision of the store; 0 before the first look.
+    /// Revision of the store; 0 before the first read.
     pub(super) revision: i64,
     /// Keys of the mirror, in full.
     pub(super) own: BTreeSet<Vec<u8>>,
@@ -39,9 +39,9 @@ pub(super) struct LastRead {
 }
 
 impl<R: EtcdClient> Etcd<R> {
-    /// Completes when another client has changed what concerns the mirror since the last look.
+    /// Completes when another client has changed relevant keys since the last read.
     ///
-    /// The watch starts at the revision of that look, or of the last report. The mirror's own transactions are known by their revisions.
+    /// The watch starts at the revision of that read, or of the last report. The mirror's own transactions are known by their revisions.
     pub(super) async fn watch(&self) {
         let mut delay = RETRY_INITIAL_DELAY;
         let revision = loop {
@@ -96,7 +96,7 @@ impl<R: EtcdClient> Etcd<R> {
                 }
             };
             let ended = || self.gateway.unexpected("watch", "the stream ended");
-            // The response to a write of our own comes after its event as often as before.
+            // The event of an own write often precedes its response, and must wait for it.
             let written = self.written.lock().await;
             if let Some(revision) = self.concerns(&line.ok_or_else(ended)?, revision, &written)? {
                 return Ok(revision);

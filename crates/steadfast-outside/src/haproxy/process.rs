@@ -52,7 +52,7 @@ impl Process {
     }
 }
 
-/// State that a target keeps between looks.
+/// State that a target keeps between reads.
 #[derive(Debug, Default)]
 pub(super) struct Observed(Mutex<State>);
 
@@ -73,7 +73,7 @@ impl Observed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the result of a poll; returns true if a look is due.
+    /// Records the result of a poll; returns true if a read is due.
     pub(super) fn poll(&self, process: Option<Process>) -> bool {
         let mut state = self.lock();
         // A missing or stopping process is remembered, so that its successor is reported even without other signs.
@@ -93,7 +93,7 @@ impl Observed {
         is_due
     }
 
-    /// Records the process that a look is at; the look may still fail.
+    /// Records the process that a read is at; the read may still fail.
     pub(super) fn at(&self, process: &Process) {
         let mut state = self.lock();
         if let Some(reason) = state.process.as_ref().and_then(|earlier| process.replaced(earlier)) {
@@ -114,7 +114,7 @@ impl Observed {
         self.lock().reason.take()
     }
 
-    /// Returns true if the health checks of the server called `name` must be enabled.
+    /// Returns true if the health checks of the server `name` must be enabled.
     pub(super) fn is_unchecked(&self, name: &str) -> bool {
         self.lock().unchecked.contains(name)
     }
@@ -161,10 +161,10 @@ mod tests {
         let reason = observed.take_reason().expect("a restart");
         assert!(reason.contains("process 9 instead of 8"), "{reason}");
         assert!(!observed.poll(Some(second.clone())));
-        // A look can be faster than the poll.
+        // A read can be faster than the poll.
         observed.at(&process(10, 0, 1));
         assert!(observed.take_reason().is_some_and(|reason| reason.contains("process 10 instead of 9")));
-        // The old process of a reload is none to look at.
+        // The old process of a reload must not be read.
         assert!(!observed.poll(Some(Process { is_stopping: true, ..process(10, 0, 2) })));
     }
 }

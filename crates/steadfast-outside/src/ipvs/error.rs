@@ -9,7 +9,7 @@ use rustix::io::Errno;
 pub(super) const NOENT: i32 = Errno::NOENT.raw_os_error();
 pub(super) const SRCH: i32 = Errno::SRCH.raw_os_error();
 
-/// Why a virtual service cannot be seen or changed.
+/// Reason that a virtual service cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum IpvsError {
     /// The address is not valid for a service.

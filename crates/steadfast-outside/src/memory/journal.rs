@@ -43,7 +43,7 @@ pub(super) struct Journal {
     needed: usize,
     /// True if the next write replaces the file: it has an older format, or none.
     is_old: bool,
-    /// An ID that goes before the next lines.
+    /// ID to write before the next lines.
     instance: Option<String>,
 }
 
@@ -70,7 +70,7 @@ impl Journal {
         let mut rest = text.split_inclusive(|byte| *byte == b'\n').enumerate();
         let first = rest.next().map(|(_, line)| line).unwrap_or_default();
         if first.trim_ascii() != HEADER.as_bytes() {
-            // The first release kept nothing but what waited for approval, which is found again by the next look.
+            // The first release stored only pending approvals, which the next read finds again.
             serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&text)
                 .map_err(|error| damaged(1, &error))?;
             return Ok((journal, Vec::new()));

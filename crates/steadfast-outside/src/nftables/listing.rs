@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::backend::Backend;
 use super::table::{BALANCE, DRIFT_WEIGHT, ENTRIES, Table, turn_counts};
 
-/// Returns true if a table called `name` is listed.
+/// Returns true if the table `name` is listed.
 pub(super) fn has_table(listed: &str, name: &str) -> Result<bool, String> {
     let objects = objects(listed)?;
     Ok(objects.iter().any(|object| object["table"]["name"] == name))

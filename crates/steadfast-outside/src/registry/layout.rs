@@ -8,10 +8,10 @@ use serde_json::Value as Json;
 use super::error::RegistryError;
 use super::key;
 
-/// Where in a URL the key of an item comes, each byte that is no letter, digit, `-`, `.`, `_` or `~` as `%XX`.
+/// Place of the key in a URL. Each byte other than letters, digits, `-`, `.`, `_` and `~` is encoded as `%XX`.
 const KEY: &str = "{key}";
 
-/// Where in the list's URL the mark comes, in the same way.
+/// Place of the mark in the URL of the list, with the same encoding.
 const MARK: &str = "{mark}";
 
 /// URLs of a registry, and the fields of its items.
