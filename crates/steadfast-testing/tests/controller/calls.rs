@@ -213,7 +213,7 @@ async fn error_policy_determines_requeue() -> Result<(), WorldError> {
     world.write("a", "2")?;
     pass(100 * SECOND).await;
     let then = told.take();
-    assert_eq!(then[..2], ["call", "default/a failed: 2; 1 in a row, not again before it changes"]);
+    assert_eq!(then[..2], ["call", "reconcile of default/a failed: 2; 1 in a row, no retry until a change"]);
     // The error policy awaits a change. Only the change and pending requeues may lead to further reconciles.
     assert!(then.len() <= 4, "{then:?}");
     Ok(())

@@ -129,7 +129,7 @@ async fn sources_without_scopes_are_errors() -> Result<(), WorldError> {
     let error = |controller| telling(controller, &told).map(drop).map_err(|error| error.to_string());
     let none: [&str; 0] = [];
     let empty = error(Controller::new(&world.factory, Source::namespaces(none)));
-    assert!(empty.is_err_and(|error| error.contains("give it one namespace, scope or informer at least")));
+    assert!(empty.is_err_and(|error| error.contains("a source has no scope; pass at least one namespace")));
     let controller = || Controller::new(&world.factory, Source::namespaces(TEAMS));
     let elsewhere = error(controller().owns::<Pod>(Source::namespaces(["team-a", "team-c"])));
     assert!(elsewhere.is_err_and(|error| error.contains("pods in namespace team-c cannot be owned by configmaps in")));
