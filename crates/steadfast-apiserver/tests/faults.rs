@@ -268,6 +268,22 @@ async fn rules_replace_responses() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rule_for_namespace_spares_longer_names() {
+    let server = in_memory().await;
+    let mut client = Client::in_memory(&server, 0).await.unwrap();
+    server.faults().answer_with(RequestRule::any().namespace("shop"), Answer::code(503));
+    for (path, code) in [
+        ("/api/v1/namespaces/shop/configmaps", 503),
+        ("/api/v1/namespaces/shop", 503),
+        ("/api/v1/namespaces/shop-2/configmaps", 200),
+        ("/api/v1/namespaces/my-shop/configmaps", 200),
+        ("/api/v1/namespaces", 200),
+    ] {
+        assert_eq!(client.get(path).await.0, code, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn corruption_affects_each_body() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();

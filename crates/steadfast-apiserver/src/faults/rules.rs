@@ -59,7 +59,11 @@ impl RequestRule {
                 .as_ref()
                 .is_some_and(|resource| resource.resource() == wanted || resource.to_string() == *wanted)
         };
-        let within = |namespace: &String| request.path.contains(&format!("/namespaces/{namespace}"));
+        // Whole segments, so that a rule for `shop` leaves the requests of `shop-2` alone.
+        let within = |namespace: &String| {
+            let mut segments = request.path.split('/');
+            segments.any(|segment| segment == "namespaces") && segments.next() == Some(namespace.as_str())
+        };
         self.times != Some(0)
             && replica.is_none_or(|replica| replica == request.replica)
             && (self.verbs.is_empty() || self.verbs.contains(&request.verb))
