@@ -17,7 +17,7 @@ use steadfast::{Connection, Informer, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Action, Controller, back_off};
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{Children, InMemory, FaultSchedule, config_map};
+use steadfast_testing::{Children, FaultSchedule, InMemory, config_map};
 
 use crate::Trouble;
 

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use steadfast::environment::threads::Threads;
 use steadfast::{
-    Checkpoint, CheckpointStats, Connection, DynamicType, Event, Informer, InformerFactory, Lister, Registration,
-    Scope,
+    Checkpoint, CheckpointStats, Connection, DynamicType, Event, Informer, InformerFactory, Lister, Registration, Scope,
 };
 use tokio::time::{Duration, sleep, timeout};
 
