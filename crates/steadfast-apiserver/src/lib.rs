@@ -39,28 +39,24 @@
 //! [`connections`](ApiServer::connections) the client's actions, [`fault_log`](ApiServer::fault_log) the injected
 //! faults. Their times are relative to the server's start, like [`ApiServer::elapsed`].
 //!
-//! # Modules
-//! | module | content |
-//! |---|---|
-//! | `storage` | history: log, versions of every object, caches that follow it, rules of writes |
-//! | `resources` | table of built-in kinds, declared resources, and resources of definitions |
-//! | `schema` | schemas of custom resources: pruning, defaults, validation |
-//! | `jsonpath` | paths of printer columns, in the dialect of client-go |
-//! | `types` | fields of the built-in types |
-//! | `protobuf` | protobuf encoding of the built-in types |
-//! | `apply` | server-side apply and field managers |
-//! | `selector` | label and field selectors |
-//! | `http` | from request to response: routes, options, lists, watches, writes, discovery, forms of objects |
-//! | `net` | connections: sockets or pipes, TLS, and the link that controls each connection |
-//! | `faults` | active faults of the replicas, rules for injected responses, the handle that switches faults |
-//! | `records` | records and counts of requests |
-//! | `documents` | cache of encoded documents, by path and tag |
-//! | `issued` | tokens of service accounts |
-//! | `cluster` | state shared by the replicas |
-//! | `namespaces` | controller that deletes the contents of terminating namespaces |
+//! # Types
 //!
-//! Imports point downwards: `http` and `net` use `cluster`, `cluster` uses `storage`, `storage` uses `resources`,
-//! `resources` uses `schema`. This crate shares no code with the library under test.
+//! | task | types |
+//! |---|---|
+//! | configure and start a server | [`ApiServer`], [`ApiServerBuilder`], [`ResourceDeclaration`], [`StartError`] |
+//! | connect in memory or with certificates | [`Dialer`], [`MemoryStream`], [`ClientIdentity`], [`Port`] |
+//! | switch faults of replicas | [`Faults`], [`FaultRecord`], [`LinkEnd`] |
+//! | replace or corrupt selected responses | [`RequestRule`], [`Answer`], [`Fate`], [`Moment`], [`Corruption`], [`Spoiling`], [`TooLarge`] |
+//! | check a client against the server | [`History`], [`Change`], [`GroupResource`], [`RequestRecord`], [`RequestCounts`], [`ConnectionRecord`], [`Verb`] |
+//! | report errors like the Kubernetes API | [`Status`] |
+//! | encode built-in types | [`protobuf`] |
+//!
+//! This crate shares no code with the library under test and has no Cargo features.
+//!
+//! # Guides
+//!
+//! - [Embedded server](https://github.com/steadfast-rs/steadfast/blob/main/docs/embedded-server.md): behaviour, and differences from a real API server
+//! - [Testing](https://github.com/steadfast-rs/steadfast/blob/main/docs/testing.md) of your own informers and controllers
 
 /// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
 macro_rules! debug_as_message {

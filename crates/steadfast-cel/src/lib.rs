@@ -17,18 +17,25 @@
 //! assert!(matches!(outcome.value, Value::Bool(true)));
 //! ```
 //!
-//! | module | content |
+//! # Types
+//!
+//! | task | types |
 //! |---|---|
-//! | [`ast`] | syntax tree, public for checks of a program before its evaluation |
-//! | `lexer`, `parser`, `macros` | text to syntax tree, with the position of the first error |
-//! | `program`, `context`, `evaluator` | a parsed program, the names bound for one evaluation, the evaluation |
-//! | `budget`, `meter` | cost limit, and cost and deadline tracking of one evaluation |
-//! | `value`, `types`, `text`, `key`, `time`, `json` | values, their types, strings, map keys and times, conversion to JSON |
-//! | `kubernetes` | quantities, URLs, addresses, semantic versions and named formats |
-//! | `check` | types of expressions before an evaluation |
-//! | `operators`, `compare`, `functions` | operators, equality and order, the standard functions |
-//! | `pattern` | regular expressions in RE2 syntax with a size limit |
-//! | [`error`] | errors of parser and evaluator, without any value |
+//! | parse an expression | [`Program`], [`SyntaxError`], [`MAX_DEPTH`], [`MAX_TEXT_BYTES`], [`RESERVED`] |
+//! | inspect an expression before its evaluation | [`ast`], [`Kind`], [`TypeError`] |
+//! | bind names and evaluate | [`Context`], [`Budget`], [`Meter`], [`Outcome`], [`Error`], [`Fault`] |
+//! | read and create values | [`Value`], [`Type`], [`Text`], [`List`], [`Map`], [`Moment`], [`Span`], [`Extension`], [`equal`] |
+//! | convert from and to JSON | [`Value`], [`copied`], [`to_json`] |
+//!
+//! Errors in [`error`] quote no value of an object. Patterns have the syntax of RE2, with a size limit. The crate
+//! includes the functions of Kubernetes: quantities, URLs, addresses, semantic versions and named formats.
+//!
+//! This crate has no Cargo features.
+//!
+//! # Guides
+//!
+//! - [Notify](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify.md): conditions and messages of `steadfast notify`
+//! - [Embedded server](https://github.com/steadfast-rs/steadfast/blob/main/docs/embedded-server.md): validation rules of custom resources
 
 pub mod ast;
 mod budget;

@@ -8,19 +8,23 @@
 //! The checker shares no code with the library under test: it has its own parser of selectors, order of versions and
 //! derivation of stays. It does no I/O and reads no clock, so a trace can be judged where it was recorded, or later.
 //!
-//! # Modules
+//! # Types
 //!
-//! | module | content |
+//! | task | types |
 //! |---|---|
-//! | `history` | [`History`], [`Change`]: the server's side |
-//! | `trace`, `seen` | [`Trace`], [`Entry`], [`Record`], [`Seen`], [`Ref`], [`StoreHeld`]: the program's side |
-//! | `scope`, `selector` | [`Scope`], and selectors evaluated on the history's objects |
-//! | `terms` | [`Terms`]: the bounds for a trace |
-//! | `view` | one scope's view of a history: a timeline for each name, split into stays |
-//! | `case` | a trace laid over the views: each call with its place in the history |
-//! | `clauses` | the checks, one file per clause |
-//! | `tally`, `enough`, `judge` | counts of each handler; checks for enough evidence; entry points |
-//! | `clause`, `breach`, `verdict` | results: [`Clause`], [`Breach`], [`Inconclusive`], [`Report`], [`Verdict`] |
+//! | record the server's side | [`History`], [`Change`], [`Restore`] |
+//! | record the program's side | [`Trace`], [`Entry`], [`Record`], [`Seen`], [`StoreHeld`], [`Freshness`], [`Outcome`], [`Target`] |
+//! | identify objects and their states | [`Key`], [`Ref`], [`digest`], [`Certainty`], [`Reason`] |
+//! | describe an informer's objects | [`Scope`], [`SelectorError`] |
+//! | check a trace | [`check`], [`judge()`], [`Terms`] |
+//! | read the result | [`Breaches`], [`Breach`], [`Clause`], [`Inconclusive`], [`Malformed`], [`Report`], [`Verdict`], [`Tally`] |
+//!
+//! This crate has no Cargo features.
+//!
+//! # Guides
+//!
+//! - [Contract](https://github.com/steadfast-rs/steadfast/blob/main/docs/contract.md): the clauses and their bounds
+//! - [Testing](https://github.com/steadfast-rs/steadfast/blob/main/docs/testing.md) of your own informers; the crate `steadfast-testing` records traces
 //!
 //! # Example
 //!

@@ -28,45 +28,36 @@
 //! # }
 //! ```
 //!
-//! | module | contents |
+//! # Types
+//!
+//! | task | types |
 //! |---|---|
-//! | `controller` | settings of a controller, and its start |
-//! | `controller::source`, `controller::changes` | sources of keys; filters for relevant changes |
-//! | `controller::worker_pool`, `controller::stall_detector`, `controller::hot_loop` | workers that run reconciles; detection of blocking reconciles; delay for keys that requeue at once |
-//! | `controller::write_tracker` | writes that must be visible in the caches before the next reconcile of a key |
-//! | `controller::requeue_all` | requeue of all keys if the changed keys are unknown |
-//! | `controller::primary` | scope of a controller's own objects, and their possible keys |
-//! | `controller::declared` | caches that a controller declares, and their limits for delaying its start |
-//! | `controller::when_stale` | behaviour while caches are in doubt |
-//! | `controller::staleness_gate` | pauses reconciles while caches are in doubt |
-//! | `conflict` | retries of updates after a conflict |
-//! | `finalizer` | cleanup before an object is deleted |
-//! | `panics` | messages of caught panics |
-//! | `workqueue` | queue of keys; each key is processed by one worker at a time |
-//! | `workqueue::schedule` | ready, delayed and running keys, without a clock |
-//! | `workqueue::order` | order of ready keys: priorities, and fairness among groups |
-//! | `workqueue::retries` | backoff per key, and rate limit for all keys |
-//! | `workqueue::stats` | counters under client-go's names |
-//! | `election` | leader election by a lease |
-//! | `election::machine` | state machine of one candidate, without I/O or a clock |
-//! | `election::record`, `election::timing` | contents of a lease; durations and their checks |
-//! | `election::task`, `election::leases`, `election::state` | background task of a candidate, its requests, its published state |
-//! | `election::previous_holder` | time until earlier holders of a coordinated lease must have stopped |
-//! | `election::candidate`, `election::registration` | versions of a candidate for a coordinator; its `LeaseCandidate` object |
-//! | `election::trouble` | reasons why a candidate cannot use its lease, with the missing permission |
-//! | `election::breach` | injected faults for tests; empty without the feature `breach` |
-//! | `election::requests` | requests about leases, each with a timeout |
-//! | `election::sharding` | distribution of keys among replicas: one lease each, and hand-overs without overlap |
-//! | `sharding::membership`, `rendezvous` | one member's view of its group, without I/O or a clock; owner of a key |
-//! | `sharding::member`, `group`, `state` | background task of a member, its requests about the other members, its published state |
-//! | `sharding::gains` | gained keys, withheld until the caches contain the writes of earlier owners |
-//! | `sharding::breach` | injected faults for tests; empty without the feature `breach` |
-//! | `events` | event recorder: counts, combines, limits and sends events |
-//! | [`subject`] | subjects of events |
-//! | `events::correlate` | choice of requests, without I/O or a clock |
-//! | `events::series`, `key` | one event and its count; identity and similarity of events |
-//! | `events::similar`, `allowance`, `pacer` | combined events, limit per object, pauses after failures |
-//! | `events::shared`, `sender`, `request` | state shared by recorders and the sender task; one request and its response |
+//! | reconcile objects | [`Controller`], [`Action`], [`back_off`], [`RunningController`], [`Stopped`] |
+//! | select the changes that trigger reconciles | [`Source`], [`Changes`] |
+//! | decide about stale caches | [`WhenStale`] |
+//! | observe controllers, queues and recorders | [`ControllerDiagnostic`], [`ControllerStats`], [`WorkqueueStats`], [`EventStats`], [`Durations`] |
+//! | clean up before a deletion | [`finalizer()`], [`Finalizing`] |
+//! | repeat an update after a conflict | [`retry_on_conflict`] |
+//! | process keys without a controller | [`Workqueue`], [`Work`], [`Priority`], [`RetrySettings`], [`RateLimit`] |
+//! | elect one leader | [`LeaderElection`], [`Leader`], [`Candidate`], [`ElectionTrouble`] |
+//! | distribute keys among replicas | [`Sharding`], [`KeyGuard`] |
+//! | record events about objects | [`EventRecorder`], [`EventDraft`], [`EventSettings`], [`subject`] |
+//! | handle errors | [`RunError`], [`SourceError`], [`FinalizerError`], [`ElectionError`], [`NotDrained`], [`NotSent`], [`InvalidReporter`] |
+//! | export metrics | `ControllerMetrics`, `WorkqueueMetrics`, `ElectionMetrics`, `EventMetrics` (feature `metrics`) |
+//!
+//! # Features
+//!
+//! | feature | default | content |
+//! |---|---|---|
+//! | `metrics` | no | Prometheus metrics |
+//! | `latest` | no | the newest version of the Kubernetes types |
+//!
+//! # Guides
+//!
+//! - [Controllers](https://github.com/steadfast-rs/steadfast/blob/main/docs/controllers.md): behaviour and settings
+//! - [One small controller](https://github.com/steadfast-rs/steadfast/blob/main/docs/guide-controllers.md), ported from client-go, controller-runtime and kube-runtime
+//! - [Operations](https://github.com/steadfast-rs/steadfast/blob/main/docs/operations.md): metrics and alerts
+//! - [An operator with its manifests](https://github.com/steadfast-rs/steadfast/tree/main/examples/operator)
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

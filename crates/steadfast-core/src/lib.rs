@@ -6,6 +6,29 @@
 //! This crate opens no socket, reads no clock, spawns no task and draws no random number. Time and randomness are
 //! arguments; bytes come in and decisions go out. Tests can therefore run millions of histories in one thread. The
 //! `steadfast` crate adds the I/O.
+//!
+//! # Modules
+//!
+//! | task | modules |
+//! |---|---|
+//! | read responses | [`frame`], [`decode`], [`protobuf`], [`lazy`], [`mod@path`] |
+//! | decide about lists and watches | [`reflector`], [`backoff`], [`freshness`] |
+//! | store objects | [`store`], [`object`], [`slots`], [`ordmap`], [`keyset`], [`selector`] |
+//! | derive and deliver changes | [`event`], [`filter`], [`queue`], [`outbox`] |
+//! | survive a restart | [`checkpoint`] |
+//! | basic types | [`key`], [`uid`], [`version`], [`record`], [`time`], [`random`] |
+//! | faults for tests | [`breach`], which does nothing without the feature `breach` |
+//!
+//! # Features
+//!
+//! | feature | default | content |
+//! |---|---|---|
+//! | `latest` | no | the newest version of the Kubernetes types |
+//!
+//! # Guides
+//!
+//! - [Public API](https://github.com/steadfast-rs/steadfast/blob/main/docs/api.md): the names that `steadfast` re-exports
+//! - [Architecture](https://github.com/steadfast-rs/steadfast/blob/main/docs/architecture.md): modules, their inputs and outputs, and the reasons for their design
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

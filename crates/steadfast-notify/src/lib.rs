@@ -5,39 +5,37 @@
 //! rules and delivers the resulting messages, at least once and in order for each object. The engine notifies the
 //! caller when all messages of a change are delivered or [dead letters](dead_letter::DeadLetters).
 //!
-//! | module | contents |
+//! # Types
+//!
+//! | step | types |
 //! |---|---|
-//! | `document` | parser of TOML and YAML with positions of values |
-//! | [`config`] | configuration types |
-//! | `plan`, [`problem`] | checked configuration, configuration errors |
-//! | `expression`, `path` | CEL expressions of rules, paths of fields |
-//! | [`rule`], [`explain`] | evaluation of a rule for a change, explanation of the result |
-//! | [`change`], [`message`], `ack` | input, output and acknowledgement of the engine |
-//! | `offload` | evaluation outside of the threads for sockets and timers |
-//! | `projections` | hashes of sent results, which suppress unchanged messages |
-//! | [`outbox`], [`outcome`] | queue of one sink, without clock or tasks |
-//! | `worker`, `chance` | task of a sink: delivers messages of an outbox; random jitter |
-//! | [`sink`], `secret`, `template` | streams (standard output, programs, webhooks), secrets, templates with secrets |
-//! | `fields` | checks of fields against the cluster's OpenAPI document |
-//! | `inspect` | checks of local programs, secrets and certificates |
-//! | `reach` | checks of external systems without sending messages |
-//! | [`dead_letter`], `redrive` | dead letters, and further delivery attempts |
-//! | `engine`, [`engine_event`] | the engine, and events for the operator |
-//! | `endpoints` | endpoints of Services as entries of mirrors, merged from EndpointSlices |
-//! | `mirror`, `shape` | sinks that are made equal to the results of rules; fields of entries |
-//! | `state`, `short_hash` | folder with state across restarts, file lock; short names of files |
-//! | `private_file` | files with access for the owner only |
-//! | `supervise` | long-lived tasks, restarted after unexpected ends |
-//! | `replication` | positions up to which replicas have settled changes |
-//! | `server` | HTTP connection by configuration: headers, certificates, proxy |
-//! | `source` | resource and scope of a rule, and the informer |
-//! | `follow` | informer handlers that pass changes to the engine; unsettled changes survive restarts |
-//! | `object_state`, `subject` | state of an object in expressions, identity of an object |
-//! | `lookups` | objects of other resources for expressions, and dependent objects |
-//! | `instants`, `recheck` | re-evaluation of unchanged objects, and resulting messages of streams |
-//! | `watermark` | instant up to which messages caused by time or lookups are settled, on disk |
-//! | `key_locks` | locks by sink and object |
-//! | `wake` | tasks that wake another task on cache changes |
+//! | read and check a configuration | [`config::Config`], [`Plan`], [`problem::Problems`], [`Findings`], [`reach()`] |
+//! | check fields against a cluster | [`Schemas`], [`Typed`] |
+//! | watch the resources of rules | [`Source`], [`WatchSpec`], [`RuleSubscription`], [`Lookups`] |
+//! | evaluate rules | [`change::Change`], [`rule::Verdict`], [`message::Message`], [`explain::explain`] |
+//! | deliver messages | [`Engine`], [`Streams`], [`sink::Stream`], [`outcome::Outcome`], [`outbox::Outbox`] |
+//! | observe deliveries | [`engine_event::EngineEvent`], [`Counts`], [`SinkStats`] |
+//! | repeat abandoned deliveries | [`dead_letter::DeadLetters`], [`redrive()`] |
+//! | keep external systems equal to rules | [`MirrorTask`], [`MirrorContext`], [`MirrorView`], [`MirrorStatus`], [`Approvals`] |
+//! | preview a mirror | [`preview_mirrors`], [`MirrorPreview`] |
+//! | survive restarts | [`state::State`], [`Memory`] |
+//! | share work among replicas | [`Replication`], [`TermGate`], [`TermKeeper`] |
+//! | restart tasks that end | [`Supervisor`], [`Supervised`] |
+//!
+//! This crate is the engine behind the command `steadfast notify` of `steadfast-cli`, and its interface changes with
+//! that program. Pin the exact version.
+//!
+//! # Features
+//!
+//! | feature | default | content |
+//! |---|---|---|
+//! | `latest` | no | the newest version of the Kubernetes types |
+//!
+//! # Guides
+//!
+//! - [Notify](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify.md): rules, messages and delivery
+//! - [Mirrors](https://github.com/steadfast-rs/steadfast/blob/main/docs/mirrors.md): external systems that are kept equal to rules
+//! - [Cookbook](https://github.com/steadfast-rs/steadfast/blob/main/docs/cookbook.md) and [recipes](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify-recipes.md) with complete files
 
 mod ack;
 mod chance;

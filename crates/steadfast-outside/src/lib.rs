@@ -18,32 +18,35 @@
 //! # }
 //! ```
 //!
-//! | module | contents |
+//! # Types
+//!
+//! | task | types |
 //! |---|---|
-//! | `entry` | entries of a target, the desired and actual state, and the steps between them |
-//! | `origin` | the object, rule and group that an entry comes from, and what is uncertain about them |
-//! | `claims` | which group owns a location that several groups claim |
-//! | `plan` | the steps from the actual to the desired state, and the reasons for skipped entries |
-//! | `guard` | how much capacity a group may lose, and which removals were approved |
-//! | `attempts` | backoff of single entries |
-//! | `mirror_record`, `memory` | state that survives restarts, in a file |
-//! | `mirror`, `settings`, `status` | one mirror: desired state in, status out |
-//! | `term` | permission to write: of several replicas only the leader has it, until the end of its term |
-//! | `mirror_task` | the task of a mirror: read, plan, apply, read again |
-//! | `preview` | a preview of a mirror's next steps |
-//! | `dry_run` | dry-run target |
-//! | `step_runner` | independent steps run concurrently, each with its own deadline |
-//! | `bounded_name` | names for keys of any form, within the limits of a target |
-//! | `batches` | batches of changes; a rejected batch is split until only the invalid changes are left out |
-//! | `rotation` | the order of equivalent servers: the last server that responded comes first |
-//! | `owner` | ownership records: which process maintains the entries of a mark |
-//! | `exchange` | one request over a connection of its own |
-//! | `ipvs` | the real servers behind a virtual service of IPVS (LVS), by netlink; on Linux |
-//! | `dns` | the names of a zone, by dynamic update |
-//! | `etcd` | keys under a prefix of etcd, with a lease |
-//! | `registry` | the items of a registry with an HTTP API: `GET`, `PUT`, `DELETE` |
-//! | `nftables` | the backends behind one address, by the kernel |
-//! | `haproxy` | the servers of a backend of HAProxy, by its runtime socket |
+//! | describe the desired entries | [`DesiredState`], [`CompetingEntry`], [`Origin`], [`ObjectId`], [`Doubts`], [`ExistenceCheck`] |
+//! | run a mirror | [`Mirror`], [`Settings`], [`Memory`] |
+//! | observe a mirror | [`Status`], [`State`], [`SkipReason`], [`Conflict`], [`Loss`] |
+//! | limit and approve removals | [`Limits`], [`ApprovalRequest`], [`UnknownApproval`] |
+//! | preview and simulate | [`preview()`], [`Preview`], [`DryRun`] |
+//! | write only as the leader | [`TermGate`], [`TermKeeper`], [`Term`], [`Permit`], [`TermEnded`] |
+//! | implement a target | [`Target`], [`Value`], [`ActualState`], [`Step`], [`Claim`] |
+//!
+//! Targets:
+//!
+//! | module | target |
+//! |---|---|
+//! | [`haproxy`] | servers of a backend of HAProxy, by its runtime socket |
+//! | [`dns`] | names of a zone, by dynamic update |
+//! | [`etcd`] | keys under a prefix of etcd, with a lease |
+//! | [`nftables`] | backends behind one address, in the kernel |
+//! | [`registry`] | items of a registry with an HTTP API: `GET`, `PUT`, `DELETE` |
+//! | `ipvs` | real servers behind a virtual service of IPVS (LVS), by netlink; only on Linux |
+//!
+//! This crate has no Cargo features.
+//!
+//! # Guides
+//!
+//! - [Mirrors](https://github.com/steadfast-rs/steadfast/blob/main/docs/mirrors.md): behaviour, guard and targets
+//! - [Cookbook](https://github.com/steadfast-rs/steadfast/blob/main/docs/cookbook.md): mirrors of a Kubernetes cluster, by configuration alone
 
 mod attempts;
 mod batches;

@@ -21,6 +21,37 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Types
+//!
+//! | task | types |
+//! |---|---|
+//! | connect informers to an embedded server | [`informers`], [`connection`], [`kube_config`], [`InMemory`] |
+//! | create objects | [`config_map`], [`config_map_in`], [`labelled_config_map`], [`pod`], [`widget_definition`] |
+//! | record informers for the checker | [`Recorder`], [`Recording`], [`history()`] |
+//! | check the reconciles of a controller | [`ReconcileChecker`], [`ReconcileStats`], [`Subject`], [`Children`] |
+//! | run a controller with a fault at each request | module `sweep` (feature `sweep`) |
+//! | inject faults by a seed | [`FaultSchedule`] |
+//! | inject faults into the network | [`proxy::FaultProxy`], [`proxy::NetworkFaults`] |
+//! | run the catalog of faults | [`scenarios::Scenario`], [`scenarios::Target`], [`scenarios::catalog`] |
+//! | run on a real etcd and kube-apiserver | [`cluster::Cluster`], [`reference::Reference`] |
+//! | request objects in several forms | [`Form`], [`ConfigMapInForm`], [`CachedConfigMap`], [`build_in_form`] |
+//! | read a scrape of metrics | [`Exposition`], [`Family`], [`Sample`] |
+//! | wait, and report errors | [`until`], [`Error`] |
+//!
+//! # Features
+//!
+//! | feature | default | content |
+//! |---|---|---|
+//! | `sweep` | no | controllers with a fault at each request, in virtual time |
+//! | `latest` | no | the newest version of the Kubernetes types |
+//!
+//! # Guides
+//!
+//! - [Testing](https://github.com/steadfast-rs/steadfast/blob/main/docs/testing.md) of your own informers and controllers
+//! - [Embedded server](https://github.com/steadfast-rs/steadfast/blob/main/docs/embedded-server.md)
+//! - [Faults](https://github.com/steadfast-rs/steadfast/blob/main/docs/faults.md): the catalog of `scenarios`
+//! - [Contract](https://github.com/steadfast-rs/steadfast/blob/main/docs/contract.md): the guarantees that the checker verifies
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

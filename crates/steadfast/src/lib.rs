@@ -26,22 +26,48 @@
 //! # }
 //! ```
 //!
-//! # Modules
+//! # Types
 //!
-//! | module | content |
+//! | task | types |
 //! |---|---|
-//! | [`environment`] | clock, threads, randomness and sockets of the machine, behind one value |
-//! | [`transport`] | HTTP/2 and HTTP/1.1 connections, their health checks and their pool |
-//! | [`connection`] | access to one API server: connection pool, authentication, `kube::Client` |
-//! | `factory` | informers, shared by all callers that request the same resource and scope |
-//! | `informer`, `until`, `lister`, `stream`, `readiness` | handles of an informer: reads, waits, event streams |
-//! | `writes`, `catching_up` | record of a client's writes, and waits for caches; `milestones` wakes the waits |
-//! | `uncached` | lists and watches without a cache, for callers that store the objects themselves |
-//! | `driver`, `responses` | I/O of one informer: responses, the reflector of `steadfast-core`, the store |
-//! | `checkpoint`, `cache_storage` | caches in a file, for the next run of the process (feature `checkpoint`) |
-//! | `durable` | handlers that acknowledge events, with redelivery until then (feature `checkpoint`) |
-//! | [`metrics`] | Prometheus metrics of all modules (feature `metrics`) |
-//! | `shared`, `runner`, `handler` | the store, the handlers that receive its changes, and one queue for each handler |
+//! | connect to one API server | [`Connection`]; the builder and kubeconfigs are in [`connection`], timeouts in [`transport`] |
+//! | create informers | [`InformerFactory`], [`InformerBuilder`], [`Scope`], [`ReflectorSettings`] |
+//! | read a cache | [`Informer`], [`Lister`], [`Index`], [`Snapshot`], [`Object`], [`ObjectKey`], [`parse_selector`] |
+//! | receive changes | [`Event`], [`HandlerBuilder`], [`Handler`], [`AsyncHandler`], [`Registration`]; as a stream [`watch`] and [`Watch`] |
+//! | check freshness | [`Freshness`], [`Doubt`], [`FactoryFreshness`], [`Diagnostic`] |
+//! | wait for own writes | [`Recording`], [`Writes`], [`Informer::wait_for`], [`InformerFactory::wait_for_writes`] |
+//! | reduce memory | [`Lazy`], [`FieldPath`], [`Memory`] |
+//! | list and watch without a cache | [`list`], [`List`], [`watch_from`], [`Changes`], [`Change`], [`StreamError`] |
+//! | keep caches across restarts | `Checkpoint`, and for handlers that acknowledge `DurableBuilder`, `DurableEvent` (feature `checkpoint`) |
+//! | handle errors | [`InformerError`], [`HandlerError`], [`SyncTimeout`], [`NotSynced`], [`WaitError`], [`Unknown`], [`DecodeError`] |
+//! | export metrics | [`metrics`] (feature `metrics`) |
+//! | control clock, threads and sockets | [`environment`]: own threads by default, or the current runtime for tests in virtual time |
+//!
+//! `informer_with`, `build_with`, `watch_with`, `list_with` and `watch_from_with` take a [`DynamicType`], for kinds
+//! without a Rust type.
+//!
+//! # Features
+//!
+//! | feature | default | content |
+//! |---|---|---|
+//! | `ring` | yes | TLS by `ring` |
+//! | `aws-lc-rs` | no | TLS by `aws-lc-rs`, which takes precedence over `ring` |
+//! | `metrics` | no | Prometheus metrics |
+//! | `checkpoint` | no | caches that survive a restart, and handlers that acknowledge events |
+//! | `latest` | no | the newest version of the Kubernetes types |
+//!
+//! A program selects one version of the Kubernetes types, by `latest` or by a feature of [`k8s_openapi`].
+//!
+//! # Guides
+//!
+//! - [Guide](https://github.com/steadfast-rs/steadfast/blob/main/docs/guide.md) for users of client-go and kube-rs
+//! - [Contract](https://github.com/steadfast-rs/steadfast/blob/main/docs/contract.md): the guarantees, which a separate checker verifies
+//! - [Operations](https://github.com/steadfast-rs/steadfast/blob/main/docs/operations.md): freshness, metrics, alerts
+//! - [Glossary](https://github.com/steadfast-rs/steadfast/blob/main/docs/glossary.md) of the terms that are specific to this library
+//! - [Examples](https://github.com/steadfast-rs/steadfast/tree/main/examples), which need no cluster
+//!
+//! The crate `steadfast-controller` adds controllers, leader election and an event recorder. The crate
+//! `steadfast-testing` runs informers on an embedded API server.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
