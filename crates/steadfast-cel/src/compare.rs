@@ -28,6 +28,7 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
         (Value::Bool(one), Value::Bool(other)) => one == other,
         (Value::String(one), Value::String(other)) => {
             if one.len() != other.len() {
+                // Unequal lengths decide without reading, so the comparison costs nothing beyond the step.
                 return Ok(false);
             }
             meter.charge_bytes(one.len())?;
@@ -39,6 +40,7 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
         }
         (Value::Type(one), Value::Type(other)) => one == other,
         (Value::Timestamp(_), Value::Timestamp(_)) | (Value::Duration(_), Value::Duration(_)) => {
+            // Equality with a moving time also flips: `now == t` must schedule a re-check.
             ordered(one, other, meter, Ordering::is_eq)?.unwrap_or(false)
         }
         (Value::List(one), Value::List(other)) => {
@@ -74,12 +76,15 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
             meter.charge_bytes(one.bytes().min(other.bytes()))?;
             one.is_equal(other)
         }
+        // Reading an invalid value is an error, and a comparison reads both operands.
         (Value::Invalid(why), _) | (_, Value::Invalid(why)) => return Err(Fault::Unavailable((*why).to_owned())),
         (Value::Optional(one), Value::Optional(other)) => match (one, other) {
             (None, None) => true,
             (Some(one), Some(other)) => equal_within(one, other, meter, depth)?,
             _ => false,
         },
+        // Numbers compare by value across `int`, `uint` and `double`. NaN has no order and is equal to nothing, itself
+        // included.
         _ => numbers(one, other).flatten() == Some(Ordering::Equal),
     })
 }
@@ -87,6 +92,7 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
 /// Returns whether each item of a set, or of a list that is a map, equals an item of the other list.
 fn unordered<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter, depth: usize) -> Result<bool, Fault> {
     // As the real server: with duplicates, which such a list must not have, equality has a direction.
+    // Quadratic, as on a real server. Each comparison is charged, so the budget bounds the time.
     for item in other.iter() {
         let mut is_found = false;
         for counterpart in one.iter() {
@@ -114,6 +120,7 @@ pub(crate) fn same<'a>(
     for name in names.iter() {
         let is_same = match (one.field(name), other.field(name)) {
             (Some(one), Some(other)) => equal(&one, &other, meter)?,
+            // Two objects that both lack a key field agree on the field, as in the merge key of an associative list.
             (None, None) => true,
             _ => false,
         };
@@ -143,6 +150,8 @@ pub(crate) fn ordered<'a>(
             one.cmp(other)
         }
         (Value::Timestamp(one), Value::Timestamp(other)) => {
+            // `rate` is the speed at which the difference changes. A comparison with `now` therefore flips at a
+            // computable time.
             let difference = one.at.as_nanosecond() - other.at.as_nanosecond();
             meter.recheck_after(flips_after(difference, one.rate.saturating_sub(other.rate), holds));
             difference.cmp(&0)
@@ -165,6 +174,7 @@ fn numbers(one: &Value, other: &Value) -> Option<Option<Ordering>> {
         (Value::Int(one), Value::Int(other)) => Some(one.cmp(other)),
         (Value::Uint(one), Value::Uint(other)) => Some(one.cmp(other)),
         (Value::Double(one), Value::Double(other)) => one.partial_cmp(other),
+        // Neither type can represent the range of the other. 128 bits hold both.
         (Value::Int(one), Value::Uint(other)) => Some(i128::from(*one).cmp(&i128::from(*other))),
         (Value::Uint(one), Value::Int(other)) => Some(i128::from(*one).cmp(&i128::from(*other))),
         (Value::Int(one), Value::Double(other)) => to_double(i128::from(*one), *other),
@@ -182,6 +192,7 @@ fn to_double(integer: i128, double: f64) -> Option<Ordering> {
     }
     // The conversion saturates, far outside of the integer's range.
     let whole = double.trunc() as i128;
+    // A positive fraction makes the double larger than its whole part, and a negative fraction makes it smaller.
     let fraction = double - double.trunc();
     Some(integer.cmp(&whole).then_with(|| 0.0.partial_cmp(&fraction).unwrap_or(Ordering::Equal)))
 }

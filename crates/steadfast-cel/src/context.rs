@@ -45,6 +45,7 @@ impl<'a> Context<'a> {
     /// [`Outcome::recheck_at`](crate::Outcome::recheck_at).
     pub fn now(&mut self, at: Timestamp) {
         self.now = Some(at);
+        // One value of `now` serves the whole evaluation, so that two uses of `now` are equal.
         self.variables.insert("now", Value::Timestamp(Moment { at, rate: 1 }));
     }
 

@@ -72,14 +72,20 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         // Inner variables shadow outer ones, and local variables shadow those of the context.
         let local = self.locals.iter().rev().find(|(local, _)| *local == name).map(|(_, value)| value);
         if let Some(value) = local.or_else(|| self.context.get(name)) {
+            // A field of an object that does not fit its schema binds as an invalid value. Reading the name is the
+            // error, not the binding, as rules may never read the field.
             return value.clone().readable();
         }
+        // Type names have the lowest precedence: the CEL specification lets a variable shadow an identifier such as
+        // `int`.
         Type::named(name).map(Value::Type).ok_or_else(|| Fault::UnknownName(name.to_owned()))
     }
 
     fn with(&mut self, name: &'e str, value: Value<'a>, body: &'e Expr) -> Result<Value<'a>, Error> {
         self.locals.push((name, value));
         let result = self.evaluate(body);
+        // Popped on errors too: `&&`, `||`, `all` and `exists` absorb errors and evaluate further operands with the
+        // same locals.
         self.locals.pop();
         result
     }
@@ -97,9 +103,12 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         };
         match value {
             Value::Map(map) => {
+                // An invalid field is an error rather than present: the value does not have the declared type.
                 let found = readable(map.field(field)).map_err(|fault| fault.at(at))?;
                 Ok(Value::Bool(found.is_some()))
             }
+            // The operand of `has` must be a map. On a real server the type checker rejects other operands before an
+            // evaluation.
             other => Err(Fault::overload("has", vec![other.type_of().name()]).at(at)),
         }
     }
@@ -115,9 +124,13 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         let found = match of {
             Value::Optional(None) => return Ok(Value::Optional(None)),
             Value::Optional(Some(value)) => {
+                // An optional operand makes the result optional even without `?`, so that chains such as `a[?b][c]`
+                // need one `?` only.
                 return lookup(&value, &index).map(optional_of).map_err(|fault| fault.at(at));
             }
             Value::Null if optional => return Ok(Value::Optional(None)),
+            // The kind of the operand decides the error below: lists report an index out of range, maps report a
+            // missing key.
             of => lookup(&of, &index).map(|found| (found, matches!(of, Value::List(_)))),
         };
         match found.map_err(|fault| fault.at(at))? {
@@ -135,11 +148,14 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         }
         let mut arguments = Vec::with_capacity(of.len() + 1);
         for argument in target.into_iter().chain(of) {
+            // The arguments of a function are strict: unlike operands of `&&`, the first error ends the call.
             arguments.push(self.evaluate(argument)?);
         }
+        // Standard functions take precedence, so that a caller cannot change the meaning of a portable expression.
         let result = functions::call(name, target.is_some(), &arguments, self.meter)
             .or_else(|| self.context.call(name, &arguments, self.meter));
         let result = result.unwrap_or_else(|| Err(Fault::UnknownFunction(name.to_owned())));
+        // A function such as `first` can return an invalid item of a list.
         result.and_then(Value::readable).map_err(|fault| fault.at(at))
     }
 
@@ -147,6 +163,8 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     fn alternative(&mut self, at: u32, of: &'e Expr, name: &str, other: &'e Expr) -> Result<Value<'a>, Error> {
         match self.evaluate(of)? {
             Value::Optional(Some(value)) if name == "orValue" => {
+                // Only `orValue` unwraps the optional. The unwrapped value may not fit its schema, which counts as a
+                // read.
                 Value::clone(&value).readable().map_err(|fault| fault.at(at))
             }
             Value::Optional(Some(value)) => Ok(Value::Optional(Some(value))),
@@ -167,6 +185,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
             let value = self.evaluate(&item.value)?;
             match (item.optional, value) {
                 (false, value) => built.push(value),
+                // `?` drops an empty optional from the literal, as the extension for optional types of CEL specifies.
                 (true, Value::Optional(value)) => built.extend(value.as_deref().cloned()),
                 (true, other) => return Err(Fault::overload("[?_]", vec![other.type_of().name()]).at(at)),
             }
@@ -179,10 +198,13 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         for entry in entries {
             let at = entry.key.at;
             let key = self.evaluate(&entry.key)?;
+            // Doubles, null, lists and maps are not valid keys of CEL maps, even if a double is whole.
             let key = key.key().ok_or_else(|| Fault::UnsupportedKey.at(at))?;
             let value = match (entry.optional, self.evaluate(&entry.value)?) {
                 (false, value) => value,
                 (true, Value::Optional(Some(value))) => Value::clone(&value),
+                // The value is evaluated even if the entry is dropped: errors of the value remain errors of the
+                // literal.
                 (true, Value::Optional(None)) => continue,
                 (true, other) => return Err(Fault::overload("{?_:_}", vec![other.type_of().name()]).at(at)),
             };
@@ -192,9 +214,11 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     }
 
     fn insert(&mut self, map: &mut BTreeMap<Key<'a>, Value<'a>>, key: Key<'a>, value: Value<'a>) -> Result<(), Fault> {
+        // One unit per entry covers the node of the tree, which the cost of evaluating key and value does not include.
         self.meter.charge(1)?;
         match map.insert(key, value) {
             None => Ok(()),
+            // CEL specifies repeated keys as an error; the last entry does not win as in JSON.
             Some(_) => Err(Fault::DuplicateKey),
         }
     }
@@ -208,6 +232,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
 
     fn chain(&mut self, first: &'e Expr, rest: &'e [Link]) -> Result<Value<'a>, Error> {
         let mut value = self.evaluate(first)?;
+        // The operators associate to the left. The loop keeps the stack flat for a sum of 10,000 numbers.
         for Link { operator, at, right } in rest {
             let right = self.evaluate(right)?;
             value = operators::binary(*operator, &value, &right, self.meter).map_err(|fault| fault.at(*at))?;
@@ -219,6 +244,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     fn logical(&mut self, at: u32, operands: &'e [Expr], decisive: bool) -> Result<Value<'a>, Error> {
         let function = if decisive { "_||_" } else { "_&&_" };
         let mut failed = None;
+        // Operands run from the left. CEL allows any order because a later decisive operand overrules an earlier error.
         for operand in operands {
             let result = self.evaluate(operand);
             if matches!(combine(result, decisive, function, at, &mut failed)?, Combined::Decided) {
@@ -230,6 +256,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
 
     fn conditional(&mut self, at: u32, of: &'e Expr, yes: &'e Expr, no: &'e Expr) -> Result<Value<'a>, Error> {
         match self.evaluate(of)? {
+            // Only the selected branch runs, so that `has(a.b) ? a.b : c` is safe.
             Value::Bool(true) => self.evaluate(yes),
             Value::Bool(false) => self.evaluate(no),
             other => Err(Fault::overload("_?_:_", vec![other.type_of().name()]).at(at)),
@@ -251,6 +278,8 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
             other => return Err(Fault::overload(function, vec![other.type_of().name()]).at(at)),
         };
         match self.with(name, value, body)? {
+            // `optMap` wraps the result again, and `optFlatMap` requires an optional from its body. The second form
+            // avoids nested optionals.
             value if !flat => Ok(Value::some(value)),
             value @ Value::Optional(_) => Ok(value),
             other => Err(Fault::overload(function, vec![Type::Optional.name(), other.type_of().name()]).at(at)),
@@ -261,6 +290,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         let range = self.evaluate(&of.range)?;
         match range {
             Value::List(list) => {
+                // JSON lists stay borrowed: the items are converted one at a time, and the loop charges for each.
                 let entries = list_entries(list, of.second.is_some());
                 self.loop_over(at, of, entries)
             }
@@ -287,6 +317,8 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     ) -> Result<Value<'a>, Error> {
         let before = self.locals.len();
         let result = self.accumulate(at, of, entries);
+        // An error can leave variables of the failed iteration in `locals`. The caller may absorb the error and
+        // continue.
         self.locals.truncate(before);
         result
     }
@@ -304,11 +336,15 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         let mut map = BTreeMap::new();
         for (first, second) in entries {
             self.meter.charge(1).map_err(|fault| fault.at(at))?;
+            // Drops the variables of the previous iteration. The slots are reused, so that a loop allocates at most
+            // once.
             self.locals.truncate(before);
             self.locals.push((&of.name, first.clone()));
             if let (Some(name), Some(value)) = (&of.second, &second) {
                 self.locals.push((name, value.clone()));
             }
+            // Errors of a condition are never absorbed: only the bodies of `all` and `exists` have the semantics of
+            // `&&` and `||`.
             if let Some(condition) = &of.condition
                 && !self.holds(condition)?
             {
@@ -321,11 +357,14 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
                     let result = self.evaluate(body);
                     let function = if decisive { "exists" } else { "all" };
                     if matches!(combine(result, decisive, function, at, &mut failed)?, Combined::Decided) {
+                        // A decisive item ends the loop early, which bounds the cost of `exists` by the position of the
+                        // first match.
                         return Ok(Value::Bool(decisive));
                     }
                 }
                 ComprehensionKind::ExistsOne => {
                     let Some(body) = &of.body else { continue };
+                    // `exists_one` visits all items and absorbs no error, unlike `all` and `exists`.
                     found += u64::from(self.holds(body)?);
                 }
                 ComprehensionKind::List => {
@@ -338,6 +377,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
                 ComprehensionKind::Map => {
                     let Some(body) = &of.body else { continue };
                     let value = self.evaluate(body)?;
+                    // A map as range has valid keys. A list has integers as keys, because this macro has two variables.
                     let key = first.key().ok_or_else(|| Fault::UnsupportedKey.at(at))?;
                     self.insert(&mut map, key, value).map_err(|fault| fault.at(at))?;
                 }
@@ -346,6 +386,8 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
                     let Value::Map(entries) = self.evaluate(body)? else {
                         return Err(Fault::argument("transformMapEntry", "the entry must be a map").at(at));
                     };
+                    // Entries may carry any keys. A key that an earlier iteration produced is an error, as in a map
+                    // literal.
                     for (key, value) in entries.entries() {
                         self.insert(&mut map, key, value).map_err(|fault| fault.at(at))?;
                     }
@@ -386,6 +428,7 @@ fn combine(
         Err(error) => return Err(error),
     };
     // The first error is the result if no operand decides.
+    // The first error, not the last: the reported position is then independent of the number of later errors.
     failed.get_or_insert(error);
     Ok(Combined::Open)
 }
@@ -393,6 +436,7 @@ fn combine(
 fn list_entries(list: List<'_>, is_numbered: bool) -> impl Iterator<Item = (Value<'_>, Option<Value<'_>>)> {
     (0..list.len()).filter_map(move |index| {
         let item = list.get(index)?;
+        // Indexes are of type `int` in CEL. A list in memory never exceeds the range.
         let number = i64::try_from(index).ok()?;
         Some(if is_numbered { (Value::Int(number), Some(item)) } else { (item, None) })
     })
@@ -425,6 +469,7 @@ fn select<'a>(of: Value<'a>, field: &str, optional: bool) -> Result<Value<'a>, F
             None if map.is_null(field) => Ok(Value::Null),
             None => Err(Fault::NoSuchField(field.to_owned())),
         },
+        // A selection through an optional needs no `?` of its own: absence propagates to the end of the chain.
         Value::Optional(None) => Ok(Value::Optional(None)),
         Value::Optional(Some(value)) => match &*value {
             Value::Map(map) => Ok(optional_of(readable(map.field(field))?)),
@@ -447,12 +492,14 @@ fn readable(found: Option<Value<'_>>) -> Result<Option<Value<'_>>, Fault> {
 /// Item of a list or entry of a map, if present.
 fn lookup<'a>(of: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, Fault> {
     let whole = match index {
+        // CEL compares numbers across types, so that `list[1.0]` and `map[1.0]` find the entry of the integer 1.
         Value::Double(number) => operators::whole(*number).map(Value::Int),
         _ => None,
     };
     let index = whole.as_ref().unwrap_or(index);
     match (of, index) {
         (Value::List(list), Value::Int(index)) => {
+            // A negative index fails the conversion and counts as out of range. CEL does not index from the end.
             readable(usize::try_from(*index).ok().and_then(|index| list.get(index)))
         }
         (Value::List(list), Value::Uint(index)) => {

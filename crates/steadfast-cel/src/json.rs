@@ -77,11 +77,13 @@ struct Conversion<'m> {
 impl Conversion<'_> {
     /// Takes `bytes` from the size of the result.
     fn take(&mut self, bytes: usize) -> Result<(), Fault> {
+        // The size check precedes the copy, so that a result over the limit never exists in memory.
         self.left = self.left.checked_sub(bytes).ok_or(Fault::ResultTooLarge(self.max_bytes))?;
         self.meter.charge_bytes(bytes)
     }
 
     fn text(&mut self, text: &str) -> Result<Json, Fault> {
+        // Two bytes for the quotes. Escapes are not counted, so the limit is approximate.
         self.take(text.len() + 2)?;
         Ok(Json::String(text.to_owned()))
     }
@@ -110,6 +112,7 @@ impl Conversion<'_> {
                     None => self.entries(map, depth),
                 };
             }
+            // `false` is the longest constant. Numbers count as five bytes too, so the limit is approximate.
             _ => self.take(5)?,
         }
         Ok(match value {

@@ -14,6 +14,7 @@ pub(crate) enum Key<'a> {
 }
 
 impl Key<'_> {
+    // Equal integers of both types must be one key, so the rank separates kinds, not types.
     fn rank(&self) -> u8 {
         match self {
             Self::Bool(_) => 0,

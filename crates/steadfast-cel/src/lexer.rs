@@ -78,6 +78,7 @@ impl<'t> Lexer<'t> {
             let rest = self.rest();
             let blanks = rest.len() - rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0c']).len();
             self.at += blanks;
+            // Comments extend to the end of the line. The newline is consumed as a blank in the next iteration.
             if self.rest().starts_with("//") {
                 self.at += self.rest().find('\n').unwrap_or(self.rest().len());
             } else if blanks == 0 {
@@ -89,6 +90,7 @@ impl<'t> Lexer<'t> {
     fn token(&mut self) -> Result<TokenKind, SyntaxError> {
         let rest = self.rest();
         let Some(first) = rest.chars().next() else { return Ok(TokenKind::End) };
+        // Strings come first, because a prefix such as `r` or `b` would otherwise be read as a name.
         if let Some(string) = self.string()? {
             return Ok(string);
         }
@@ -97,11 +99,13 @@ impl<'t> Lexer<'t> {
             self.at += end;
             return Ok(TokenKind::Name(rest[..end].to_owned()));
         }
+        // `.5` is a number behind a name too: `a.5` is a syntax error.
         let starts_number =
             first.is_ascii_digit() || (first == '.' && rest[1..].starts_with(|next: char| next.is_ascii_digit()));
         if starts_number {
             return self.number();
         }
+        // cel-go calls this syntax escaped identifiers: a field such as `app.kubernetes.io/name` needs no index.
         if first == '`' {
             let inside = &rest[1..];
             let end = inside.find('`').ok_or_else(|| SyntaxError::new(self.at, "a backtick is not closed"))?;
@@ -112,6 +116,7 @@ impl<'t> Lexer<'t> {
             self.at += end + 2;
             return Ok(TokenKind::Quoted(inside[..end].to_owned()));
         }
+        // The longest symbol must match first: `<=` before `<`, and `.?` before `.`.
         if let Some(symbol) = SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol)) {
             self.at += symbol.len();
             return Ok(TokenKind::Symbol(symbol));
@@ -124,12 +129,14 @@ impl<'t> Lexer<'t> {
         let digits = |text: &str| text.len() - text.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
         if let Some(hex) = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X")) {
             let end = hex.find(|letter: char| !letter.is_ascii_hexdigit()).unwrap_or(hex.len());
+            // An empty digit string fails the conversion, so `0x` alone is an error.
             let value = u64::from_str_radix(&hex[..end], 16);
             self.at += 2 + end;
             return self.integer(start, value.ok());
         }
         let mut end = digits(rest);
         let mut is_double = false;
+        // A dot without a digit behind is a member access: `1.size` is the literal 1 and a selection.
         if rest[end..].starts_with('.') && digits(&rest[end + 1..]) > 0 {
             is_double = true;
             end += 1 + digits(&rest[end + 1..]);
@@ -138,6 +145,7 @@ impl<'t> Lexer<'t> {
             let exponent = &rest[end + 1..];
             let sign = usize::from(exponent.starts_with(['+', '-']));
             let count = digits(&exponent[sign..]);
+            // An `e` without digits is not an exponent. The check for a following letter then reports the error.
             if count > 0 {
                 is_double = true;
                 end += 1 + sign + count;
@@ -149,6 +157,7 @@ impl<'t> Lexer<'t> {
         }
         self.no_letter_follows()?;
         let value: f64 = rest[..end].parse().map_err(|_| SyntaxError::new(start, "an invalid number"))?;
+        // Rust parses `1e999` as infinity, while CEL has no literal for infinity.
         if value.is_infinite() {
             return Err(SyntaxError::new(start, "a number exceeds the range of a double"));
         }
@@ -179,6 +188,7 @@ impl<'t> Lexer<'t> {
         let quote_at = rest.bytes().take(3).position(|byte| byte == b'"' || byte == b'\'');
         let Some(quote_at) = quote_at else { return Ok(None) };
         let (is_raw, is_bytes) = match rest[..quote_at].to_ascii_lowercase().as_str() {
+            // Prefixes are case-insensitive. Any other text in front of the quote is a name that ends there.
             "" => (false, false),
             "r" => (true, false),
             "b" => (false, true),
@@ -187,6 +197,7 @@ impl<'t> Lexer<'t> {
         };
         let start = self.at;
         let body = &rest[quote_at..];
+        // Triple quotes must match before single ones, of which they consist.
         let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| body.starts_with(quote)).unwrap_or("'");
         self.at += quote_at + quote.len();
         let mut built = Vec::new();
@@ -199,12 +210,14 @@ impl<'t> Lexer<'t> {
             let Some(letter) = rest.chars().next() else {
                 return Err(SyntaxError::new(start, "a string is not closed"));
             };
+            // Only strings in triple quotes may span lines.
             if quote.len() == 1 && (letter == '\n' || letter == '\r') {
                 return Err(SyntaxError::new(start, "a string is not closed on its line"));
             }
             if letter == '\\' && !is_raw {
                 self.escape(is_bytes, &mut built)?;
             } else {
+                // Bytes literals contain the UTF-8 of their characters; escapes below produce single bytes instead.
                 built.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
                 self.at += letter.len_utf8();
             }
@@ -239,8 +252,10 @@ impl<'t> Lexer<'t> {
         }
         let (prefix, length, radix) = match letter {
             'x' | 'X' => (1, 2, 16),
+            // Unicode escapes are invalid in bytes literals: a code point has no single byte value.
             'u' if !is_bytes => (1, 4, 16),
             'U' if !is_bytes => (1, 8, 16),
+            // Octal escapes have three digits, and the first is at most 3. The value then always fits a byte.
             '0'..='3' => (0, 3, 8),
             _ => return Err(invalid("write `\\\\` for a backslash")),
         };
@@ -251,6 +266,7 @@ impl<'t> Lexer<'t> {
         if is_bytes {
             built.push(u8::try_from(code).map_err(|_| invalid("a byte is at most 255"))?);
         } else {
+            // Surrogates are not characters and fail here.
             let letter = char::from_u32(code).ok_or_else(|| invalid("no such character"))?;
             built.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
         }

@@ -20,6 +20,8 @@ pub(crate) fn call(
         }
         return Ok(ExprKind::Call { target: None, name, arguments });
     };
+    // Namespaces are resolved in the parser: `sets.contains(a, b)` is a global function, not a member of a variable
+    // `sets`.
     if let ExprKind::Name(namespace) = &target.kind {
         if namespace == "cel" && name == "bind" {
             return bind(at, arguments);
@@ -40,12 +42,14 @@ pub(crate) fn call(
             let Some(body) = body else { return Err(SyntaxError::new(at, "an argument is missing")) };
             Ok(ExprKind::OptionalMap { of: Box::new(target), name: variable, body, flat: name == "optFlatMap" })
         }
+        // A call with another number of arguments stays a plain call, as macros expand by name and argument count.
         _ => comprehension(target, name, arguments),
     }
 }
 
 fn has(at: usize, mut arguments: Vec<Expr>) -> Result<ExprKind, SyntaxError> {
     match arguments.pop() {
+        // `has` accepts a plain selection only. `has(a.?b)` and `has(a[b])` are errors in cel-go too.
         Some(Expr { kind: ExprKind::Select { of, field, optional: false }, .. }) if arguments.is_empty() => {
             Ok(ExprKind::Has { of, field })
         }

@@ -52,6 +52,7 @@ fn contains<'a>(item: &Value<'a>, of: &Value<'a>, meter: &mut Meter) -> Result<b
     match of {
         Value::List(list) => {
             for other in list.iter() {
+                // Each comparison charges at least one unit, which bounds the scan.
                 if equal(item, &other, meter)? {
                     return Ok(true);
                 }
@@ -60,10 +61,12 @@ fn contains<'a>(item: &Value<'a>, of: &Value<'a>, meter: &mut Meter) -> Result<b
         }
         Value::Map(map) => {
             let whole = match item {
+                // Whole doubles are looked up as integers, because map keys compare by value across number types.
                 Value::Double(number) => whole(*number).map(Value::Int),
                 _ => None,
             };
             let key = whole.as_ref().unwrap_or(item).key();
+            // An item that cannot be a key is not contained, instead of an error.
             Ok(key.is_some_and(|key| map.get(&key).is_some()))
         }
         _ => Err(no_overload(Operator::In, item, of)),
@@ -95,6 +98,7 @@ fn add<'a>(left: &Value<'a>, right: &Value<'a>, meter: &mut Meter) -> Result<Val
 
 fn concatenate<'a>(left: &List<'a>, right: &List<'a>, meter: &mut Meter) -> Result<Value<'a>, Fault> {
     meter.charge((left.len() + right.len()) as u64)?;
+    // The identity of the left list decides, as for equality.
     if *left.identity() != Identity::Position {
         return merge(left, right, meter);
     }
@@ -137,12 +141,14 @@ fn subtract<'a>(left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>, Fault>
 fn scale<'a>(operator: Operator, left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>, Fault> {
     let is_division = operator != Operator::Multiply;
     let result = match (left, right) {
+        // The check precedes the match on operators: `checked_div` cannot tell division by zero from overflow.
         (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) if is_division => {
             return Err(Fault::DivisionByZero);
         }
         (Value::Int(left), Value::Int(right)) => match operator {
             Operator::Multiply => left.checked_mul(*right),
             Operator::Divide => left.checked_div(*right),
+            // The sign of a remainder follows the dividend, as in Go.
             _ => left.checked_rem(*right),
         }
         .map(Value::Int),
@@ -152,6 +158,7 @@ fn scale<'a>(operator: Operator, left: &Value<'a>, right: &Value<'a>) -> Result<
             _ => left.checked_rem(*right),
         }
         .map(Value::Uint),
+        // Division of doubles by zero results in infinity, as IEEE 754 specifies.
         (Value::Double(left), Value::Double(right)) if operator == Operator::Multiply => {
             Some(Value::Double(left * right))
         }

@@ -51,11 +51,13 @@ const LEVELS: [&[(&str, Operator)]; 3] = [
 /// Parses a whole text.
 pub(crate) fn parse(text: &str) -> Result<Expr, SyntaxError> {
     if text.len() > MAX_TEXT_BYTES {
+        // Rejected before the lexer runs: the tokens of a text take more memory than the text.
         return Err(SyntaxError::new(0, format!("the expression exceeds {MAX_TEXT_BYTES} bytes")));
     }
     let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0 };
     let expr = parser.expression()?;
     match parser.peek() {
+        // Text behind a complete expression is an error, as in `a b`.
         TokenKind::End => Ok(expr),
         other => Err(parser.error(format!("unexpected {}", other.describe()))),
     }
@@ -110,6 +112,7 @@ impl Parser {
     fn nested(&mut self, parse: fn(&mut Self) -> Result<Expr, SyntaxError>) -> Result<Expr, SyntaxError> {
         self.deeper(1)?;
         let expr = parse(self)?;
+        // The depth is not restored on errors, because the first error ends the parse.
         self.depth -= 1;
         Ok(expr)
     }
@@ -132,8 +135,11 @@ impl Parser {
         if !self.take_symbol("?") {
             return Ok(condition);
         }
+        // The grammar of CEL restricts the middle operand to an `or` expression. A nested conditional there needs
+        // parentheses.
         let yes = self.nested(Self::or)?;
         self.expect(":")?;
+        // The last operand may be a conditional itself: `?:` associates to the right.
         let no = self.expression()?;
         let (condition, yes, no) = (Box::new(condition), Box::new(yes), Box::new(no));
         Ok(Expr::new(at, ExprKind::Conditional { condition, yes, no }))
@@ -158,6 +164,7 @@ impl Parser {
         if !self.is_symbol(symbol) {
             return Ok(first);
         }
+        // All operands of one operator share a node. A tree of binary nodes would be as deep as the chain is long.
         let mut operands = vec![first];
         while self.take_symbol(symbol) {
             operands.push(operand(self)?);
@@ -166,6 +173,7 @@ impl Parser {
     }
 
     fn chain(&mut self, level: usize) -> Result<Expr, SyntaxError> {
+        // The recursion descends one precedence level per call, so its depth is fixed.
         let Some(operators) = LEVELS.get(level) else { return self.unary() };
         let first = self.chain(level + 1)?;
         let start = self.at();
@@ -184,6 +192,7 @@ impl Parser {
     fn operator(&self, operators: &[(&str, Operator)]) -> Option<Operator> {
         let found = match self.peek() {
             TokenKind::Symbol(symbol) => *symbol,
+            // `in` is a name to the lexer and an operator only between two operands.
             TokenKind::Name(name) if name == "in" => "in",
             _ => return None,
         };
@@ -208,6 +217,7 @@ impl Parser {
         match negative {
             Some(Some(literal)) => {
                 self.take();
+                // A selection or call applies to the signed literal: `-1.f()` is `(-1).f()`.
                 self.members(Expr::new(at, ExprKind::Literal(literal)))
             }
             Some(None) => Err(self.error("a number exceeds 64 bits".to_owned())),
@@ -225,6 +235,7 @@ impl Parser {
 
     /// Parses selections, indexes and calls after `expr`.
     fn members(&mut self, mut expr: Expr) -> Result<Expr, SyntaxError> {
+        // Each member adds a level, since the evaluator recurses once per member. The levels end with the whole chain.
         let before = self.depth;
         loop {
             let at = self.at();
@@ -238,6 +249,8 @@ impl Parser {
                 let index = Box::new(self.expression()?);
                 self.expect("]")?;
                 expr = Expr::new(at, ExprKind::Index { of: Box::new(expr), index, optional });
+            // A brace continues an expression only behind a dotted name: a message literal such as
+            // `google.protobuf.Duration{}`.
             } else if let (true, Some(name)) = (self.is_symbol("{"), dotted(&expr)) {
                 self.message()?;
                 expr = Expr::new(expr.at as usize, ExprKind::Message { name });
@@ -253,10 +266,13 @@ impl Parser {
         let at = self.at();
         let is_quoted = matches!(self.peek(), TokenKind::Quoted(_));
         let field = self.field()?;
+        // A quoted name is always a field: CEL has no functions with names in backticks.
         if !is_quoted && self.take_symbol("(") {
             let arguments = self.list(")", Self::expression)?;
             return Ok(Expr::new(at, macros::call(at, Some(of), field, arguments)?));
         }
+        // The checker and the evaluator know these two names as types. Other dotted names remain selections on
+        // variables.
         if let (Some(of), true) = (dotted(&of), matches!(field.as_str(), "Timestamp" | "Duration"))
             && of == "google.protobuf"
         {
@@ -268,6 +284,8 @@ impl Parser {
 
     fn field(&mut self) -> Result<String, SyntaxError> {
         match self.peek() {
+            // Reserved words are valid field names after a dot, except for these four, which the grammar of CEL treats
+            // as keywords.
             TokenKind::Name(name) if !matches!(name.as_str(), "in" | "true" | "false" | "null") => {
                 let name = name.clone();
                 self.take();
@@ -302,6 +320,8 @@ impl Parser {
     fn message(&mut self) -> Result<(), SyntaxError> {
         self.expect("{")?;
         self.list("}", |parser| {
+            // The fields are parsed for their syntax errors only: message types do not exist here, and evaluation
+            // fails.
             parser.take_symbol("?");
             parser.field()?;
             parser.expect(":")?;
@@ -322,6 +342,7 @@ impl Parser {
                 self.take();
                 let inner = self.expression()?;
                 self.expect(")")?;
+                // Parentheses leave no node. The nesting limit counts them through `expression`.
                 return Ok(inner);
             }
             TokenKind::Symbol("[") => {
@@ -343,6 +364,8 @@ impl Parser {
                 return Ok(Expr::new(at, ExprKind::Map(entries)));
             }
             TokenKind::Int(value) => {
+                // A positive literal of 2^63 is out of range. Only `unary` accepts the magnitude, together with the
+                // minus sign.
                 let value = i64::try_from(value);
                 Literal::Int(value.map_err(|_| self.error("a number exceeds 64 bits".to_owned()))?)
             }
@@ -372,6 +395,7 @@ impl Parser {
         if name == "in" {
             return Err(self.error("unexpected `in`, a value is missing".to_owned()));
         }
+        // Reserved words are errors although no syntax uses them: the CEL specification keeps them for host languages.
         if RESERVED.contains(&name.as_str()) {
             return Err(self.error(format!("`{name}` is a reserved word")));
         }

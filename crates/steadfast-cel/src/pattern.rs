@@ -31,14 +31,17 @@ impl Pattern {
             return Err("the pattern is too long");
         }
         let translated = translate(pattern);
+        // The smallest sufficient limit determines the price of a search. A large program is slower per byte of text.
         for (size, cost_per_byte) in COSTS.into_iter().filter(|(size, _)| *size <= max_bytes) {
             let compiled = RegexBuilder::new(&translated)
                 .size_limit(size)
+                // Beyond the cache size of the lazy DFA the engine falls back to slower, still linear, matching.
                 .dfa_size_limit(2 * MAX_COMPUTED_BYTES)
                 .nest_limit(50)
                 .build();
             match compiled {
                 Ok(regex) => return Ok(Self { regex, cost_per_byte }),
+                // A pattern over this limit is tried at the next price class.
                 Err(regex::Error::CompiledTooBig(_)) => {}
                 Err(_) => return Err("the pattern is not a valid regular expression"),
             }
@@ -75,6 +78,7 @@ fn translate(pattern: &str) -> String {
             '\\' => match letters.next() {
                 Some('w') if in_class => built.push_str("0-9A-Za-z_"),
                 Some('d') if in_class => built.push_str("0-9"),
+                // RE2's `\s` lacks the vertical tab.
                 Some('s') if in_class => built.push_str(r"\t\n\f\r "),
                 Some('w') => built.push_str("[0-9A-Za-z_]"),
                 Some('d') => built.push_str("[0-9]"),
@@ -84,6 +88,7 @@ fn translate(pattern: &str) -> String {
                 Some('S') => built.push_str(r"[^\t\n\f\r ]"),
                 Some('b') if !in_class => built.push_str(r"(?-u:\b)"),
                 // `\B` is not translated: its ASCII form could match within a character.
+                // RE2 quotes text between `\Q` and `\E`; this engine has no such syntax.
                 Some('Q') if !in_class => {
                     while let Some(quoted) = letters.next() {
                         if quoted == '\\' && letters.peek() == Some(&'E') {
@@ -119,6 +124,7 @@ fn translate(pattern: &str) -> String {
                 }
             }
             '[' => built.push_str(r"\["),
+            // RE2 and POSIX treat `]` as a plain character directly behind `[` or `[^`.
             ']' if in_class && was_first => built.push_str(r"\]"),
             ']' => {
                 in_class = false;

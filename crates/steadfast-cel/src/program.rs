@@ -41,6 +41,7 @@ impl Program {
     pub fn compile(text: &str) -> Result<Self, SyntaxError> {
         let root = parse(text)?;
         let mut patterns = Patterns::new();
+        // Invalid constant patterns are kept as errors: an expression may never evaluate them.
         collect(&root, &mut patterns);
         Ok(Self { root, patterns })
     }
@@ -54,6 +55,7 @@ impl Program {
     /// repetition.
     pub fn unsupported_functions(&self) -> Vec<&str> {
         fn collect<'e>(expr: &'e Expr, names: &mut Vec<&'e str>) {
+            // Macros are nodes of their own by now, so that only functions remain as calls.
             if let ExprKind::Call { name, .. } = &expr.kind
                 && !names.contains(&name.as_str())
                 && !functions::is_known(name)

@@ -57,6 +57,7 @@ impl Moment {
     }
 
     pub(crate) fn plus(self, span: Span) -> Option<Self> {
+        // Rates add up: `now + (now - t)` moves two seconds per second.
         Self::new(self.at.checked_add(span.length).ok()?, self.rate.saturating_add(span.rate))
     }
 
@@ -73,6 +74,7 @@ impl Moment {
         let offset = match zone {
             "" | "UTC" | "Z" | "Etc/UTC" => Offset::UTC,
             _ => {
+                // An offset without a sign is positive, as in cel-go.
                 let (sign, digits) = match zone.split_at_checked(1)? {
                     ("-", digits) => (-1, digits),
                     ("+", digits) => (1, digits),
@@ -122,9 +124,11 @@ impl Span {
             Some(rest) => (true, rest),
             None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
+        // Go accepts a zero without a unit, and no other number without one.
         if rest == "0" {
             return Self::constant(SignedDuration::ZERO);
         }
+        // 100 bytes bound the number of parts and thereby the sums below.
         if rest.is_empty() || rest.len() > 100 {
             return None;
         }
@@ -139,11 +143,13 @@ impl Span {
                 "m" => 60_000_000_000,
                 "s" => 1_000_000_000,
                 "ms" => 1_000_000,
+                // Both the micro sign and the Greek letter mu are valid, as in Go's `time.ParseDuration`.
                 "us" | "µs" | "μs" => 1_000,
                 "ns" => 1,
                 _ => return None,
             };
             let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+            // 19 digits of the largest unit still fit 128 bits.
             if (whole.is_empty() && fraction.is_empty()) || whole.len() > 19 || fraction.contains('.') {
                 return None;
             }
@@ -179,6 +185,7 @@ impl Span {
 pub(crate) fn flips_after(difference: i128, rate: i32, holds: impl Fn(std::cmp::Ordering) -> bool) -> Option<i128> {
     let rate = i128::from(rate);
     if rate == 0 {
+        // Constant operands never flip.
         return None;
     }
     let now = holds(difference.cmp(&0));

@@ -119,6 +119,7 @@ impl<'a> Value<'a> {
         match json {
             Json::Null => Self::Null,
             Json::Bool(value) => Self::Bool(*value),
+            // Kubernetes decodes numbers without fraction and exponent as `int64`, and `1.0` as a double.
             Json::Number(number) => match (number.as_i64(), number.as_u64()) {
                 (Some(number), _) => Self::Int(number),
                 (None, Some(number)) => Self::Uint(number),
@@ -190,6 +191,7 @@ impl<'a> Value<'a> {
     /// Returns the value unless it is invalid.
     pub(crate) fn readable(self) -> Result<Self, Fault> {
         match self {
+            // Schema mismatches surface here, at the first read. An unread invalid field must not fail a rule.
             Self::Invalid(why) => Err(Fault::Unavailable(why.to_owned())),
             value => Ok(value),
         }
@@ -220,6 +222,8 @@ impl<'a> Value<'a> {
             Self::Int(value) => Key::Int(*value),
             Self::Uint(value) => Key::Uint(*value),
             Self::String(text) => Key::String(text.clone()),
+            // Doubles are converted to integers by the callers that allow them, since literals of maps must reject
+            // doubles.
             _ => return None,
         })
     }
@@ -252,6 +256,7 @@ impl<'a> List<'a> {
 
     /// Returns the number of items.
     #[expect(clippy::len_without_is_empty, reason = "no caller needs `is_empty`")]
+    // Null items count, even if null fields count as absent: the positions of other items depend on them.
     pub fn len(&self) -> usize {
         match &self.items {
             Items::Json(items, _) => items.len(),
@@ -278,6 +283,7 @@ impl<'a> Map<'a> {
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
             Fields::Json(fields, Nulls::Present) => fields.len(),
+            // The count is not cached: a map is created for each access, and most maps are never measured.
             Fields::Json(fields, Nulls::Absent) => fields.values().filter(|value| !value.is_null()).count(),
             Fields::Built(fields) => fields.len(),
         }
@@ -300,6 +306,7 @@ impl<'a> Map<'a> {
         match &self.0 {
             Fields::Json(fields, nulls) => {
                 let field = fields.get(name)?;
+                // The mode for nulls is inherited, so that nested objects treat null fields the same way.
                 (*nulls == Nulls::Present || !field.is_null()).then(|| Value::of(field, *nulls))
             }
             Fields::Built(fields) => fields.get(&Key::String(Text::Shared(name.into()))).cloned(),
@@ -315,6 +322,7 @@ impl<'a> Map<'a> {
     pub(crate) fn get(&self, key: &Key<'a>) -> Option<Value<'a>> {
         match (&self.0, key) {
             (Fields::Json(..), Key::String(name)) => self.field(name),
+            // JSON objects have strings as keys only.
             (Fields::Json(..), _) => None,
             (Fields::Built(fields), key) => fields.get(key).cloned(),
         }
@@ -329,6 +337,8 @@ impl<'a> Map<'a> {
                 Box::new(present.map(move |(name, value)| (Key::String(Text::Borrowed(name)), Value::of(value, nulls))))
             }
             Fields::Built(fields) => {
+                // The copy frees the iterator from the borrow of `self`. Keys and values are shared, so that a copy is
+                // cheap.
                 let entries: Vec<_> = fields.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
                 Box::new(entries.into_iter())
             }

@@ -40,10 +40,13 @@ fn global(name: &str, arguments: &[Kind]) -> Option<Kind> {
         "format.named" => (&[String], Kind::optional(Kind::Plain(Type::Format))),
         "optional.of" => return Some(Kind::optional(arguments.first().cloned().unwrap_or(Kind::Any))),
         _ if name.starts_with("format.") => return arguments.is_empty().then_some(Kind::Plain(Type::Format)),
+        // An unknown function may be an extension of a newer server. The evaluation reports functions that do not
+        // exist.
         _ => return Some(Kind::Any),
     };
     match arguments {
         [Kind::Any] => Some(result),
+        // Only exact types match: CEL has no implicit conversions, not even from `int` to `double`.
         [Kind::Plain(found)] if accepted.contains(found) => Some(result),
         _ => None,
     }
@@ -60,9 +63,11 @@ fn strings_first(arguments: &[Kind]) -> bool {
 
 fn member(name: &str, target: &Kind, arguments: &[Kind]) -> Option<Kind> {
     match (target, name) {
+        // `dyn` disables overload resolution for the target. The result type is known only if all overloads agree.
         (Kind::Any, _) => Some(any_member(name)),
         (Kind::Optional(inner), "value") => Some(Kind::clone(inner)),
         (Kind::Optional(inner), "orValue") => {
+            // The default must be of the type of the optional, or the result would have two types.
             arguments.first().is_none_or(|other| inner.fits(other)).then(|| Kind::clone(inner))
         }
         (Kind::Optional(_), "or") => Some(target.clone()),
@@ -70,6 +75,8 @@ fn member(name: &str, target: &Kind, arguments: &[Kind]) -> Option<Kind> {
         (Kind::List(items), _) => list_member(name, items),
         (Kind::Plain(named), _) => plain_member(name, *named, arguments),
         (Kind::Map(..), "size") => Some(Kind::INT),
+        // A function with a known set of targets rejects any other target. Other functions may have targets that this
+        // table lacks.
         _ if is_typed(name) => None,
         _ => Some(Kind::Any),
     }
@@ -158,6 +165,7 @@ fn list_member(name: &str, items: &Kind) -> Option<Kind> {
 
 #[expect(clippy::match_same_arms, reason = "one arm for each group of functions")]
 fn plain_member(name: &str, target: Type, arguments: &[Kind]) -> Option<Kind> {
+    // The number of arguments is not checked: the checker accepts more than a real server, never less.
     let takes = |kind: &Kind| arguments.iter().all(|argument| argument.fits(kind));
     let text = |result: Kind| takes(&Kind::STRING).then_some(result);
     match (target, name) {
@@ -178,6 +186,7 @@ fn plain_member(name: &str, target: Type, arguments: &[Kind]) -> Option<Kind> {
         (Type::Quantity, "asInteger") => Some(Kind::INT),
         (Type::Quantity, "asApproximateFloat") => Some(Kind::Plain(Type::Double)),
         (Type::Quantity, "add" | "sub") => {
+            // Quantities also accept a plain integer as the operand of `add` and `sub`.
             (takes(&Kind::Plain(target)) || takes(&Kind::INT)).then_some(Kind::Plain(target))
         }
         (Type::Semver, "major" | "minor" | "patch") | (Type::Ip, "family") | (Type::Cidr, "prefixLength") => {
@@ -187,6 +196,7 @@ fn plain_member(name: &str, target: Type, arguments: &[Kind]) -> Option<Kind> {
             Type::Ip,
             "isLoopback" | "isUnspecified" | "isGlobalUnicast" | "isLinkLocalUnicast" | "isLinkLocalMulticast",
         ) => Some(Kind::BOOL),
+        // Both functions parse a string argument themselves, as the Kubernetes library for CIDR defines.
         (Type::Cidr, "containsIP") => (takes(&Kind::STRING) || takes(&Kind::Plain(Type::Ip))).then_some(Kind::BOOL),
         (Type::Cidr, "containsCIDR") => (takes(&Kind::STRING) || takes(&Kind::Plain(target))).then_some(Kind::BOOL),
         (Type::Cidr, "masked") => Some(Kind::Plain(target)),

@@ -50,6 +50,7 @@ impl Kind {
     pub(super) fn fits(&self, other: &Self) -> bool {
         const SCALARS: [Type; 6] = [Type::Bool, Type::Int, Type::Uint, Type::Double, Type::String, Type::Bytes];
         match (self, other) {
+            // A declared object and a computed map are the same type at run time.
             (Self::Any, _)
             | (_, Self::Any)
             | (Self::Object(_), Self::Object(_) | Self::Map(..))

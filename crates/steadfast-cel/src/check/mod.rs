@@ -93,6 +93,8 @@ impl<'e> Checker<'e> {
                 let mut kinds: Option<(Kind, Kind)> = None;
                 for entry in entries {
                     let (key, value) = (self.kind(&entry.key)?, self.kind(&entry.value)?);
+                    // The type of an optional entry is the type inside the optional. The entry counts as `dyn`, which
+                    // accepts too much rather than too little.
                     let value = if entry.optional { Kind::Any } else { value };
                     kinds = Some(match kinds {
                         None => (key, value),
@@ -103,6 +105,7 @@ impl<'e> Checker<'e> {
                 Ok(Kind::Map(Arc::new(key), Arc::new(value)))
             }
             ExprKind::Message { .. } => Ok(Kind::Any),
+            // `dyn` operands stay unchecked until the evaluation.
             ExprKind::Not(of) => match self.kind(of)? {
                 Kind::Any | Kind::BOOL => Ok(Kind::BOOL),
                 other => Err(TypeError::overload(position(expr), "!_", &[&other])),
@@ -120,6 +123,8 @@ impl<'e> Checker<'e> {
             }
             ExprKind::Conditional { condition, yes, no } => {
                 let (condition, yes, no) = (self.kind(condition)?, self.kind(yes)?, self.kind(no)?);
+                // cel-go unifies the branches of a conditional. Branches of different known types are an error even if
+                // one is never taken.
                 if !condition.fits(&Kind::BOOL) || !yes.fits(&no) {
                     return Err(TypeError::overload(position(expr), "_?_:_", &[&condition, &yes, &no]));
                 }
@@ -156,6 +161,7 @@ impl<'e> Checker<'e> {
         }
         match Type::named(name) {
             Some(_) => Ok(Kind::Plain(Type::Type)),
+            // A qualifier starts a dotted type name such as `net.IP`, which the parser represents as a selection.
             None if QUALIFIERS.contains(&name) => Ok(Kind::Any),
             None => Err(undeclared(position(expr), name)),
         }
@@ -164,8 +170,10 @@ impl<'e> Checker<'e> {
     fn select(&mut self, expr: &Expr, of: &'e Expr, field: &str, optional: bool) -> Checked {
         let of = self.kind(of)?;
         let found = field_kind(&of, field);
+        // cel-go reports optional selections at the operator, and plain selections in front of the field.
         let at = if optional { expr.at as usize } else { position(expr) };
         match found {
+            // An optional of an optional collapses: `a.?b.?c` is one optional.
             Ok(kind) => Ok(if optional && !matches!(kind, Kind::Optional(_)) { Kind::optional(kind) } else { kind }),
             Err(message) => Err(TypeError::new(at, message)),
         }
@@ -176,6 +184,7 @@ impl<'e> Checker<'e> {
         let is_number = matches!(index, Kind::Any | Kind::Plain(Type::Int | Type::Uint | Type::Double));
         let kind = match &of {
             Kind::List(items) if is_number => Kind::clone(items),
+            // Numeric keys match across types, as the runtime compares them by value.
             Kind::Map(key, value) if key.fits(&index) || is_number => Kind::clone(value),
             Kind::Any | Kind::Object(_) | Kind::Optional(_) | Kind::Plain(Type::Null) => return Ok(Kind::Any),
             _ => return Err(TypeError::overload(position(expr), "_[_]", &[&of, &index])),
@@ -186,6 +195,7 @@ impl<'e> Checker<'e> {
     fn call(&mut self, expr: &Expr, target: Option<&'e Expr>, name: &str, arguments: &'e [Expr]) -> Checked {
         let target = target.map(|target| self.kind(target)).transpose()?;
         let before = self.allows_mixed_lists;
+        // cel-go types the argument list of `format` as `list(dyn)`, so that strings and numbers may mix.
         self.allows_mixed_lists = before || (name == "format" && target.is_some());
         let arguments = arguments.iter().map(|argument| self.kind(argument)).collect::<Result<Vec<_>, _>>()?;
         self.allows_mixed_lists = before;
@@ -206,6 +216,7 @@ impl<'e> Checker<'e> {
         let mut kind = Kind::Any;
         for (item, is_optional) in items {
             let found = self.kind(item)?;
+            // The item's own type is inside the optional and is left unchecked.
             if is_optional {
                 continue;
             }
@@ -274,8 +285,10 @@ impl<'e> Checker<'e> {
             }
             (ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne, _) => Ok(Kind::BOOL),
             (ComprehensionKind::List, Some((_, body))) => Ok(Kind::list(body)),
+            // `filter` without a body keeps the items of the range.
             (ComprehensionKind::List, None) => Ok(Kind::list(key)),
             (ComprehensionKind::Map, Some((_, body))) => Ok(Kind::Map(Arc::new(key), Arc::new(body))),
+            // The types of entries of `transformMapEntry` depend on values.
             _ => Ok(Kind::Any),
         }
     }
@@ -295,6 +308,7 @@ fn field_kind(of: &Kind, field: &str) -> Result<Kind, String> {
         Kind::Any | Kind::Plain(Type::Null) => Ok(Kind::Any),
         Kind::Object(fields) => fields.get(field).cloned().ok_or_else(|| format!("undefined field '{field}'")),
         Kind::Map(_, value) => Ok(Kind::clone(value)),
+        // Selection through an optional results in an optional, as the evaluator does.
         Kind::Optional(inner) => field_kind(inner, field).map(Kind::optional),
         other => Err(format!("type '{other}' does not support field selection")),
     }
@@ -315,6 +329,7 @@ fn literal_kind(literal: &Literal) -> Kind {
 
 /// Returns the type of values of two types: any if they differ.
 fn common(one: Kind, other: &Kind) -> Kind {
+    // Without a common type the result is `dyn`, instead of an error at this place. Later operators decide.
     if one == *other { one } else { Kind::Any }
 }
 
@@ -327,6 +342,7 @@ fn common_or_other(one: Kind, other: Kind) -> Kind {
 fn binary(operator: Operator, left: &Kind, right: &Kind) -> Option<Kind> {
     use Type::{Bool, Bytes, Double, Duration, Int, String, Timestamp, Uint};
     let (one, other) = match (left, right) {
+        // Equality is defined for all types, but cel-go requires operands of one type parameter.
         _ if matches!(operator, Operator::Equal | Operator::NotEqual) => return left.fits(right).then_some(Kind::BOOL),
         (_, Kind::List(items)) if operator == Operator::In => return left.fits(items).then_some(Kind::BOOL),
         (_, Kind::Map(key, _)) if operator == Operator::In => return left.fits(key).then_some(Kind::BOOL),
@@ -335,6 +351,7 @@ fn binary(operator: Operator, left: &Kind, right: &Kind) -> Option<Kind> {
         (Kind::List(one), Kind::List(other)) if operator == Operator::Add => {
             return one.fits(other).then(|| Kind::list(common(Kind::clone(one), other)));
         }
+        // An operator with a `dyn` operand resolves at run time. Comparisons result in a bool in any case.
         (Kind::Any, _) | (_, Kind::Any) => {
             let is_order = matches!(
                 operator,
@@ -352,8 +369,10 @@ fn binary(operator: Operator, left: &Kind, right: &Kind) -> Option<Kind> {
             Duration
         }
         (Operator::Add, String | Bytes, _) if one == other => one,
+        // CEL defines no modulo for doubles.
         (Operator::Modulo, Double, Double) => return None,
         (Operator::Add | Operator::Subtract | Operator::Multiply | Operator::Divide | Operator::Modulo, ..) => {
+            // Arithmetic never mixes number types, unlike comparison below: cel-go enables cross-type comparison only.
             if one != other || !is_number(one) {
                 return None;
             }

@@ -31,6 +31,7 @@ pub(super) fn convert<'a>(
         _ => return None,
     };
     let [argument] = arguments else { return Some(Ok(None)) };
+    // Charged for all conversions of strings, since each reads the whole text.
     if let Value::String(text) = argument
         && let Err(fault) = meter.charge_bytes(text.len())
     {
@@ -45,6 +46,7 @@ fn bool<'a>(value: &Value<'a>, _: &mut Meter) -> Converted<'a> {
     Ok(Some(match value {
         Value::Bool(_) => value.clone(),
         Value::String(text) => Value::Bool(match &**text {
+            // The accepted spellings are those of Go's `strconv.ParseBool`.
             "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
             "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
             _ => return Err(Fault::argument("bool", "a string must be `true` or `false`")),
@@ -67,6 +69,7 @@ fn double<'a>(value: &Value<'a>, _: &mut Meter) -> Converted<'a> {
         Value::Int(number) => *number as f64,
         Value::Uint(number) => *number as f64,
         Value::String(text) => {
+            // Rust also accepts `inf`, `infinity` and `nan`, as Go's `strconv.ParseFloat` does.
             text.parse().map_err(|_| Fault::argument("double", "a string must be a decimal number"))?
         }
         _ => return Ok(None),
@@ -77,11 +80,13 @@ fn int<'a>(value: &Value<'a>, meter: &mut Meter) -> Converted<'a> {
     Ok(Some(Value::Int(match value {
         Value::Int(number) => *number,
         Value::Uint(number) => i64::try_from(*number).map_err(|_| Fault::Overflow)?,
+        // CEL rounds towards zero. NaN and infinity have no integer and overflow.
         Value::Double(number) => whole(number.trunc()).ok_or(Fault::Overflow)?,
         Value::String(text) => {
             text.parse().map_err(|_| Fault::argument("int", "a string must be a decimal integer of 64 bits"))?
         }
         Value::Timestamp(moment) => {
+            // The text of `now` changes every second, so the result is valid until the next second only.
             meter.recheck_after(next_second(moment));
             moment.at.as_second()
         }
@@ -94,6 +99,7 @@ fn uint<'a>(value: &Value<'a>, _: &mut Meter) -> Converted<'a> {
         Value::Uint(number) => *number,
         Value::Int(number) => u64::try_from(*number).map_err(|_| Fault::Overflow)?,
         Value::Double(number) => {
+            // 2^64 is the first double beyond the range. The largest `u64` itself is not a double.
             const LIMIT: f64 = 18_446_744_073_709_551_616.0;
             let number = number.trunc();
             if !(0.0..LIMIT).contains(&number) {

@@ -32,6 +32,7 @@ pub(super) fn format<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Result<O
         let mut precision = None;
         if let Some(behind) = rest.strip_prefix('.') {
             let end = behind.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(behind.len());
+            // The limit keeps one clause from building megabytes that are charged only afterwards.
             let digits = behind[..end].parse().ok().filter(|digits| *digits <= MAX_PRECISION);
             precision = Some(digits.ok_or_else(|| invalid("a precision must be a number up to 100"))?);
             rest = &behind[end..];
@@ -40,6 +41,7 @@ pub(super) fn format<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Result<O
         let value = values.next().ok_or_else(|| invalid("the template has more clauses than values"))?;
         let start = built.len();
         clause(letter, precision, &value, &mut built, meter)?;
+        // The result is charged too: a clause can be longer than its value.
         meter.charge_bytes(built.len() - start)?;
         rest = &rest[letter.len_utf8()..];
     }
@@ -68,11 +70,13 @@ fn clause(
                 Value::Uint(number) => *number as f64,
                 _ => return Err(unsuitable()),
             };
+            // Six digits are the default of cel-go.
             let precision = precision.unwrap_or(6);
             if number.is_finite() && letter == 'e' {
                 let scientific = format!("{number:.precision$e}");
                 let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
                 let exponent: i32 = exponent.parse().unwrap_or(0);
+                // Go writes exponents with a sign and at least two digits.
                 let sign = if exponent < 0 { '-' } else { '+' };
                 let _ = write!(built, "{digits}e{sign}{:02}", exponent.abs());
             } else if number.is_finite() {
@@ -85,6 +89,7 @@ fn clause(
             let digits = match value {
                 Value::String(text) => hex(text.as_bytes(), meter)?,
                 Value::Bytes(bytes) => hex(bytes, meter)?,
+                // The sign precedes the digits of the magnitude; two's complement would be another text.
                 Value::Int(number) => signed(*number, |magnitude| format!("{magnitude:x}")),
                 Value::Uint(number) => format!("{number:x}"),
                 _ => return Err(unsuitable()),

@@ -107,11 +107,13 @@ fn global<'a>(name: &str, text: &str, rest: &[Value<'a>]) -> Found<'a> {
     match (name, rest) {
         ("quantity", []) => made(Quantity::parse(text).map(Content::Quantity), QUANTITY_SYNTAX),
         ("isQuantity", []) => Ok(Some(Value::Bool(Quantity::parse(text).is_some()))),
+        // The text must have the form of Go's `url.ParseRequestURI`: an absolute URL or an absolute path.
         ("url", []) => made(Url::parse(text).map(|url| Content::Url(Arc::new(url))), URL_SYNTAX),
         ("isURL", []) => Ok(Some(Value::Bool(Url::is_valid(text)))),
         ("ip", []) => made(parse_address(text).map(Content::Ip), ADDRESS_SYNTAX),
         ("isIP", []) => Ok(Some(Value::Bool(parse_address(text).is_some()))),
         ("ip.isCanonical", []) => match parse_address(text) {
+            // Canonical means the shortest form in RFC 5952: the text must survive a round trip.
             Some(address) => Ok(Some(Value::Bool(address.to_string() == *text))),
             None => Err(Fault::argument(name, ADDRESS_SYNTAX)),
         },
@@ -137,6 +139,7 @@ fn member<'a>(name: &str, content: &Content, rest: &[Value<'a>], meter: &mut Met
         Content::Cidr(network) => cidr(name, *network, rest, meter),
         Content::Semver(version) => semver(name, version, rest, meter),
         Content::Format(format) => match (name, rest) {
+            // `validate` returns an empty optional for a valid text, and the messages otherwise.
             ("validate", [Value::String(text)]) => {
                 meter.charge_bytes(text.len())?;
                 let errors = format.errors(text);
@@ -185,6 +188,7 @@ fn quantity<'a>(name: &str, of: &Quantity, rest: &[Value<'a>], meter: &mut Meter
         "sub" => other.negated(),
         _ => return Ok(compared(name, of.order(&other))),
     };
+    // Subtraction adds the negated operand, so that one check covers both functions.
     // Quantities such as `1e2000000000` have short texts and long sums.
     meter.charge(of.sum_len(&addend) / 10)?;
     Ok(Some(value(Content::Quantity(of.sum(&addend)))))
@@ -251,6 +255,7 @@ fn cidr<'a>(name: &str, network: Network, rest: &[Value<'a>], meter: &mut Meter)
 }
 
 fn semver<'a>(name: &str, version: &Semver, rest: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+    // The Go library stores unsigned 64-bit numbers and converts them to `int64`, which wraps around.
     let number = |number: u64| Some(Value::Int(number.cast_signed()));
     match rest {
         [] => Ok(match name {

@@ -21,6 +21,7 @@ const MAX_RANGE: i64 = 100_000;
 /// Member function of a name. The inner None: not for these types.
 pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     let [Value::List(list), rest @ ..] = arguments else { return Ok(None) };
+    // Charged once for all member functions, before any copies a part of the list.
     meter.charge(1 + list.len() as u64)?;
     match (name, rest) {
         ("distinct", []) => distinct(list, meter).map(Some),
@@ -31,6 +32,7 @@ pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter)
         }
         ("flatten", []) => flatten(list, 1, meter).map(Some),
         ("flatten", [Value::Int(depth)]) if *depth >= 0 => flatten(list, *depth, meter).map(Some),
+        // CEL rejects negative depths instead of treating them as zero.
         ("flatten", [Value::Int(_)]) => Err(Fault::argument(name, "the depth must not be negative")),
         ("indexOf" | "lastIndexOf", [wanted]) => index_of(list, wanted, name == "lastIndexOf", meter).map(Some),
         ("isSorted", []) => {
@@ -38,6 +40,8 @@ pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter)
                 match ordered(&one, &other, meter, Ordering::is_le)? {
                     Some(true) => {}
                     Some(false) => return Ok(Some(Value::Bool(false))),
+                    // A pair without an order is a missing overload, not `false`: a list of mixed types is a type
+                    // error.
                     None => return Ok(None),
                 }
             }
@@ -87,6 +91,7 @@ pub(super) fn range<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a>
         return Err(Fault::argument("lists.range", "the range is too large"));
     }
     meter.charge(u64::try_from(*end).unwrap_or(0))?;
+    // A negative end results in an empty list.
     Ok(Some((0..*end).map(Value::Int).collect::<Vec<_>>().into()))
 }
 
@@ -94,6 +99,7 @@ fn distinct<'a>(list: &List<'a>, meter: &mut Meter) -> Result<Value<'a>, Fault> 
     let mut kept: Vec<Value<'a>> = Vec::new();
     for item in list.iter() {
         let mut is_known = false;
+        // Quadratic, because values have no hash. Each comparison is charged.
         for known in &kept {
             if equal(known, &item, meter)? {
                 is_known = true;
@@ -165,6 +171,7 @@ fn sort<'a>(list: &List<'a>, meter: &mut Meter) -> Found<'a> {
                 None => return Ok(None),
             }
         }
+        // Moving the tail of the vector costs time that the comparisons do not cover.
         meter.charge((sorted.len() - low) as u64 / 16)?;
         sorted.insert(low, item);
     }

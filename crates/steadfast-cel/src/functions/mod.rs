@@ -44,6 +44,7 @@ pub(crate) fn call<'a>(
         "sets.contains" | "sets.equivalent" | "sets.intersects" if !is_member => sets::relation(name, arguments, meter),
         "lists.range" if !is_member => lists::range(arguments, meter),
         "find" | "findAll" if is_member => search::find(name, arguments, meter),
+        // Strings have functions of the same names, so that the target decides.
         "indexOf" | "lastIndexOf" | "reverse" if is_member && matches!(arguments, [Value::List(_), ..]) => {
             lists::member(name, arguments, meter)
         }
@@ -60,6 +61,7 @@ pub(crate) fn call<'a>(
 
 /// Returns whether [`call`] knows a function of this name. `or` and `orValue` are evaluated elsewhere.
 pub(crate) fn is_known(name: &str) -> bool {
+    // The probe calls have no arguments and charge at most one unit each.
     let mut budget = Budget::new(1_000);
     let constants = Patterns::new();
     let mut meter = Meter::new(&mut budget, &constants, None);

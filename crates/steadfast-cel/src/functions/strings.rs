@@ -14,6 +14,7 @@ type Found<'a> = Result<Option<Value<'a>>, Fault>;
 pub(super) fn size<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     let size = match arguments {
         [Value::String(text)] => {
+            // `size` counts code points, so the whole text must be read.
             meter.charge_bytes(text.len())?;
             text.chars().count()
         }
@@ -78,6 +79,7 @@ pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter)
 
 fn test<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     let [Value::String(text), Value::String(part)] = arguments else { return Ok(None) };
+    // A search is linear in both lengths, while a prefix or suffix test reads the shorter text only.
     let read = if name == "contains" { text.len() + part.len() } else { part.len().min(text.len()) };
     meter.charge_bytes(read)?;
     Ok(Some(Value::Bool(match name {
@@ -112,6 +114,7 @@ fn index_of<'a>(is_last: bool, arguments: &[Value<'a>], meter: &mut Meter) -> Fo
         [Value::String(text), Value::String(part), Value::Int(position)] => (text, part, Some(*position)),
         _ => return Ok(None),
     };
+    // Twice the text: one pass finds the offset of the position, and one counts the code points of the result.
     meter.charge_bytes(2 * text.len() + part.len())?;
     let offset = position.map(|position| byte_offset(text, position).ok_or_else(|| out_of_range(name))).transpose()?;
     let found = match (is_last, offset) {
@@ -123,6 +126,7 @@ fn index_of<'a>(is_last: bool, arguments: &[Value<'a>], meter: &mut Meter) -> Fo
         // The match may start at the position and reach beyond.
         (true, Some(offset)) => {
             let mut end = (offset + part.len()).min(text.len());
+            // No match ends within a character, so the boundary before loses none.
             while !text.is_char_boundary(end) {
                 end -= 1;
             }
@@ -140,6 +144,7 @@ fn join<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     };
     let mut built = String::new();
     for (index, item) in list.iter().enumerate() {
+        // An item other than a string is a missing overload: `join` converts nothing.
         let Value::String(item) = item else { return Ok(None) };
         let separator = if index > 0 { separator } else { "" };
         meter.charge_bytes(item.len() + separator.len())?;
@@ -191,6 +196,7 @@ fn split<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     };
     meter.charge_bytes(text.len() + separator.len())?;
     let mut pieces = Vec::new();
+    // cel-go returns an empty list for a limit of zero, and the whole text for a limit of one.
     if most == 0 {
         return Ok(Some(pieces.into()));
     }
@@ -222,6 +228,8 @@ fn split<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
 /// Returns a part of a string, borrowed if the whole is borrowed.
 fn piece_of<'a>(whole: &Text<'a>, piece: &str) -> Value<'a> {
     if let Text::Borrowed(whole) = whole {
+        // Both pointers belong to the same allocation, so that the difference is the offset. A borrowed piece needs no
+        // copy.
         let start = piece.as_ptr() as usize - whole.as_ptr() as usize;
         return Value::String(Text::Borrowed(&whole[start..start + piece.len()]));
     }

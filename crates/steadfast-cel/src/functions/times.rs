@@ -26,6 +26,7 @@ fn of_moment(name: &str, moment: Moment, zone: &str, meter: &mut Meter) -> Resul
     let local = moment.in_zone(zone).ok_or_else(|| Fault::argument(name, why))?;
     let (part, unit) = match name {
         "getFullYear" => (i64::from(local.year()), HOUR),
+        // CEL counts months, days of the year and `getDayOfMonth` from zero, and `getDate` from one.
         "getMonth" => (i64::from(local.month()) - 1, HOUR),
         "getDayOfYear" => (i64::from(local.day_of_year()) - 1, HOUR),
         "getDayOfMonth" => (i64::from(local.day()) - 1, HOUR),
@@ -51,11 +52,14 @@ fn of_span(name: &str, span: Span, meter: &mut Meter) -> Option<i64> {
         "getHours" => (nanos / HOUR, HOUR),
         "getMinutes" => (nanos / MINUTE, MINUTE),
         "getSeconds" => (nanos / SECOND, SECOND),
+        // For durations this is the part below a second, while hours, minutes and seconds are totals.
         "getMilliseconds" => (nanos % SECOND / MILLISECOND, MILLISECOND),
         _ => return None,
     };
     let speed = i128::from(span.rate.unsigned_abs());
     if speed != 0 {
+        // The rate decides the direction: a growing duration passes the next unit, and a shrinking duration leaves the
+        // current one.
         let within = if span.rate > 0 { unit - nanos.rem_euclid(unit) } else { nanos.rem_euclid(unit) + 1 };
         meter.recheck_after(Some((within + speed - 1) / speed));
     }

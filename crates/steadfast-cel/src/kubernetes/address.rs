@@ -12,6 +12,8 @@ pub(crate) const NETWORK_SYNTAX: &str = "a network is an address and the length 
 pub(crate) fn parse_address(text: &str) -> Option<IpAddr> {
     let address = text.parse().ok()?;
     match address {
+        // The CEL library of Kubernetes rejects `::ffff:10.0.0.1`: implementations disagree on the family of such
+        // addresses.
         IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => None,
         address => Some(address),
     }
@@ -31,6 +33,7 @@ impl Network {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (address, bits) = text.rsplit_once('/')?;
         let address = parse_address(address)?;
+        // Leading zeros and signs are invalid: Go's `netip.ParsePrefix` rejects them.
         let is_plain =
             bits.bytes().all(|letter| letter.is_ascii_digit()) && (bits.len() == 1 || !bits.starts_with('0'));
         let bits = bits.parse().ok().filter(|bits| is_plain && *bits <= if address.is_ipv4() { 32 } else { 128 })?;
@@ -63,6 +66,7 @@ impl fmt::Display for Network {
 fn prefix(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
+            // A prefix of zero bits shifts by the full width, for which `checked_shl` returns `None`.
             let mask = u32::MAX.checked_shl(32_u32.saturating_sub(bits.into())).unwrap_or(0);
             Ipv4Addr::from_bits(address.to_bits() & mask).into()
         }

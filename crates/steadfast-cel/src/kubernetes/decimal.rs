@@ -29,6 +29,7 @@ impl Decimal {
         let dropped = signed(digits.len() - end);
         let digits: Arc<[u8]> = Arc::from(digits.get(start..end).unwrap_or_default());
         if digits.is_empty() {
+            // Zero has no sign, so that `-0` and `0` are equal.
             return Self { is_negative: false, digits, exponent: 0, scale };
         }
         Self { is_negative, digits, exponent: exponent.saturating_add(dropped), scale }
@@ -91,6 +92,7 @@ impl Decimal {
 
     /// Adds two numbers. Takes memory in proportion to [`sum_len`](Self::sum_len), which the caller must bound.
     pub(super) fn sum(&self, other: &Self) -> Self {
+        // Go's `inf.Dec` keeps the larger scale of the operands, even if the digits behind the point are zeros.
         let scale = self.scale.max(other.scale);
         if self.is_zero() {
             return Self { scale, ..other.clone() };
@@ -100,6 +102,7 @@ impl Decimal {
         }
         let exponent = self.exponent.min(other.exponent);
         let len = usize::try_from(self.sum_len(other)).unwrap_or(0);
+        // Subtracting the smaller magnitude from the larger never borrows beyond the first digit.
         let (larger, smaller) = if self.magnitude_order(other).is_ge() { (self, other) } else { (other, self) };
         let mut digits = larger.aligned(exponent, len);
         let smaller_digits = smaller.aligned(exponent, len);
@@ -108,6 +111,7 @@ impl Decimal {
         for (digit, other) in digits.iter_mut().zip(&smaller_digits).rev() {
             let (one, other) = (digit.cast_signed(), other.cast_signed());
             let result = if is_sum { one + other + carry } else { one - other - carry };
+            // A digit outside of 0 to 9 carries into the next position for sums, and borrows for differences.
             carry = i8::from(!(0..10).contains(&result));
             *digit = result.rem_euclid(10).cast_unsigned();
         }
@@ -127,6 +131,7 @@ impl Decimal {
 
     /// Multiplies with two to the power of `bits`, at most 64.
     pub(super) fn shifted(&self, bits: u32) -> Self {
+        // The factor has at most 65 bits, so the product with a digit plus the carry fits 128 bits.
         let factor = 1_u128 << bits.min(64);
         let mut reversed = Vec::with_capacity(self.digits.len() + 20);
         let mut carry = 0_u128;

@@ -48,6 +48,8 @@ pub(super) fn unescape(text: &[u8], part: Part) -> Option<Vec<u8>> {
                 let value = value? as u8;
                 rest = behind;
                 let is_valid = match part {
+                    // RFC 3986 allows percent-encoding in hosts for non-ASCII bytes only. Go also accepts `%25` for the
+                    // zone of an address.
                     Part::Host => value >= 0x80 || value == b'%',
                     Part::Zone => value == b'%' || value == b' ' || !Part::Host.escapes(value),
                     _ => true,
@@ -58,6 +60,7 @@ pub(super) fn unescape(text: &[u8], part: Part) -> Option<Vec<u8>> {
                 plain.push(value);
             }
             b'+' if part == Part::Query => plain.push(b' '),
+            // Only hosts reject plain characters. Paths and queries keep invalid ones, which are escaped on output.
             byte if part.is_host() && *byte < 0x80 && part.escapes(*byte) => return None,
             byte => plain.push(*byte),
         }

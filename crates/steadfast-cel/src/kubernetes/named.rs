@@ -85,6 +85,7 @@ fn is_uuid(text: &str) -> bool {
     let mut rest = text;
     for (index, len) in [8, 4, 4, 4, 12].into_iter().enumerate() {
         if index > 0 {
+            // Dashes are optional: the pattern of go-openapi accepts 32 digits without them.
             rest = rest.strip_prefix('-').unwrap_or(rest);
         }
         let Some((digits, behind)) = rest.split_at_checked(len) else { return false };
@@ -98,6 +99,7 @@ fn is_uuid(text: &str) -> bool {
 
 fn is_date(text: &str) -> bool {
     let is_form = text.len() == 10
+        // The form is checked first, as the parser for dates also accepts other forms of ISO 8601.
         && text.bytes().enumerate().all(|(index, byte)| match index {
             4 | 7 => byte == b'-',
             _ => byte.is_ascii_digit(),
@@ -107,6 +109,7 @@ fn is_date(text: &str) -> bool {
 
 fn is_date_time(text: &str) -> bool {
     let text = text.to_lowercase();
+    // A second `t` starts a part that is ignored, as in the Go implementation, which splits the text.
     let mut parts = text.split('t');
     let (Some(date), Some(time)) = (parts.next(), parts.next()) else { return false };
     is_date(date) && is_time(time)
@@ -129,6 +132,7 @@ fn is_time(text: &str) -> bool {
         let (rest, zone) = rest.split_at_checked(rest.len().checked_sub(6)?)?;
         let is_zone = zone.starts_with(['+', '-'])
             && zone.get(3..4) == Some(":")
+            // Any two digits pass as hours and minutes of the offset, as in the pattern of go-openapi.
             && zone.get(1..3).is_some_and(|hours| two(hours, "99"))
             && zone.get(4..).is_some_and(|minutes| two(minutes, "99"));
         is_zone.then_some(rest)

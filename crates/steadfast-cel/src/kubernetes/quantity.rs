@@ -43,6 +43,8 @@ impl Quantity {
         }
         let parts = parts(text)?;
         let (is_binary, exponent) = suffix(parts.suffix)?;
+        // The Go library stores small numbers as `int64` and others as `inf.Dec`. `isInteger` and rounding depend on
+        // the representation.
         Self::fast(&parts, is_binary, exponent).or_else(|| Self::exact(&parts, is_binary, exponent))
     }
 
@@ -57,6 +59,7 @@ impl Quantity {
             // 2^10 has about three decimal digits.
             let shift = u32::try_from(exponent).ok()?;
             let digits = digits + usize::try_from(shift * 3 / 10).ok()? + 1;
+            // The limit of the fast path in the Go parser: about 15 decimal digits for value and mantissa together.
             if !parts.fraction.is_empty() || digits > 15 {
                 return None;
             }
@@ -69,6 +72,7 @@ impl Quantity {
             return None;
         }
         let text = [parts.whole, parts.fraction].concat();
+        // Overflow is not an error here: the exact representation takes over.
         let value = text.parse::<i64>().ok()?.checked_mul(mantissa)?;
         Some(Self(Amount::Int64 { value: if parts.is_negative { -value } else { value }, exponent: scale }))
     }
@@ -84,10 +88,12 @@ impl Quantity {
         } else {
             Decimal::new(false, &digits, exponent - places, places - exponent)
         };
+        // Quantities round up to nano units, so that a request is never rounded down to zero.
         if !amount.is_zero() {
             amount = amount.rounded_up(NANO_SCALE);
         }
         let largest = Decimal::of(i64::MAX, 0);
+        // Binary suffixes saturate at the largest `int64`; decimal suffixes do not.
         if is_binary && amount.order(&largest).is_gt() {
             amount = largest;
         }
@@ -150,6 +156,7 @@ impl Quantity {
         match &self.0 {
             Amount::Int64 { value, exponent } => match value.checked_neg() {
                 Some(value) => Self(Amount::Int64 { value, exponent: *exponent }),
+                // The negative of the smallest `int64` needs the exact representation.
                 None => Self(Amount::Decimal(self.decimal().negated())),
             },
             Amount::Decimal(decimal) => Self(Amount::Decimal(decimal.negated())),
@@ -173,6 +180,7 @@ impl Quantity {
         else {
             return None;
         };
+        // Go returns the other operand unchanged for zero, with its exponent.
         if *other == 0 {
             return Some(self.0.clone());
         }
@@ -197,6 +205,7 @@ fn multiplied(value: i64, exponent: i64) -> Option<i64> {
 fn parts(text: &str) -> Option<Parts<'_>> {
     let is_negative = text.starts_with('-');
     let signless = text.strip_prefix(['-', '+']).unwrap_or(text);
+    // Leading zeros do not count as digits for the fast path.
     let stripped = signless.trim_start_matches('0');
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let (whole, rest) = stripped.split_at(digits(stripped));
@@ -206,6 +215,7 @@ fn parts(text: &str) -> Option<Parts<'_>> {
     };
     let has_digits = stripped.len() < signless.len() || !whole.is_empty() || !fraction.is_empty();
     let whole = if whole.is_empty() { "0" } else { whole };
+    // All letters of suffixes are skipped at once. Combinations that do not exist fail later in `suffix`.
     let exponent = suffix.trim_start_matches(|letter| "eEinumkKMGTP".contains(letter));
     let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
     let is_whole = exponent.bytes().all(|letter| letter.is_ascii_digit());

@@ -28,6 +28,7 @@ impl Semver {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '.');
         let (major, minor, rest) = (number(parts.next()?)?, number(parts.next()?)?, parts.next()?);
+        // Build metadata is split off first: it may contain dashes, which are no pre-release.
         let (rest, build) = match rest.split_once('+') {
             Some((rest, build)) => (rest, Some(build)),
             None => (rest, None),
@@ -40,6 +41,7 @@ impl Semver {
             return None;
         }
         let identifiers = pre_release.into_iter().flat_map(|text| text.split('.')).map(|part| {
+            // Numeric identifiers must not have leading zeros (semver.org, item 9).
             if part.bytes().all(|letter| letter.is_ascii_digit()) {
                 return number(part).map(Identifier::Number);
             }
@@ -53,6 +55,7 @@ impl Semver {
     pub(crate) fn parse_normalized(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<Cow<'_, str>> = text.splitn(3, '.').map(without_leading_zeros).collect();
+        // A pre-release needs all three numbers, since `1-alpha` would otherwise become `1-alpha.0.0`.
         if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
             return None;
         }
@@ -67,6 +70,7 @@ impl Semver {
         let numbers = |version: &Self| (version.major, version.minor, version.patch);
         numbers(self).cmp(&numbers(other)).then_with(|| {
             match (self.pre_release.is_empty(), other.pre_release.is_empty()) {
+                // A version without a pre-release is newer than the same version with one (semver.org, item 11).
                 (true, true) => Ordering::Equal,
                 (true, false) => Ordering::Greater,
                 (false, true) => Ordering::Less,

@@ -45,6 +45,7 @@ impl Url {
     }
 
     fn parse_part(text: &str, is_request: bool) -> Option<Self> {
+        // Go rejects control characters in any part. Other invalid characters are escaped instead.
         if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) || (text.is_empty() && is_request) {
             return None;
         }
@@ -57,15 +58,18 @@ impl Url {
         url.has_query = query.is_some();
         query.unwrap_or_default().clone_into(&mut url.query);
         if !rest.starts_with('/') {
+            // `mailto:a@b` has a scheme and no path: Go keeps the rest as opaque text.
             if !url.scheme.is_empty() {
                 rest.clone_into(&mut url.opaque);
                 return Some(url);
             }
+            // RFC 3986, section 4.2: a relative path must not have a colon in its first segment.
             let segment = rest.split('/').next().unwrap_or_default();
             if is_request || segment.contains(':') {
                 return None;
             }
         }
+        // `///` starts a path with an empty authority, which Go treats as a plain path without a scheme.
         if (!url.scheme.is_empty() || (!is_request && !rest.starts_with("///")))
             && let Some(behind) = rest.strip_prefix("//")
         {
@@ -81,6 +85,7 @@ impl Url {
     }
 
     fn authority(&mut self, authority: &str) -> Option<()> {
+        // The last `@` separates the user: a password may contain others.
         let (user, host) = match authority.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
             None => (None, authority),
@@ -116,6 +121,7 @@ impl Url {
         if self.query.bytes().filter(|byte| *byte == b'&').count() >= MAX_PARAMETERS {
             return parameters;
         }
+        // Go drops parameters with a semicolon since 1.17, because proxies disagreed on the separator.
         for parameter in self.query.split('&').filter(|parameter| !parameter.is_empty() && !parameter.contains(';')) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let plain = |text: &str| Some(lossy(&unescape(text.as_bytes(), Part::Query)?));
@@ -176,6 +182,7 @@ fn literal(host: &str) -> Option<String> {
         return None;
     }
     let mut plain = Vec::new();
+    // RFC 6874: a zone in a URL is separated by an encoded percent sign.
     let zone = address.find("%25");
     let (address, zone) = address.split_at(zone.unwrap_or(address.len()));
     plain.extend(unescape(address.as_bytes(), Part::Host)?);
