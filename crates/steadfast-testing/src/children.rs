@@ -21,6 +21,7 @@ impl Children {
         let (history, mut all) = (server.history(), Self::default());
         for change in history.of(group, plural) {
             let state = change.object.as_deref().or(change.previous.as_deref());
+            // The first owner reference only: an object with several owners would be counted once for each.
             let owner =
                 state.and_then(|child| child.pointer("/metadata/ownerReferences/0/uid")).and_then(Value::as_str);
             let Some(owner) = owner else { continue };
@@ -30,6 +31,7 @@ impl Children {
             } else {
                 live.remove(&change.name);
             }
+            // Measured after each change, so that two objects that exist for an instant only are seen.
             let most = all.most.entry(owner.to_owned()).or_default();
             *most = live.len().max(*most);
         }

@@ -14,6 +14,7 @@ pub(crate) fn scope(scope: &Scope) -> contract::Scope {
 
 /// Identity and version of an object, by its own metadata, even if the object does not decode as its type.
 fn says<K: Kept>(object: &Object<K>) -> contract::Ref {
+    // An undecodable object still has an identity, by which the checker follows it.
     object.read_whole(reference).unwrap_or_else(|_| {
         let Identity { key, uid, version } = object.identity();
         contract::Ref::new(key.namespace(), key.name(), uid, version.as_str())
@@ -60,6 +61,8 @@ pub(crate) fn held<K: Kept>(
     passes: impl Fn(&K) -> bool,
 ) -> contract::StoreHeld {
     match snapshot.entry(key.namespace.as_deref(), &key.name) {
+        // The order of the arms matters: a tainted entry has a last decoded state, which says nothing about the current
+        // one.
         None => contract::StoreHeld::Absent,
         Some(entry) if entry.is_tainted() => contract::StoreHeld::Unknown { version: entry.version().to_string() },
         Some(entry) if entry.last().is_some_and(|object| !passes(object)) => contract::StoreHeld::Absent,
@@ -79,6 +82,7 @@ pub(crate) fn contents<K: Kept>(
         snapshot.decodable().filter(|object| passes(object)).map(steadfast::Object::identity).map(
             |Identity { key, uid, version }| contract::Ref::new(key.namespace(), key.name(), uid, version.as_str()),
         );
+    // Tainted objects are listed by key: their state is unknown, which is neither present nor absent for the checker.
     (objects.collect(), snapshot.tainted().iter().map(key).collect())
 }
 

@@ -45,6 +45,7 @@ impl StdError for Error {
 
 impl From<Box<dyn StdError + Send + Sync>> for Error {
     fn from(cause: Box<dyn StdError + Send + Sync>) -> Self {
+        // An error that already has this type is not wrapped again, so that causes do not repeat in the message.
         match cause.downcast::<Self>() {
             Ok(own) => *own,
             Err(cause) => Self { cause },

@@ -52,6 +52,7 @@ pub struct FaultSchedule<'a> {
 impl<'a> FaultSchedule<'a> {
     /// Creates the faults that `seed` selects.
     pub fn new(seed: u64, server: &'a ApiServer, network: &'a NetworkFaults) -> Self {
+        // The multiplication spreads small seeds over all bits. `| 1` excludes zero, the fixed point of xorshift.
         Self { server, network, state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, lagging: None }
     }
 
@@ -61,16 +62,20 @@ impl<'a> FaultSchedule<'a> {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
         self.state ^= self.state >> 27;
+        // The low bits of the product are the weakest, so the result uses the upper 31.
         (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound.max(1)
     }
 
     /// Injects a fault or none, and then waits.
     pub async fn another(&mut self) {
+        // About half of the draws inject nothing: a controller must also have time to recover between two faults.
         match self.random(10) {
             0 | 1 => self.lag(self.lagging.is_none()),
             2 => self.network.reset(),
             3 => self.server.faults().end_watches(),
             4 => {
+                // The server acts on the request, but its response is held and then lost. Callers cannot know whether
+                // the write happened.
                 self.network.black_hole(Direction::ToClient, true);
                 let hold = self.random(MAX_HOLD_MILLIS);
                 self.pass(hold).await;
@@ -78,6 +83,7 @@ impl<'a> FaultSchedule<'a> {
                 self.network.reset();
                 self.network.black_hole(Direction::ToClient, false);
             }
+            // Restarts are rarer than other faults: each one costs all clients a relist.
             5 if self.random(4) == 0 => self.server.faults().restart(),
             _ => {}
         }
@@ -98,6 +104,8 @@ impl<'a> FaultSchedule<'a> {
     /// Waits for this number of milliseconds, and ends a lag that expires in between.
     async fn pass(&mut self, milliseconds: u64) {
         let pause = Duration::from_millis(milliseconds);
+        // A lag must end on time even within a pause. Otherwise the caches would stay behind for longer than the
+        // maximum.
         let left = self.lagging.map(|since| MAX_WATCH_LAG.saturating_sub(since.elapsed()));
         if let Some(left) = left.filter(|left| *left < pause) {
             sleep(left).await;

@@ -62,6 +62,7 @@ impl Form {
     ///
     /// Panics if `STEADFAST_FORM` is not a valid form. Otherwise a run could pass without a test in the requested form.
     pub fn current() -> Self {
+        // Read once: all informers of a process must have one form, or a test would mix them.
         static FORM: LazyLock<Form> =
             LazyLock::new(|| Form::from_env().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default());
         *FORM

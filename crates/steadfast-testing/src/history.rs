@@ -14,15 +14,18 @@ use crate::Error;
 /// such as `configmaps`.
 pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History, Error> {
     let recorded = server.history();
+    // A known resource without a change has an empty history. An unknown resource is probably a typo in the test.
     let is_known = |resources: &[GroupResource]| resources.contains(&GroupResource::new(group, plural));
     if recorded.of(group, plural).next().is_none() && !is_known(&server.resources()) {
         return Err(unknown(&server.resources(), group, plural).into());
     }
     let log = server.fault_log();
     // Undone changes are not part of the history. Only the log of restores mentions them.
+    // The first epoch has no restore. Each later epoch starts with one, in the order of the log.
     let mut restores = log.iter().filter(|fault| fault.fault == "restore").zip(recorded.epochs.iter().skip(1));
     let mut history = History::new();
     for change in recorded.of(group, plural) {
+        // A restore without a later change belongs to no change, and is added after the loop.
         while history.epoch() < change.epoch {
             let Some((restore, to)) = restores.next() else { break };
             history.restore(restore.at, *to);

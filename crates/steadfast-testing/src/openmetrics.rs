@@ -45,6 +45,7 @@ impl Exposition {
     /// - missing or repeated metadata;
     /// - a name without the suffix of its type or unit.
     pub fn parse(text: &str) -> Result<Self, String> {
+        // `OpenMetrics` requires the end marker, so that a scraper detects a truncated response.
         let Some(text) = text.strip_suffix("# EOF\n") else { return Err("\"# EOF\" is missing".to_owned()) };
         let mut read = Self::default();
         let mut current = String::new();
@@ -65,6 +66,7 @@ impl Exposition {
 
     /// Returns the sum of the samples of `name` with these `labels`, and the number of those samples.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> (f64, usize) {
+        // Labels that the caller does not name may have any value.
         let all = |sample: &&Sample| {
             sample.name == name && labels.iter().all(|(key, value)| sample.labels.get(*key).is_some_and(|v| v == value))
         };
@@ -74,6 +76,7 @@ impl Exposition {
     fn head(&mut self, head: &str, current: &mut String) -> Option<Result<(), String>> {
         let mut words = head.splitn(3, ' ');
         let (keyword, name, rest) = (words.next()?, words.next()?, words.next()?);
+        // Metadata of one family must be contiguous. A name that returns after another family is an error.
         if name != current {
             if self.families.contains_key(name) {
                 return Some(Err(format!("{name} occurs twice")));
@@ -99,6 +102,8 @@ impl Exposition {
             "histogram" => &["_bucket", "_sum", "_count"],
             _ => return Err(format!("{current} has an unknown type")),
         };
+        // The suffix identifies the type: a counter without `_total` is invalid in `OpenMetrics`, unlike in the older
+        // text format.
         if !suffixes.iter().any(|suffix| format!("{current}{suffix}") == sample.name) {
             return Err(format!("{} does not belong to {current}, a {}", sample.name, family.kind));
         }
@@ -112,6 +117,7 @@ impl Exposition {
 impl Sample {
     /// Parses `name{label="value",…} 1.0`. Escape sequences in values are kept.
     fn parse(line: &str) -> Option<Self> {
+        // Split from the end, because label values may contain spaces.
         let (series, value) = line.rsplit_once(' ')?;
         let (name, labels) = series.split_once('{').map_or((series, ""), |(name, rest)| (name, rest));
         let named = |name: &str| {
@@ -122,6 +128,7 @@ impl Sample {
         let mut rest = if series.contains('{') { labels.strip_suffix('}')? } else { "" };
         while !rest.is_empty() {
             let (key, after) = rest.split_once("=\"")?;
+            // A quote is escaped only behind an odd number of backslashes: `\\"` ends the value.
             let escaped = |at: usize| after[..at].bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
             let end = after.match_indices('"').map(|(at, _)| at).find(|at| !escaped(*at))?;
             if !named(key) || read.insert(key.to_owned(), after[..end].to_owned()).is_some() {

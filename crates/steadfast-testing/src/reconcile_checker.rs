@@ -175,6 +175,7 @@ impl ReconcileChecker {
     /// of a key. A cache that is registered after the first reconcile counts from then on.
     pub fn reads<K: Kept>(&self, plural: &str, informer: &Informer<K>) {
         let informer = informer.clone();
+        // Versions are opaque to clients. The embedded server uses numbers, so that a test may compare them.
         let version = move || informer.snapshot().version().and_then(|version| version.as_str().parse().ok());
         self.inner.lock().views.push(View { plural: plural.to_owned(), version: Arc::new(version) });
     }
@@ -192,6 +193,7 @@ impl ReconcileChecker {
     {
         let inner = self.inner.clone();
         move |subject, context| {
+            // Registered synchronously: the start counts from the call, not from the first poll of the future.
             let under_way = UnderWay::begin(&inner, &subject);
             let call = reconcile(subject, context);
             Box::pin(async move {
@@ -203,6 +205,7 @@ impl ReconcileChecker {
 
     /// Marks the controller as stopped. No reconcile may start from here on, and later changes need none.
     pub fn stopped(&self) {
+        // Read before the lock. A reconcile that starts in between counts as started before the stop.
         let now = self.inner.server.revision();
         self.inner.lock().stopped = Some(now);
     }
@@ -239,9 +242,11 @@ impl ReconcileChecker {
         for call in calls {
             let own = written.entry(&call.key).or_default();
             for change in own.iter() {
+                // A cache without a version has seen nothing, and lacks every write.
                 let lacks = |version: &Option<u64>| version.is_none_or(|version| version < change.revision);
                 let is_given = self.is_of(change, &call.key) && !call.by_key;
                 let views = call.views.iter().filter(|(plural, _)| plural == change.resource.resource());
+                // Only caches of the written resource count. A reconcile need not read the others.
                 let views: Vec<_> = views.map(|(_, version)| version).collect();
                 if is_given && lacks(&call.version) {
                     breaches.push(format!(
@@ -259,11 +264,15 @@ impl ReconcileChecker {
                     seen.insert(change.revision);
                 }
             }
+            // A write counts if it happened while the reconcile ran. Requests of other clients in this time are
+            // attributed too.
             let during = |change: &&Arc<Change>| {
                 change.request.is_some()
                     && change.revision > call.begun
                     && call.ended.is_none_or(|ended| change.revision <= ended)
             };
+            // The owner at the start of the reconcile. Its UID distinguishes an object from an earlier one of the same
+            // name.
             let owner = changes.iter().rfind(|change| self.is_of(change, &call.key) && change.revision <= call.begun);
             for change in changes.iter().filter(during) {
                 let is_own = self.is_of(change, &call.key) || owner.is_some_and(|owner| owns(&owner.uid, change));
@@ -302,6 +311,7 @@ impl ReconcileChecker {
         }
         for (key, change) in &last {
             let follows = |call: &Call| {
+                // A reconcile by key reads the cache itself, so that the time of its start decides.
                 let has_seen = call.by_key || call.version.is_none_or(|version| version >= change.revision);
                 call.key == *key && call.begun >= change.revision && has_seen
             };
@@ -341,6 +351,7 @@ impl UnderWay {
         if state.stopped.is_some() {
             state.breaches.push(format!("{} was reconciled after the controller was stopped", show(&call.key)));
         }
+        // The check and the registration share one lock, so that two concurrent starts cannot miss each other.
         if state.calls.iter().any(|other| other.ended.is_none() && other.key == call.key) {
             state.breaches.push(format!("{} was reconciled concurrently", show(&call.key)));
         }
@@ -351,6 +362,7 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
+        // Read outside of the lock. A later revision only widens the time of the reconcile.
         let now = self.inner.server.revision();
         self.inner.lock().calls[self.number].ended = Some(now);
     }
@@ -358,6 +370,7 @@ impl Drop for UnderWay {
 
 /// Returns `true` if the object with this UID owns the object of the change, before or after it.
 fn owns(uid: &str, change: &Change) -> bool {
+    // A deleted object has no state. Its previous state names the owner.
     let object = change.object.as_deref().or(change.previous.as_deref());
     let owners = object.and_then(|object| object.pointer("/metadata/ownerReferences")).and_then(Value::as_array);
     owners.is_some_and(|owners| owners.iter().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid)))

@@ -81,6 +81,7 @@ impl<K: Kept> Observed for Observation<K> {
     }
 
     fn is_settled(&self) -> bool {
+        // Handlers without queued entries have received everything, unless the cache itself lags.
         self.informer.freshness().is_fresh() && self.informer.handlers().iter().all(|counts| counts.entries == 0)
     }
 
@@ -113,6 +114,7 @@ impl Recorder {
 
     /// Creates a recorder with the clock of `server`.
     pub fn of(server: &ApiServer) -> Self {
+        // Both clocks are read once. Later times use the test's clock only, which may be virtual.
         let (started, since) = (server.elapsed(), tokio::time::Instant::now());
         Self::new(move || started + since.elapsed())
     }
@@ -136,6 +138,7 @@ impl Recorder {
                 None => format!("network: {}", change.fault),
             };
             recorder.fault(&name, change.transition != FaultTransition::Off);
+            // The checker expects an end for each fault. An instantaneous fault ends when it starts.
             if change.transition == FaultTransition::Once {
                 recorder.fault(&name, false);
             }
@@ -220,8 +223,10 @@ impl Recorder {
         choose: impl FnOnce(HandlerBuilder<'_, K>) -> HandlerBuilder<'_, K>,
         act: impl Fn(&Event<K>) + Send + Sync + 'static,
     ) -> Recording<K> {
+        // Handlers of equal names must differ in the trace, as the checker follows each one separately.
         let number = self.inner.handlers.fetch_add(1, Ordering::Relaxed);
         let handler = format!("{name}#{number}");
+        // Registered before the handler is added: its first event may arrive before `add_handler` returns.
         self.write(Record::registered(&handler, name));
         let (recorder, informer_held) = (self.clone(), informer.clone());
         let scribe = Scribe { recorder, name: handler.clone(), informer: informer_held, part: part.clone(), act };
@@ -244,11 +249,13 @@ impl Recorder {
     /// Records `informer` in the trace, and follows its freshness and its relists.
     fn observe<K: Kept>(&self, informer: &Informer<K>, name: &str, scope: &Scope, part: &Part<K>) {
         let mut informers = self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
+        // Several handlers of one informer share its observation.
         if informers.iter().any(|known| known.name() == name) {
             return;
         }
         self.write(Record::informer(name, convert::scope(scope)));
         informers.push(Arc::new(Observation { name: name.to_owned(), informer: informer.clone(), part: part.clone() }));
+        // Released here, so that no callback runs under this lock.
         drop(informers);
 
         let (recorder, named, watched) = (self.clone(), name.to_owned(), informer.clone());
@@ -283,11 +290,13 @@ impl Recorder {
             let mut changed = watched.changed();
             let mut last = "";
             loop {
+                // Only changes of the state are recorded. The version and the age change with every event.
                 if watched.freshness().name() != last {
                     last = recorder.sample(&watched, &named);
                 }
                 recorder.note_synced(&watched, &named, &part);
                 // A cache can become stale without an event, so the freshness is also checked periodically.
+                // An error means that the informer was dropped.
                 if let Ok(Err(_)) = tokio::time::timeout(Duration::from_millis(500), changed.changed()).await {
                     return;
                 }
@@ -304,10 +313,12 @@ impl Recorder {
         if !informer.has_synced() {
             return;
         }
+        // Two tasks can reach this point at once. The lock lets exactly one of them record the sync.
         let mut synced = self.inner.synced.lock().unwrap_or_else(PoisonError::into_inner);
         if !synced.insert(name.to_owned()) {
             return;
         }
+        // Sync and contents share one lock of the trace, so that no event separates them.
         let mut trace = self.lock();
         let now = (self.inner.clock)();
         trace.record(now, Record::InformerSynced { informer: name.to_owned() });
@@ -350,6 +361,7 @@ impl Recorder {
         name: &str,
         written: &R,
     ) -> Result<(), WaitError> {
+        // The wait runs outside of the trace's lock. Only its result is recorded under the lock.
         let waited = informer.wait_for(written).await;
         self.write_as_of_now(|| Record::WaitedFor {
             informer: name.to_owned(),
@@ -375,9 +387,11 @@ impl Recorder {
         let informers = self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let reached = informers.iter().map(|informer| informer.reach(ResourceVersion::from(version), deadline));
         futures::future::join_all(reached).await;
+        // The deadline is shared by both waits. An informer that never settles must still be recorded.
         while !informers.iter().all(|informer| informer.is_settled()) && tokio::time::Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        // The order matters to the checker: freshness before the end marker, contents behind it.
         for informer in &informers {
             informer.say_freshness(self);
         }
@@ -428,10 +442,12 @@ where
             *reason = Reason::DeletedOrLeft;
         }
         let handler = self.name.clone();
+        // The cache is read at the entry of the handler: clause C6 requires that the store already has the event.
         self.recorder.write_as_of_now(|| {
             let store = convert::held(&self.informer.snapshot(), seen.key(), |object| self.part.has(object));
             Record::Entered { handler, call: number, event: seen, retry: call.retry, store }
         });
+        // A panic is recorded and then continues, so that the informer handles it as without a recorder.
         let done = catch_unwind(AssertUnwindSafe(|| (self.act)(&event)));
         let handler = self.name.clone();
         match done {

@@ -113,6 +113,7 @@ impl Reference {
         let (etcd, etcd_url) = start_etcd(&program, &folder, 0).await?;
         // The history starts before the API server, so that it contains the first change.
         let historian = Some(start_historian(&program, &folder, &etcd_url).await?);
+        // Two clocks: the history has wall-clock times of other processes, while the recorder needs a monotonic clock.
         let begun = (SystemTime::now(), Instant::now());
         let (servers, undone) = (Vec::new(), Vec::new());
         let mut reference = Self { program, servers, historian, etcd, etcd_url, folder, undone, begun };
@@ -151,6 +152,7 @@ impl Reference {
     ///
     /// Panics if the server does not exist.
     pub fn kill(&mut self, server: usize) {
+        // The drop of the process kills it. The entry stays, because numbers of servers are indexes.
         self.servers[server].process = None;
     }
 
@@ -165,6 +167,7 @@ impl Reference {
     /// Panics if the server does not exist.
     pub async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
         let mut process = self.servers[server].process.take().ok_or("the server does not run")?;
+        // The programs end when their standard input closes, and shut down gracefully before.
         process.close_input();
         process.until_ended(TIMEOUT).await
     }
@@ -193,6 +196,7 @@ impl Reference {
         let mut started = Process::start(&self.program, &arguments, log)?;
         started.ready(TIMEOUT).await?;
         *process = Some(started);
+        // The first start chooses a free port. Later starts reuse the port, so that clients find the server again.
         if *port == 0 {
             let uri = configuration(&folder.join("kubeconfig")).await?.cluster_url;
             *port = uri.port_u16().ok_or("the kubeconfig names no port")?;
@@ -283,6 +287,7 @@ impl Reference {
     /// Returns an error if the connection cannot be created.
     pub async fn connection_by(&self, address: SocketAddr) -> Result<Connection, Error> {
         let mut config = self.kube_config().await?;
+        // The proxy listens on the loopback interface too, for which the certificate is valid.
         config.cluster_url = format!("https://{address}").parse().map_err(|error| format!("{address}: {error}"))?;
         Ok(Connection::new(config)?)
     }
@@ -343,6 +348,7 @@ impl Reference {
         for undone in &self.undone {
             wanted.read(&fs::read_to_string(&undone.history)?, after, &mut history)?;
             history.restore(undone.at, undone.to);
+            // The next file repeats the changes up to the restored revision, so these are skipped there.
             after = undone.to;
         }
         wanted.read(text, after, &mut history)?;
@@ -402,6 +408,7 @@ struct Folder {
 
 impl Folder {
     fn new() -> io::Result<Self> {
+        // The number separates several references of one process, and the process id those of concurrent test binaries.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = env::temp_dir().join(format!("steadfast-reference-{}-{number}", std::process::id()));

@@ -179,11 +179,13 @@ where
     /// current, as in a `#[tokio::test]`, because each run creates its own. Returns an error if `STEADFAST_SWEEP` is
     /// not a valid disturbance.
     pub fn run(&self) -> Result<Report, Error> {
+        // A nested runtime would panic inside tokio, with a message that does not name the sweep.
         if tokio::runtime::Handle::try_current().is_ok() {
             return Err("a sweep creates its own runtimes; call it from a #[test], not from a #[tokio::test]".into());
         }
         let undisturbed = self.undisturbed()?;
         let (disturbances, left_out) = match std::env::var(VARIABLE) {
+            // A single line repeats one run and ignores the limit of equal requests.
             Ok(line) => (vec![line.parse()?], 0),
             Err(_) => self.disturbances(&undisturbed, self.requested_alike()?),
         };
@@ -201,6 +203,7 @@ where
 
     /// Returns the run without a fault, after a check that it is reproducible.
     fn undisturbed(&self) -> Result<Played, Error> {
+        // Two runs without a fault must be equal. Otherwise every difference below could be chance.
         let (first, second) = (play(&self.setting, None)?, play(&self.setting, None)?);
         if let Some(failure) = &first.failure {
             return Err(format!("run without a fault: {failure}{}", report::ends(&first.ended)).into());
@@ -216,6 +219,7 @@ where
             )
             .into());
         }
+        // The first differing request locates the source of the randomness.
         let in_common = first.points.iter().zip(&second.points).take_while(|(one, other)| one == other).count();
         match (first.points.get(in_common), second.points.get(in_common)) {
             (None, None) => Ok(first),
@@ -243,11 +247,13 @@ where
         let has_leader = undisturbed.points.iter().any(|(_, point)| point.is_write() && point.is_of(runner::LEASES));
         let mut left_out = HashSet::new();
         let mut disturbances = Vec::new();
+        // By kind first: the smallest disturbances are tested and reported first.
         for kind in DisturbanceKind::ALL {
             for (_, point) in &undisturbed.points {
                 if !self.is_for(kind, point, has_leader) {
                     continue;
                 }
+                // Controllers often poll. Thousands of equal requests would multiply the runs and find nothing new.
                 if point.ordinal > alike {
                     left_out.insert(point);
                     continue;
@@ -281,9 +287,11 @@ where
             for _ in 0..threads.min(disturbances.len()) {
                 scope.spawn(|| {
                     while let Some((index, disturbance)) = {
+                        // The threads share one counter, because runs differ in duration.
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         disturbances.get(index).map(|disturbance| (index, disturbance))
                     } {
+                        // A panic in one run must not end the other runs of the scope.
                         let played =
                             std::panic::catch_unwind(AssertUnwindSafe(|| play(&self.setting, Some(disturbance))));
                         let played = played.unwrap_or_else(|_| Err("the run itself panicked".into()));
@@ -295,6 +303,7 @@ where
             }
         });
         let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // Sorted by number, so that the report does not depend on the scheduling of threads.
         done.sort_by_key(|(index, _)| *index);
         done.into_iter().map(|(_, played)| played).collect()
     }

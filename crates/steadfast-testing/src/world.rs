@@ -25,6 +25,8 @@ pub type WorldError = Box<dyn std::error::Error + Send + Sync>;
 /// Returns an error if `reached` is not true within `limit`.
 pub async fn until(limit: Duration, reached: impl Fn() -> bool) -> Result<Duration, Error> {
     let started = Instant::now();
+    // Polling instead of a notification, as `reached` may inspect any state. In virtual time the interval costs
+    // nothing.
     while !reached() {
         if started.elapsed() > limit {
             return Err(format!("the condition was not met within {limit:?}").into());
@@ -84,6 +86,7 @@ impl InMemory {
     pub async fn connection(&self, server: &ApiServer) -> Result<Connection, Error> {
         let dialer = server.dialer();
         let dial = self.network.dialer(move |replica| {
+            // Cloned for each connection, since the returned future must be `'static`.
             let dialer = dialer.clone();
             Box::pin(async move { dialer.connect(replica).await })
         });

@@ -43,9 +43,11 @@ impl EventLog {
         let list = objects.list(&ListParams::default()).await?;
         let from = list.metadata.resource_version.clone().ok_or("the list has no version")?;
         let mut there = list.items.into_iter().map(|object| change(&object, false)).collect::<Result<Vec<_>, _>>()?;
+        // The order of a list is by name. Sorted by version, the existing objects look like a sequence of changes.
         there.sort_by_key(|change| change.version);
         let changes = there.into_iter().map(|change| change.at(begun.elapsed())).collect();
         let state = Arc::new(Mutex::new(WatchState { changes, broken: None }));
+        // Without a resume: a resumed watch could skip the changes that this history must prove.
         let mut events = objects.watch(&WatchParams::default(), &from).await?.boxed();
         let written = state.clone();
         let task = tokio::spawn(async move {
@@ -58,6 +60,7 @@ impl EventLog {
                 let change = match event {
                     WatchEvent::Added(object) | WatchEvent::Modified(object) => change(&object, false),
                     WatchEvent::Deleted(object) => change(&object, true),
+                    // A bookmark has a version and no change.
                     WatchEvent::Bookmark(_) => continue,
                     WatchEvent::Error(status) => break status.message,
                 };
@@ -77,6 +80,7 @@ impl EventLog {
     ///
     /// Returns an error if the watch broke, or does not reach the state of a list.
     pub(super) async fn history(&self) -> Result<History, Error> {
+        // The list is a consistent read: at least as new as every write that the scenario has completed.
         let wanted: BTreeMap<String, String> = self
             .objects
             .list(&ListParams::default())
@@ -92,6 +96,7 @@ impl EventLog {
                 if let Some(broken) = &state.broken {
                     return Err(format!("the watch of the history broke: {broken}").into());
                 }
+                // Versions alone would not show a missing deletion. The comparison of all UIDs and versions does.
                 if evidence(&state.changes) == wanted {
                     let mut history = History::new();
                     state.changes.iter().cloned().for_each(|change| history.push(change));
@@ -114,6 +119,8 @@ impl Drop for EventLog {
 
 /// Returns the UIDs and versions of the objects that exist after `changes`.
 fn evidence(changes: &[Change]) -> BTreeMap<String, String> {
+    // The last change of a UID wins. A recreated object has another UID, so that its predecessor must be deleted
+    // separately.
     let mut evidence = BTreeMap::new();
     for change in changes {
         if change.object.is_some() {

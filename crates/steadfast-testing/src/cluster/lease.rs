@@ -44,6 +44,8 @@ impl Lease {
     /// Takes a lease on the reference, and starts one if none runs. A scenario that injects faults needs an `alone`
     /// lease.
     pub(super) async fn take(alone: bool) -> Result<Self, Error> {
+        // Between the lookup and the lock, an exclusive lease may have spoiled the reference. The loop then starts
+        // another one.
         loop {
             let shared = running().await?;
             let reference = shared.reference.clone();
@@ -52,6 +54,7 @@ impl Lease {
             } else {
                 Held::Beside(reference.read_owned().await)
             };
+            // `Acquire` pairs with the store in `drop`, which precedes the release of the lock.
             if !shared.spoiled.load(Ordering::Acquire) {
                 return Ok(Self { held, shared, returned: false });
             }
@@ -60,6 +63,7 @@ impl Lease {
 
     /// Starts a reference that is not shared, now or later.
     pub(super) async fn own() -> Result<Self, Error> {
+        // Not stored in `SHARED`, so no other scenario can find this reference.
         let shared = Arc::new(Shared::start().await?);
         let held = Held::Alone(shared.reference.clone().write_owned().await);
         Ok(Self { held, shared, returned: false })
@@ -92,6 +96,7 @@ impl Deref for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        // A panic or an early return skips `give_back`. Shared leases cannot break the reference.
         if !self.returned && matches!(self.held, Held::Alone(_)) {
             self.shared.spoiled.store(true, Ordering::Release);
         }
@@ -99,11 +104,14 @@ impl Drop for Lease {
 }
 
 async fn running() -> Result<Arc<Shared>, Error> {
+    // The lock is held during the start, so that concurrent scenarios do not start a reference each.
     let mut current = SHARED.lock().await;
     if let Some(shared) = current.upgrade().filter(|shared| !shared.spoiled.load(Ordering::Acquire)) {
         return Ok(shared);
     }
     let shared = Arc::new(Shared::start().await?);
+    // Only a weak reference is stored: the last lease must be able to end the processes. A static would never be
+    // dropped.
     *current = Arc::downgrade(&shared);
     Ok(shared)
 }

@@ -19,6 +19,7 @@ impl ServerKind {
     pub fn from_env() -> Self {
         match env::var_os("STEADFAST_SERVER") {
             Some(asked) if asked == "reference" => Self::Reference,
+            // An empty variable counts as unset: CI systems cannot always unset a variable.
             Some(asked) if asked != "embedded" && !asked.is_empty() => Self::Other(asked.into()),
             _ => Self::Embedded,
         }
@@ -58,6 +59,7 @@ impl ServerFault {
         match (kind, self) {
             (ServerKind::Embedded | ServerKind::Reference, _) => None,
             (ServerKind::Other(_), Self::Redefine) => {
+                // The history of a foreign cluster is a watch of its own, which would break with the others.
                 Some("it ends the watch that provides the history of such a cluster")
             }
             (ServerKind::Other(_), _) => Some("faults are injected only into servers of our own"),

@@ -65,6 +65,8 @@ impl Server {
                 };
                 let (mut second, mut to_etcd) = (None, None);
                 if needs.contains(&ServerFault::Lag) {
+                    // The proxy must exist before the second server starts: its address is the etcd flag of that
+                    // server.
                     to_etcd = Some(FaultProxy::start([lease.etcd_address()?])?);
                 }
                 if two {
@@ -77,6 +79,7 @@ impl Server {
             ServerKind::Other(kubeconfig) => {
                 let config = Box::new(configuration(kubeconfig).await?);
                 let address = address(&config).await?;
+                // The clock of a foreign cluster is unknown. Times count from the first contact instead.
                 Self::Other { config, address, begun: Instant::now() }
             }
         })
@@ -120,6 +123,7 @@ impl Server {
         Ok(match self {
             Self::Embedded(server) => Some(history(server, group, plural)?),
             Self::Reference(on) => Some(on.lease.history_until(revision, group, plural).await?),
+            // The caller reads its own watch instead.
             Self::Other { .. } => None,
         })
     }
@@ -142,6 +146,7 @@ impl Server {
         match self {
             Self::Embedded(embedded) => {
                 let faults = embedded.faults().replica(server);
+                // A graceful shutdown ends the watches, sends GOAWAY, and then closes the port.
                 faults.end_watches();
                 faults.goaway();
                 faults.stop();
@@ -227,6 +232,7 @@ impl Server {
             Self::Embedded(embedded) => embedded.faults().replica(1).lag(on),
             Self::Reference(reference) => {
                 let way = reference.to_etcd.as_ref().ok_or("the second server was started without the need Lag")?;
+                // The server's requests still reach the etcd, but no event or response returns.
                 way.faults().black_hole(Direction::ToClient, on);
             }
             Self::Other { .. } => return Err(not_ours()),
@@ -242,6 +248,8 @@ impl Server {
             Self::Reference(_) => {
                 let request = kube::core::Request::new("").get("metrics", &GetParams::default())?;
                 let metrics = client.request_text(request).await?;
+                // The metric has a series per group, version and resource. Streamed lists of other resources must not
+                // count.
                 let counts = metrics
                     .lines()
                     .filter(|line| line.starts_with("apiserver_watch_list_duration_seconds_count{"))
@@ -255,6 +263,7 @@ impl Server {
 
     /// Repairs the shared state.
     pub(super) async fn give_back(self) -> Result<(), Error> {
+        // A second server stays registered in the shared reference, but must not run for later scenarios.
         if let Self::Reference(OnReference { mut lease, second, .. }) = self {
             if let Ok(reference) = lease.alone() {
                 if let Some(second) = second {
@@ -264,6 +273,7 @@ impl Server {
                     reference.start_again(0).await?;
                 }
             }
+            // Only after all repairs succeeded. An error above drops the lease, which marks the reference as spoiled.
             lease.give_back();
         }
         Ok(())
@@ -305,6 +315,7 @@ async fn address(config: &kube::Config) -> Result<SocketAddr, Error> {
     }
     let url = &config.cluster_url;
     let host = url.host().ok_or("the URL in the kubeconfig has no host")?.trim_matches(['[', ']']);
+    // The default port depends on the scheme, as in any URL.
     let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
     let mut found = tokio::net::lookup_host((host, port)).await?;
     Ok(found.next().ok_or_else(|| format!("{host} has no address"))?)

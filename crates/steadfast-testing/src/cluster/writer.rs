@@ -25,6 +25,7 @@ impl Writer {
 
     /// Returns the client of this writer.
     pub fn client(&self) -> Client {
+        // Cloned out of the lock: a request must not block a concurrent `renew`.
         self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -140,6 +141,7 @@ impl Writer {
     ///
     /// Returns an error if the server rejects the request.
     pub async fn write_something_else(&self) -> Result<u64, Error> {
+        // The server generates the name, so that repeated calls do not collide.
         let metadata = ObjectMeta { generate_name: Some("beside-".to_owned()), ..ObjectMeta::default() };
         let secrets: Api<Secret> = Api::namespaced(self.client(), &self.namespace);
         let written = secrets.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await?;
@@ -152,6 +154,7 @@ impl Writer {
     ///
     /// Returns an error if the server does not respond.
     pub async fn newest_version(&self) -> Result<String, Error> {
+        // `limit=1` without a version is a consistent read, and transfers at most one object.
         let list = self.config_maps().list_metadata(&ListParams::default().limit(1)).await?;
         Ok(list.metadata.resource_version.ok_or("the list has no version")?)
     }

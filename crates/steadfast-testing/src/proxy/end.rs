@@ -72,6 +72,7 @@ impl AsyncRead for ClientEnd {
         let filled = into.filled().len();
         ready!(Pin::new(&mut self.pipe).poll_read(context, into))?;
         // Bytes that arrived before the reset can still be read, as with a socket.
+        // The flag is read after the pipe reports its end. `Release` and `Acquire` order the flag before that end.
         Poll::Ready(if into.filled().len() > filled { Ok(()) } else { self.end_or_reset() })
     }
 }
@@ -79,6 +80,7 @@ impl AsyncRead for ClientEnd {
 impl AsyncWrite for ClientEnd {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.pipe).poll_write(context, bytes));
+        // A closed pipe reports a broken pipe. After a reset, the kernel reports the reset instead.
         Poll::Ready(written.map_err(|closed| self.end_or_reset().err().unwrap_or(closed)))
     }
 

@@ -77,6 +77,7 @@ impl NetworkFaults {
 
     /// Resets the open connections at both ends, over TCP with RST. Bytes in flight are lost.
     pub fn reset(&self) {
+        // The action precedes its record, so that a record never announces a fault that has not happened.
         self.network.order(self.connection, |orders| orders.reset = true);
         self.once("reset");
     }
@@ -170,6 +171,7 @@ impl NetworkFaults {
 
     /// Cuts the network: resets all connections, and rejects new ones until [`heal`](Self::heal).
     pub fn cut(&self) {
+        // New connections are rejected first. A client that reconnects at once after the reset must not slip through.
         self.network.set_refuses(true);
         self.network.order(None, |orders| orders.reset = true);
         self.network.note("cut", None, FaultTransition::On);
@@ -182,6 +184,7 @@ impl NetworkFaults {
     ///
     /// Panics if the port cannot be opened again.
     pub fn heal(&self) {
+        // Admission belongs to the whole network. A handle of one connection must not end it for others.
         if self.connection.is_none() {
             self.network.set_refuses(false);
             self.network.set_turns_away(false);

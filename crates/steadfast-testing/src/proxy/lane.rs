@@ -83,6 +83,7 @@ impl Lane {
     /// Forwards the held bytes, then the end. Later bytes of the source are dropped.
     pub(super) fn half_close(&mut self) {
         if self.source == Source::ConnectionReport {
+            // An ended source stays ended: there is nothing to throw away.
             self.source = Source::ThrownAway;
         }
     }
@@ -111,7 +112,10 @@ impl Lane {
         let (mut moved, mut until) = (false, None);
         let now = Instant::now();
         let lateness = link.lateness(self.way);
+        // Lateness counts from the arrival at the relay, which stands for the sender's kernel, not from the delayed due
+        // time.
         let expires = |lane: &Self| Some(lane.held.front()?.taken + lateness?);
+        // `TCP_USER_TIMEOUT` aborts a connection with unacknowledged data even if the path recovers later.
         if expires(self).is_some_and(|expires| expires <= now) {
             return Ok(Turn::Cut(Ended::Reset));
         }
@@ -124,6 +128,8 @@ impl Lane {
         }
         // The limit prevents a source that never pauses from occupying the task.
         for _ in 0..16 {
+            // Reading continues while frozen, up to the buffer size, as a middlebox acknowledges on behalf of the
+            // stalled side.
             let taken = self.take(source, condition, now, scratch, context)?;
             if condition.frozen {
                 moved |= taken;
@@ -142,6 +148,7 @@ impl Lane {
                 return Ok(Turn::Waits { moved, until });
             }
         }
+        // More bytes may be available. The task yields to others and polls again.
         context.waker().wake_by_ref();
         Ok(Turn::Waits { moved, until })
     }
@@ -155,6 +162,7 @@ impl Lane {
         scratch: &mut [u8],
         context: &mut Context<'_>,
     ) -> io::Result<bool> {
+        // A full lane applies backpressure through the pipe or socket. A lane that throws bytes away never fills.
         let full = self.held_bytes >= MAX_HELD_BYTES || self.held.len() >= MAX_HELD_PIECES;
         if self.source == Source::Ended || full && self.source == Source::ConnectionReport {
             return Ok(false);
@@ -163,6 +171,7 @@ impl Lane {
         let mut into = ReadBuf::new(scratch);
         match Pin::new(source).poll_read(context, &mut into) {
             Poll::Pending => return Ok(false),
+            // Errors of a source whose bytes are dropped affect no receiver. They only mean that no more bytes follow.
             Poll::Ready(Err(_)) if thrown_away => self.source = Source::Ended,
             Poll::Ready(Err(error)) => return Err(error),
             Poll::Ready(Ok(())) if into.filled().is_empty() => self.source = Source::Ended,
@@ -174,6 +183,7 @@ impl Lane {
 
     fn hold(&mut self, bytes: &[u8], condition: &Condition, now: Instant) {
         let delay = condition.delay + self.random.between(Duration::ZERO, condition.jitter);
+        // The maximum keeps the order of bytes under jitter: a piece with a short delay waits for its predecessor.
         let due = self.last_due.map_or(now + delay, |last| last.max(now + delay));
         self.last_due = Some(due);
         self.held_bytes += bytes.len();
@@ -191,6 +201,7 @@ impl Lane {
     ) -> io::Result<Given> {
         let mut given = Given::default();
         let mut cut = link.cut(self.way);
+        // A limit of zero cuts before any byte, even if no byte is pending.
         if let Some(cut) = cut.filter(|cut| cut.after == 0) {
             return Ok(Given { cut: Some(cut.how), ..given });
         }
@@ -205,6 +216,7 @@ impl Lane {
             if let Some(rate) = condition.rate {
                 allowed = allowed.min(step_bytes(rate));
             }
+            // The piece is split exactly at the limit, so that the receiver gets the specified number of bytes.
             if let Some(cut) = cut {
                 allowed = allowed.min(usize::try_from(cut.after).unwrap_or(usize::MAX));
             }
@@ -224,6 +236,7 @@ impl Lane {
             self.unflushed = true;
             given.moved = true;
             link.count(self.way, written);
+            // The next bytes wait for as long as the written ones take at this rate.
             self.free_at = condition.rate.map(|rate| now + Duration::from_secs_f64(written as f64 / rate as f64));
             if let Some(cut) = &mut cut {
                 cut.after -= written as u64;
@@ -233,12 +246,15 @@ impl Lane {
                 }
             }
         }
+        // A flush may be pending from an earlier turn. Without it, TLS or pipes could hold bytes that count as
+        // delivered.
         if self.unflushed
             && let Poll::Ready(flushed) = Pin::new(&mut *sink).poll_flush(context)
         {
             flushed?;
             self.unflushed = false;
         }
+        // The end follows the last byte: a FIN must not overtake data in flight.
         let over = self.held.is_empty() && self.source != Source::ConnectionReport;
         if over && !self.shut && Pin::new(sink).poll_shutdown(context).is_ready() {
             // An error here means that the sink is already closed.

@@ -110,6 +110,7 @@ impl Link {
             change(&mut state.condition, &mut state.orders);
             state.waiting.take()
         });
+        // The waker runs outside the lock, because it may poll the task on this thread at once.
         if let Some(waiting) = waiting {
             waiting.wake();
         }
@@ -118,6 +119,7 @@ impl Link {
     /// Returns the current conditions. The caller's task is woken when they change.
     pub(super) fn present(&self, context: &Context<'_>) -> (Condition, Orders) {
         self.look(|state| {
+            // The waker is cloned only if the task has changed, since this runs with every poll.
             if !state.waiting.as_ref().is_some_and(|waiting| waiting.will_wake(context.waker())) {
                 state.waiting = Some(context.waker().clone());
             }
@@ -133,6 +135,7 @@ impl Link {
     /// Counts forwarded bytes.
     pub(super) fn count(&self, way: Way, bytes: usize) {
         self.look(|state| {
+            // Counts and limits change together, so that a limit refers to the bytes after its switch only.
             state.carried[way as usize] += bytes as u64;
             if let Some(cut) = &mut state.condition.cut[way as usize] {
                 cut.after = cut.after.saturating_sub(bytes as u64);
@@ -147,6 +150,7 @@ impl Link {
 
     /// Returns the maximum delay of data in this direction.
     pub(super) fn lateness(&self, way: Way) -> Option<Duration> {
+        // The timeout belongs to the client's kernel, so that only its own data is limited.
         self.look(|state| state.lateness.filter(|_| way == Way::ToServer))
     }
 

@@ -40,6 +40,7 @@ where
     D: Fn(usize) -> BoxFuture<'static, io::Result<S>> + Send + Sync + 'static,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    // A connect to a black hole neither fails nor succeeds. The caller's own timeout ends the wait.
     let open = network.admit_when_passable().await?;
     let (client, near) = pipe();
     let socket = Box::new(ClientSocket {
@@ -48,6 +49,7 @@ where
         target: open.target,
         discards: AtomicBool::new(false),
     });
+    // The accepted socket is dropped at once, so that the client reads the end before any byte.
     if network.turns_away() {
         open.end(Ended::TurnedAway);
         return Ok(socket);
@@ -102,6 +104,7 @@ impl Socket for ClientSocket {
 
 impl Drop for ClientSocket {
     fn drop(&mut self) {
+        // A socket with a lateness limit discards unsent data on close, so that the server receives a reset.
         if self.discards.load(Ordering::Relaxed) {
             self.link.order(|orders| orders.reset = true);
         }

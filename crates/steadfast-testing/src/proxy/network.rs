@@ -73,8 +73,11 @@ impl Network {
     pub(super) async fn admit_when_passable(self: &Arc<Self>) -> io::Result<Open> {
         let mut changed = self.changed.subscribe();
         loop {
+            // Marked before the check: a change between the check and the wait is then still unseen and ends the wait
+            // at once.
             changed.mark_unchanged();
             let response = self.look(|state| {
+                // Conditions of a connection that is not open yet may have been set by its number.
                 let condition = state.links.get(&state.next).map_or(state.evidence, |link| link.condition());
                 if state.refuses {
                     Some(Err(io::ErrorKind::ConnectionRefused.into()))
@@ -95,6 +98,7 @@ impl Network {
     fn open(self: &Arc<Self>, state: &mut State) -> Open {
         let (number, target, evidence) = (state.next, state.target, state.evidence);
         state.next += 1;
+        // Settings for a future number create the link early. The opening then must not overwrite them.
         let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, evidence))).clone();
         link.open(self.began.elapsed(), target);
         Open::new(link, self.clone(), target)
@@ -110,6 +114,7 @@ impl Network {
         self.look(|state| {
             state.links.remove(&link.number);
             state.ended.extend(link.report());
+            // Bounded, because a test may open connections in a loop for hours of virtual time.
             while state.ended.len() > MAX_REPORTED {
                 state.ended.pop_front();
             }
@@ -124,6 +129,8 @@ impl Network {
             self.with_link(number, |link| link.change(&change));
         } else {
             let links = self.look(|state| {
+                // New connections start with the same conditions. The links are collected under the lock, and changed
+                // outside it.
                 change(&mut state.evidence);
                 state.links.values().cloned().collect::<Vec<_>>()
             });
@@ -131,6 +138,7 @@ impl Network {
                 link.change(&change);
             }
         }
+        // Connections that wait for admission check the conditions again.
         self.changed.send_replace(());
     }
 
@@ -156,6 +164,8 @@ impl Network {
     fn with_link(&self, number: u64, act: impl FnOnce(&Link)) {
         let link = self.look(|state| {
             let evidence = state.evidence;
+            // A number below `next` without a link has ended. Creating a link would report a connection that never
+            // existed.
             if number >= state.next {
                 let link = state.links.entry(number).or_insert_with(|| Arc::new(Link::new(number, evidence)));
                 return Some(link.clone());
@@ -177,6 +187,7 @@ impl Network {
             state.port.clone()
         });
         if let Some(port) = port {
+            // The port is opened and closed outside of the state's lock, since the call reaches the kernel.
             port.set_open(!on).expect("the port is reserved for this");
         }
         self.changed.send_replace(());
@@ -201,6 +212,7 @@ impl Network {
                 state.changes.pop_front();
             }
         });
+        // Listeners run under their own lock, so they may read reports but must not register others.
         let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         listeners.iter().for_each(|listener| listener(&change));
     }

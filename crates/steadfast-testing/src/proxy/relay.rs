@@ -20,6 +20,7 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// Forwards bytes between `near` and `far` until both have ended or a fault ends the connection. Returns how it ended.
 pub(super) async fn relay<N: End, F: End>(mut near: N, mut far: F, link: &Link, network: &Network) -> Ended {
+    // Each connection has its own generator: jitter must not depend on the order in which connections run.
     let mut random = Random::new(network.seed() ^ link.number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let [to_server, to_client] = [Way::ToServer, Way::ToClient].map(|way| Lane::new(way, Random::new(random.draw())));
     let now = Instant::now();
@@ -35,11 +36,13 @@ pub(super) async fn relay<N: End, F: End>(mut near: N, mut far: F, link: &Link, 
     };
     let ended = poll_fn(|context| relay.poll(&mut near, &mut far, context)).await;
     match ended {
+        // Both ends see the reset, as on a broken path with RST in both directions.
         Ended::Reset | Ended::Broken => {
             near.reset_on_drop();
             far.reset_on_drop();
         }
         Ended::Truncated => {
+            // The server's side closes first. The client then reads all forwarded bytes and a clean end.
             drop(far);
             close_cleanly(near, relay.scratch).await;
         }
@@ -77,6 +80,7 @@ impl Relay<'_> {
                 // The client's kernel has discarded its data, and its reset does not pass yet. The server does not know
                 // about the reset, and processes the data it has received.
                 self.to_server.drop_all();
+                // Pending without a timer: the next change of the conditions wakes the task.
                 return Poll::Pending;
             }
             if orders.reset {
@@ -88,6 +92,7 @@ impl Relay<'_> {
                 }
             }
             if self.dropped {
+                // The flow is unknown to the middlebox, so that later faults of the path no longer apply.
                 condition = Condition::default();
             }
             let there = self.to_server.turn((near, far), (&condition, self.link), &mut self.scratch, context);
@@ -108,6 +113,7 @@ impl Relay<'_> {
             if self.to_server.is_over() && self.to_client.is_over() {
                 return Poll::Ready(if self.dropped { Ended::Dropped } else { Ended::Closed });
             }
+            // The idle time counts bytes of both directions, as a NAT tracks a flow.
             if let Some(idle) = condition.idle {
                 let drops_at = self.moved_at + idle;
                 if drops_at <= Instant::now() {
@@ -117,6 +123,7 @@ impl Relay<'_> {
                 until = until.into_iter().chain([drops_at]).min();
             }
             let Some(until) = until else { return Poll::Pending };
+            // The loop polls the reset timer once, since a timer that is not polled registers no waker.
             self.timer.as_mut().reset(until);
             ready!(self.timer.as_mut().poll(context));
         }
@@ -135,6 +142,7 @@ impl Open {
     /// Forwards bytes between `near` and the stream that `dial` opens, until the connection ends.
     pub(super) async fn carry<N: End, F: End>(self, mut near: N, dial: impl Future<Output = std::io::Result<F>>) {
         let dialled = tokio::select! {
+            // The reset must win even if the dial completes in the same poll, so that the order is deterministic.
             biased;
             () = self.link.until_reset() => None,
             dialled = dial => Some(dialled),

@@ -61,6 +61,7 @@ impl FaultProxy {
         let port = Arc::new(Port::reserve(0)?);
         port.set_open(true)?;
         let address = port.address();
+        // The port is registered before the first accept, so that an early `refuse` closes it.
         faults.network.set_port(port.clone());
         let task = tokio::spawn(serve(faults.network.clone(), port, targets));
         Ok(Self { address, faults, task })
@@ -91,10 +92,12 @@ async fn serve(network: Arc<Network>, port: Arc<Port>, targets: Vec<SocketAddr>)
             tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
+        // Finished tasks are collected here, or the set would grow with every connection.
         while connections.try_join_next().is_some() {}
         // Events are small, and must not wait for the acknowledgement of earlier ones.
         let _ = near.set_nodelay(true);
         match network.admit() {
+            // A connection can be in the accept queue when the port closes. A reset looks like a refused connection.
             None => near.reset_on_drop(),
             Some(open) if network.turns_away() => open.end(Ended::TurnedAway),
             Some(open) => {
@@ -107,6 +110,7 @@ async fn serve(network: Arc<Network>, port: Arc<Port>, targets: Vec<SocketAddr>)
 }
 
 async fn connect(target: SocketAddr, link: Arc<Link>) -> io::Result<TcpStream> {
+    // The kernel has already accepted. A black hole is therefore simulated behind the handshake.
     link.until_passable().await;
     let far = TcpStream::connect(target).await?;
     far.set_nodelay(true)?;

@@ -25,6 +25,7 @@ impl Reference {
         let name = format!("{version}.{group}");
         let service = name.replace('.', "-");
         let services = Api::namespaced(client.clone(), NAMESPACE);
+        // An external name lets kube-apiserver reach a server outside of the cluster.
         let found_by_name = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": service},
             "spec": {"type": "ExternalName", "externalName": "localhost"},
@@ -46,6 +47,7 @@ impl Reference {
             },
         });
         registrations.create(&PostParams::default(), &serde_json::from_value(registration)?).await?;
+        // The availability controller checks the API asynchronously. Requests before that receive 503.
         let started = Instant::now();
         loop {
             let conditions = registrations.get(&name).await?.data["status"]["conditions"].take();

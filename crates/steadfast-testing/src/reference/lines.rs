@@ -43,6 +43,7 @@ impl Wanted<'_> {
             let unreadable = |error| format!("line {} of the history: {error}", index + 1);
             let line: Line = serde_json::from_str(line).map_err(unreadable)?;
             let of_it = line.resource.group == self.group && line.resource.plural == self.plural;
+            // Changes up to `after` are part of an earlier epoch and were read from its file.
             if of_it && line.revision > after {
                 history.push(change(line, begun).map_err(unreadable)?.in_epoch(history.epoch()));
             }
@@ -69,6 +70,7 @@ fn change(line: Line, begun: Duration) -> serde_json::Result<Change> {
         }
         None => Change::gone(line.revision, &line.uid, namespace, &line.name),
     };
+    // Wall clocks may step back, so the subtraction saturates.
     Ok(change.at(Duration::from_millis(line.at_ms).saturating_sub(begun)))
 }
 

@@ -30,6 +30,8 @@ impl Process {
     /// reason.
     pub(super) fn start(program: &Path, arguments: &[&str], log: PathBuf) -> io::Result<Self> {
         let mut child = Command::new(program)
+            // The child watches its standard input. If this process is killed, the kernel closes the pipe and the child
+            // exits.
             .arg("-while-stdin")
             .args(arguments)
             .stdin(Stdio::piped())
@@ -38,6 +40,7 @@ impl Process {
             .spawn()?;
         let output = child.stdout.take();
         let (sender, lines) = unbounded_channel();
+        // A thread instead of a task: the runtime of a test may be paused or blocked.
         thread::spawn(move || {
             // Read to the end even without a receiver: a full pipe would block the process.
             for line in output.into_iter().flat_map(|output| BufReader::new(output).lines()) {
@@ -86,11 +89,13 @@ impl Process {
 
     /// Waits until the process has exited successfully.
     pub(super) async fn until_ended(&mut self, deadline: Duration) -> Result<(), Error> {
+        // The closed output ends the channel. Waiting for the child itself would block the runtime.
         let ended = async { while self.lines.recv().await.is_some() {} };
         if timeout(deadline, ended).await.is_err() {
             return Err(self.complaint(&format!("had not ended after {deadline:?}")).into());
         }
         // Its output is closed, so the process has exited or is about to.
+        // `Child::wait` would close the standard input. The status must be that of the process's own end.
         let input = self.child.stdin.take();
         let status = self.child.wait()?;
         drop(input);

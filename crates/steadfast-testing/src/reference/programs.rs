@@ -15,6 +15,7 @@ use crate::Error;
 pub fn program(variable: &str, name: &str) -> Result<Option<PathBuf>, Error> {
     if let Some(named) = env::var_os(variable).filter(|named| !named.is_empty()) {
         let path = PathBuf::from(&named);
+        // A name without folders is looked up on the path, as `KUBECTL=kubectl` suggests.
         let found = path.is_file().then_some(path).or_else(|| on_path(&named.to_string_lossy()));
         return match found {
             Some(path) => Ok(Some(path)),
@@ -22,6 +23,7 @@ pub fn program(variable: &str, name: &str) -> Result<Option<PathBuf>, Error> {
         };
     }
     let own = env::current_exe()?;
+    // Test binaries run in different depths of the target folder, so all ancestors are searched.
     Ok(own.ancestors().map(|folder| folder.join("reference").join(name)).find(|path| path.is_file()))
 }
 

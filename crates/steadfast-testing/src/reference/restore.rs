@@ -18,6 +18,7 @@ impl Reference {
         // The copied files must be from one instant: etcd can start from them as after a crash.
         self.etcd.freeze(true)?;
         let copied = copy(&self.folder.etcd(), &self.backup());
+        // Resumed before the result is checked: an error must not leave the etcd frozen.
         self.etcd.freeze(false)?;
         copied?;
         Ok(revision)
@@ -51,9 +52,11 @@ impl Reference {
 
     /// Kills all processes, and keeps the recorded history. Changes after revision `to` count as undone.
     async fn undo(&mut self, to: u64) -> Result<(), Error> {
+        // The API servers end first, so that no write reaches the etcd after the recorded end.
         for server in 0..self.servers.len() {
             self.kill(server);
         }
+        // The time is taken when no server can respond any more. The restore counts from there.
         let at = self.begun.1.elapsed();
         self.end_history().await?;
         self.etcd.kill();

@@ -44,6 +44,7 @@ impl Reference {
         let now = PostParams::default();
         Api::<ClusterRole>::all(client.clone()).create(&now, &serde_json::from_value(role)?).await?;
         Api::<ClusterRoleBinding>::all(client).create(&now, &serde_json::from_value(binding)?).await?;
+        // RBAC applies roles from a watch cache, so that a new binding takes effect after a delay.
         let reviews = Api::<SelfSubjectAccessReview>::all(self.connection_as(user).await?.client());
         let started = Instant::now();
         for verb in verbs {

@@ -44,6 +44,7 @@ pub(super) fn is_switch(fault: Fault) -> bool {
 /// Returns a description of the action: `nothing` if `fault` is not a switch (see [`is_switch`]).
 pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool, random: &mut Random) -> &'static str {
     let faults = server.faults().replica(replica);
+    // Few responses: a rule that never expires would make every run end in a relist storm.
     let rule = || RequestRule::any().times(2);
     match fault {
         Fault::ServerAbsent | Fault::RecreatedWhileCut | Fault::DeletedWhileCut => {
@@ -58,6 +59,7 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             faults.restart();
             "restart"
         }
+        // Positions up to 3000 bytes can fall into headers, within an event, or between two events.
         Fault::ConnectionReset if on => {
             faults.reset_after_bytes(random.draw() % 3000);
             "reset after some bytes"
@@ -92,6 +94,8 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             "accept and close"
         }
         Fault::HistoryCompacted if on => {
+            // Compaction alone does not affect watch caches. Their events must expire too, or clients resume without a
+            // relist.
             server.compact();
             faults.expire_events();
             "compaction"
@@ -105,6 +109,7 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             "expired continue token"
         }
         Fault::VersionTooLarge => {
+            // API servers report a too large version in three ways, and clients must recognise each of them.
             let spellings = [TooLarge::Cause, TooLarge::CauseMessage, TooLarge::Message];
             let response = Answer::too_large(spellings[random.draw() as usize % spellings.len()]);
             answer_too(&faults, on, rule().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList), response);
@@ -148,6 +153,7 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
 /// Applies `response` to requests that match `rule`. If `on`, it also applies to an object that is requested between the
 /// metadata and the end of a relist.
 fn answer_too(faults: &Faults, on: bool, rule: RequestRule, response: Answer) {
+    // Objects that a relist by difference requests one by one receive the response as well.
     if on {
         faults.answer_with(RequestRule::any().verb(Verb::State).times(1), response.clone());
     }
@@ -157,6 +163,7 @@ fn answer_too(faults: &Faults, on: bool, rule: RequestRule, response: Answer) {
 /// Ends watches with errors that have no status, but an object with a version that the history has not reached.
 fn end_with_errors(faults: &Faults, random: &mut Random) -> &'static str {
     let name = name(random.draw() % NAMES);
+    // The version is far beyond the history. A client that adopts it would resume from the future.
     let metadata = json!({ "name": name, "namespace": "default", "uid": "none", "resourceVersion": "8000000" });
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
     faults.answer_with(RequestRule::any().verb(Verb::Watch).times(2), Answer::ErrorObject(object));
@@ -167,6 +174,7 @@ fn end_with_errors(faults: &Faults, random: &mut Random) -> &'static str {
 /// Simulates the effect of a dead conversion webhook on lists.
 fn hang_lists(faults: &Faults, random: &mut Random) -> &'static str {
     let verb = [Verb::List, Verb::StreamedList, Verb::Page][random.draw() as usize % 3];
+    // Up to 28 s, so that some lists fail early and others late.
     let wait = Duration::from_secs(random.draw() % 29);
     faults.hang(RequestRule::any().times(1).verb(Verb::State), wait, Answer::code(500));
     faults.hang(RequestRule::any().times(2).verb(verb), wait, Answer::code(500));
@@ -191,6 +199,7 @@ fn any_read(random: &mut Random) -> Verb {
 /// Corrupts an object in the way that `drawn` selects.
 fn spoil(faults: &Faults, on: bool, drawn: u64) {
     let ways = [Spoiling::WrongTypes, Spoiling::Deep(200), Spoiling::Huge(2 * OBJECT_LIMIT)];
+    // The quotient selects the way, and the remainder the name. Both choices are independent.
     let way = ways[(drawn / NAMES) as usize % ways.len()];
     faults.spoil("default", &name(drawn % NAMES), on.then_some(way));
 }

@@ -41,6 +41,7 @@ pub struct Cost {
 impl Cost {
     /// Counts the requests between two snapshots.
     pub(super) fn between(before: &RequestCounts, after: &RequestCounts) -> Self {
+        // Counters never decrease: the server keeps them across restarts.
         Self {
             lists: after.full_transfers() - before.full_transfers(),
             watches: after.watches - before.watches,
@@ -56,6 +57,7 @@ impl Findings {
     pub fn problems(&self) -> Vec<String> {
         let malformed = self.report.malformed.iter().map(ToString::to_string);
         let broken = malformed.chain(self.report.breaches.iter().map(ToString::to_string));
+        // A check that could not decide counts as a problem too. Otherwise a broken recorder would look like a success.
         let missing = self.report.inconclusive.iter().map(ToString::to_string);
         self.unmet.iter().cloned().chain(broken).chain(missing).collect()
     }
@@ -66,6 +68,7 @@ impl Findings {
         self.report.breaches.extend(other.report.breaches);
         self.report.malformed.extend(other.report.malformed);
         self.report.inconclusive.extend(other.report.inconclusive);
+        // Both runs must have settled.
         self.report.verdict.settled &= other.report.verdict.settled;
         for (handler, tally) in other.report.verdict.handlers {
             let sum = self.report.verdict.handlers.entry(handler).or_default();

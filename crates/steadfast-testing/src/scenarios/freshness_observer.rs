@@ -31,9 +31,11 @@ impl FreshnessObserver {
         let (written, informer) = (looks.clone(), informer.clone());
         let task = tokio::spawn(async move {
             let mut changed = informer.changed();
+            // An error means that the informer was dropped. A timeout is the regular poll.
             while !matches!(timeout(POLL_INTERVAL, changed.changed()).await, Ok(Err(_))) {
                 let now = look(&informer);
                 let mut looks = lock(&written);
+                // Equal observations are skipped, so that the list has one entry for each change.
                 if looks.last().is_none_or(|last| last.fresh != now.fresh) {
                     looks.push(now);
                 }
@@ -56,6 +58,7 @@ impl FreshnessObserver {
     /// Returns the time from `fault` to the first doubt. Zero if the informer was in doubt already.
     fn doubt_after(&self, fault: Instant) -> Option<Duration> {
         let looks = lock(&self.looks);
+        // The last observation at or before the fault shows whether the doubt existed already.
         let before = looks.iter().rev().find(|look| look.at <= fault);
         if before.is_some_and(|look| look.fresh.is_none()) {
             return Some(Duration::ZERO);
@@ -66,8 +69,10 @@ impl FreshnessObserver {
     /// Returns the longest doubt since `from`, including one that still lasts.
     pub(super) fn longest_doubt(&self, from: Instant) -> Duration {
         let looks = lock(&self.looks);
+        // Each observation lasts until the next one, and the last one until now.
         let ends = looks.iter().skip(1).map(|look| look.at).chain([Instant::now()]);
         let doubts = looks.iter().zip(ends).filter(|(look, end)| look.fresh.is_none() && *end > from);
+        // Only the part since `from` counts: the fault may have started during an older doubt.
         doubts.map(|(look, end)| end - look.at.max(from)).max().unwrap_or_default()
     }
 
@@ -93,7 +98,9 @@ impl FreshnessObserver {
     fn fresh_since(&self, healed: Instant, version: &ResourceVersion) -> Option<Instant> {
         let looks = lock(&self.looks);
         let there = |look: &Look| look.fresh.as_ref().is_some_and(|fresh| !fresh.is_older_than(version));
+        // The informer must be fresh now. An earlier fresh phase may have ended again.
         looks.last().filter(|last| there(last))?;
+        // The first of the uninterrupted fresh observations at the end. A relapse restarts the recovery.
         let first = looks.iter().rposition(|look| !there(look)).map_or(0, |index| index + 1);
         Some(looks[first].at.max(healed))
     }

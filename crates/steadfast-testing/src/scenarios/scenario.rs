@@ -113,6 +113,7 @@ impl Scenario {
     /// Returns an error if the scenario could not continue. Violations are part of the findings.
     pub async fn play(&self, target: Target) -> Result<Findings, Error> {
         let mut findings = (self.play)(target).await?;
+        // The bounds are checked on the combined findings, after all runs of the scenario.
         findings.unmet.extend(self.bounds.unmet(&findings));
         Ok(findings)
     }

@@ -69,11 +69,14 @@ impl ScenarioRun {
         let builder = plan.server.seed(target.seed).protobuf(target.form.protobuf);
         let builder = if target.in_memory { builder.in_memory() } else { builder.tls(true) };
         let server = builder.start().await?;
+        // The injected fault of the target precedes all clients, so that no client sees the server without it.
         (target.sabotage)(&server);
         let way = Way::to(&server, target, plan.proxied)?;
+        // Without TLS there is no ALPN, so that clients in memory must assume HTTP/2.
         let settings = Settings { prior_knowledge: target.in_memory, ..plan.transport };
         let connection = way.connect(&server, target.seed, settings).await?;
         let audit = plan.reflector.audit_every;
+        // The checker must know the settings: its bounds derive from the period and the audit interval.
         let terms = Terms { period: plan.reflector.period, lag: plan.lag, audit, ..Terms::default() };
         let factory = InformerFactory::with_settings(&connection, plan.reflector);
         let recorder = Recorder::of(&server);
@@ -88,6 +91,7 @@ impl ScenarioRun {
 
     /// Marks the start of a fault. Requests from the first fault on are its cost.
     pub(super) fn fault(&mut self) -> Instant {
+        // Only the first fault counts: later ones belong to the same cost.
         self.before.get_or_insert_with(|| self.server.request_counts());
         Instant::now()
     }
@@ -200,6 +204,7 @@ impl ScenarioRun {
         let history = self.server.history();
         let within = |namespace: Option<&str>| scope.in_namespace().is_none_or(|wanted| namespace == Some(wanted));
         let changes = history.of("", "configmaps").filter(|change| within(change.namespace.as_deref()));
+        // Without a change in the scope, the version of the whole store is the newest that an informer can prove.
         let newest = changes.map(|change| change.revision).max().unwrap_or(history.revision);
         ResourceVersion::from(newest.to_string().as_str())
     }
@@ -222,6 +227,7 @@ impl ScenarioRun {
             let newest = self.newest(watched.informer.scope());
             async move { watched.observer.recovery(healed, &newest, limit).await }
         });
+        // `collect` fails if one informer did not recover. The maximum is the recovery of all.
         join_all(recoveries).await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
@@ -270,6 +276,7 @@ impl<K: CachedConfigMap> Watched<K> {
     /// Returns `true` if a read of this object in the default namespace finds nothing.
     pub(super) fn knows_nothing_of(&self, name: &str) -> bool {
         let Ok(lister) = self.informer.lister() else { return false };
+        // An object that does not decode counts as unknown here: a reader cannot see its content.
         lister.get(NAMESPACE, name).map_or(true, |found| found.is_some_and(|object| object.config_map().is_none()))
     }
 }

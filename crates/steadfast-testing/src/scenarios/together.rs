@@ -95,6 +95,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
     for _ in 0..world.pick(10) {
         world.write();
     }
+    // The recordings keep the informers alive until the end of the run.
     let mut held = Vec::new();
     let differences = Arc::new(AtomicUsize::new(0));
     // Derived without a draw, so that a seed has the same history with and without it.
@@ -109,6 +110,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
     for client in 0..2 {
         let http1 = !world.chance(2);
         let settings = Settings { prior_knowledge: target.in_memory && !http1, ..Settings::default() };
+        // Clients need different jitter, while each seed must reproduce the run.
         let seed = target.seed.wrapping_mul(31).wrapping_add(client);
         let connection = world.way.connect(&world.server, seed, settings).await?;
         // The number of objects is small, and the effect of a fault soon expires.
@@ -132,6 +134,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
             let counted = differences.clone();
             informer.on_diagnostic(move |note| {
                 let differed = matches!(note, Diagnostic::Relisted { fetched: Some(1..), .. });
+                // A relist that fetched at least one object has found a difference.
                 counted.fetch_add(usize::from(differed), Ordering::Relaxed);
             });
             held.push(world.recorder.record_as(&informer, &name));
@@ -149,13 +152,16 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
         }
     }
     for step in 0..STEPS {
+        // Halfway, so that objects exist and enough steps follow.
         if by_difference && step == STEPS / 2 {
             world.expire().await;
         }
+        // The probabilities favour writes and pauses. Faults are rarer, as each one lasts for several steps.
         match world.pick(6) {
             0 => world.strike(),
             1 => world.wait(world.pause).await,
             2 => world.wait(200).await,
+            // A restore waits twice for the repair time, so it is rare.
             3 if world.chance(20) && world.restores => world.restore().await,
             4 if unreads && world.chance(4) => {
                 let client = world.pick(2) as usize;
@@ -164,6 +170,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
             _ => world.write(),
         }
     }
+    // All faults end before the final check, which requires convergence.
     world.heal();
     if filtered {
         world.rewrite();
@@ -177,6 +184,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
         sleep(SENT).await;
         world.server.create(&labelled_config_map(LAST, "1", ("app", "web")))?;
         let arrived = |recording: &Recording<K>| recording.informer().snapshot().entry(Some(NAMESPACE), LAST).is_some();
+        // Unread responses must not take flow-control credit from other streams of the connection.
         if until(PROMPT, || held.iter().all(arrived)).await.is_none() {
             unmet.push(format!("next to unread responses, a change did not arrive within {PROMPT:?} (C8)"));
         }
@@ -184,6 +192,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
     world.recorder.settle_at(&world.server.revision().to_string(), Duration::from_secs(120)).await;
 
     let trace = world.recorder.trace();
+    // Lag of a replica is an injected fault here, so that the bound for freshness does not apply.
     let terms = Terms { lag: Duration::from_secs(600), ..Terms::default() };
     let report = terms.judge(&history(&world.server, "", "configmaps")?, &trace);
     let requests = world.server.request_counts();
@@ -215,6 +224,7 @@ impl World {
         let unreads = chosen.contains(&Fault::SlowReader);
         let recorder = Recorder::of(&server);
         let way = Way::to(&server, target, true)?;
+        // Shorter in real time, where pauses of 40 s would dominate the run.
         let pause = if target.in_memory { 40_000 } else { 10_000 };
         let (clients, log) = (Vec::new(), String::new());
         Ok(Self {
@@ -251,6 +261,7 @@ impl World {
         let value = self.pick(1_000_000).to_string();
         let label = if self.chance(2) { "web" } else { "db" };
         let exists = self.server.get("configmaps", NAMESPACE, &name).is_ok();
+        // The draw happens in any case, so that the sequence of random numbers does not depend on the state.
         let done = match (exists, self.pick(5)) {
             (false, _) => self.server.create(&labelled_config_map(&name, &value, ("app", label))),
             (true, 0) => self.server.delete_named("configmaps", NAMESPACE, &name),
@@ -281,6 +292,7 @@ impl World {
     fn strike(&mut self) {
         let replica = self.pick(REPLICAS as u64) as usize;
         let on = self.chance(2);
+        // One choice more than faults: the last one redirects new connections.
         let choice = self.pick(self.faults.len() as u64 + 1) as usize;
         let done = if let Some(fault) = self.faults.get(choice).copied() {
             strike(fault, &self.server, replica, on, &mut self.random)
@@ -294,6 +306,7 @@ impl World {
 
     /// Expires the versions that clients could resume from, and changes a few objects. Active faults stay active.
     async fn expire(&mut self) {
+        // The cut ends the watches, so that clients must resume from an expired version.
         self.server.faults().cut();
         self.recorder.fault("cut", true);
         for _ in 0..2 {
@@ -328,6 +341,7 @@ impl World {
         sleep(REPAIR).await;
         let back = 1 + self.pick(10);
         let _ = writeln!(self.log, "{:?} restore, {back} back", self.server.elapsed());
+        // Revision 0 does not exist. A restore reaches at most back to the first write.
         self.server.faults().restore(self.server.revision().saturating_sub(back).max(1));
         self.recorder.fault("restore", false);
         sleep(REPAIR).await;

@@ -33,6 +33,7 @@ impl Unread {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
         let requested = (0..WATCHES).map(|_| {
             let secrets = secrets.clone();
+            // The watches share one HTTP/2 connection, so that their unread data could exhaust its window.
             async move { secrets.watch(&WatchParams::default(), from).await }
         });
         let mut watches: Vec<BoxStream<'static, _>> = Vec::new();

@@ -53,6 +53,7 @@ impl Point {
     /// Returns the plural name of the resource, from the path segment after the version, or after the namespace.
     fn plural(&self) -> Option<&str> {
         let mut parts = self.path.trim_start_matches('/').split('/');
+        // The core group has its version behind `/api`, and all other groups have a name in between.
         match parts.next()? {
             "api" => parts.next()?,
             "apis" => {
@@ -63,6 +64,8 @@ impl Point {
         };
         let first = parts.next()?;
         match (first, parts.next(), parts.next()) {
+            // `/api/v1/namespaces/default` is an object of the resource `namespaces`, so the plural needs a third
+            // segment.
             ("namespaces", Some(_), Some(plural)) => Some(plural),
             _ => Some(first),
         }
@@ -200,6 +203,7 @@ impl FromStr for Disturbance {
         let kind = DisturbanceKind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| wrong(kind))?;
         let found = [Sender::Controller, Sender::Scenario].into_iter().find(|known| known.to_string() == sender);
         let sender = found.ok_or_else(|| wrong("invalid second word"))?;
+        // Ordinals count from 1. Zero stands for a kind of request without an ordinal.
         let number = ordinal.strip_prefix('#').and_then(|number| number.parse().ok()).filter(|number| *number > 0);
         let ordinal = number.ok_or_else(|| wrong(ordinal))?;
         let verb = VERBS.into_iter().find(|known| verb_name(*known) == verb).ok_or_else(|| wrong(verb))?;

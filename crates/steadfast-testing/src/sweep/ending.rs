@@ -21,8 +21,10 @@ impl Ending {
     /// fields in `unseen`, given as JSON pointers.
     pub(super) fn of(server: &ApiServer, ignored: &[String], unseen: &[String]) -> Self {
         let (mut last, mut names) = (BTreeMap::new(), Names::default());
+        // The history contains every object, while a list of the server would need to know all resources.
         for change in &server.history().changes {
             let key = (change.resource.to_string(), change.namespace.clone(), change.name.clone());
+            // Names are collected from ignored resources too: other objects may refer to them.
             if let (Some(object), None) = (&change.object, &change.previous) {
                 names.add(&key, object);
             }
@@ -42,9 +44,11 @@ impl Ending {
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
                 metadata.retain(|field, _| !WRITE_METADATA_FIELDS.contains(&field.as_str()));
             }
+            // After the removal of fields: the values of ignored fields need no translation.
             names.translate(&mut object);
             let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
             let called = names.chosen.get(&name).unwrap_or(&name);
+            // Objects with generated names have no stable identity, so they are compared as a sorted group.
             ending.0.entry(format!("{resource} {place}{called}")).or_default().push(object);
         }
         for objects in ending.0.values_mut() {
@@ -97,6 +101,7 @@ impl Names {
     fn add(&mut self, (resource, namespace, name): &(String, Option<String>, String), object: &Value) {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let prefix = text("/metadata/generateName");
+        // The server appends a random suffix to `generateName`. Equal runs may create such objects in another order.
         let is_chosen = !prefix.is_empty() && name.starts_with(prefix);
         let called = if is_chosen { format!("{prefix}*") } else { name.clone() };
         let place = namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
@@ -117,6 +122,7 @@ impl Names {
                     text.clone_from(called);
                 } else if is_time(text) {
                     "(a time)".clone_into(text);
+                // A UID has 36 characters; shorter text cannot contain one.
                 } else if text.len() >= 36 {
                     // A UID may be part of a name or a label.
                     for (uid, called) in self.uids.iter().filter(|(uid, _)| text.contains(*uid)).collect::<Vec<_>>() {
@@ -160,6 +166,7 @@ fn differs(name: &str, place: &str, here: &Value, there: &Value, shows: bool, fo
         (Value::Object(first), Value::Object(second)) => {
             let fields: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
             for field in fields {
+                // A missing field counts as null, because the API server treats both alike.
                 let of = |fields: &serde_json::Map<String, Value>| fields.get(field).cloned().unwrap_or_default();
                 differs(name, &format!("{place}/{field}"), &of(first), &of(second), shows, found);
             }

@@ -54,8 +54,10 @@ impl Fixture {
         let started = Instant::now();
         let mut written = self.written();
         loop {
+            // Compared over a whole quiet period: a controller that writes once per period never settles.
             sleep(self.quiet).await;
             let now = self.written();
+            // A fault that is still in effect hides changes, so that the quiet may only be apparent.
             if now == written && !self.runner.is_busy() {
                 return Ok(());
             }
@@ -74,6 +76,8 @@ impl Fixture {
     pub async fn until(&self, what: &str, reached: impl Fn(&ApiServer) -> bool) -> Result<(), Error> {
         let started = Instant::now();
         while !reached(&self.server) {
+            // The object of the gap may never be written again. The gap must end, or the condition could not be
+            // reached.
             if started.elapsed() > GAP_TIMEOUT {
                 self.runner.end_gap();
             }

@@ -56,6 +56,8 @@ where
 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
+        // Each process has its own replica, so that a lag or a crash affects one process. The scenario uses another
+        // one.
         let replicas = setting.processes + 1;
         let server = ApiServer::builder().seed(setting.seed).replicas(replicas).in_memory().start().await?;
         let server = Arc::new(server);
@@ -69,11 +71,13 @@ where
         let processes = (0..setting.processes).map(|process| supervise(setting, &server, &runner, process, &told));
         let scenario = AssertUnwindSafe(async {
             (setting.scenario)(fixture.clone()).await.map_err(|error| error.to_string())?;
+            // The gap ends with the scenario, so that the controller must converge after all.
             runner.end_gap();
             fixture.settle().await.map_err(|error| error.to_string())
         });
         let limited = tokio::time::timeout(setting.limit, scenario.catch_unwind());
         let outcome = tokio::select! {
+            // The overrun is checked first: in virtual time, a hot loop would never let the timeout expire.
             biased;
             endless = runner.overrun() => Err(endless),
             outcome = limited => match outcome {
@@ -119,12 +123,15 @@ where
     E: fmt::Display,
 {
     for life in 0.. {
+        // Restarted processes need other seeds. With equal jitter, a race would repeat itself.
         let seed = setting.seed.wrapping_add(1 + process as u64).wrapping_add(life * 1000);
         let network = NetworkFaults::seeded(seed);
         let connection = connect(server, seed, process, &network).await?;
+        // Registered after the connection exists. Requests of a process without a network count as those of a dead one.
         runner.begins(process, network.clone());
         // The caller's function runs within this future, so that a panic before it returns a future is caught too.
         let running = AssertUnwindSafe(async { (setting.controller)(connection).await }).catch_unwind();
+        // A kill wins over an end in the same poll, because the disturbance decides the outcome.
         let how = tokio::select! {
             biased;
             () = runner.killed(process) => None,
@@ -134,6 +141,7 @@ where
                 Err(panic) => (format!("panicked: {}", message(&*panic)), true),
             }),
         };
+        // Spawned tasks of the process may survive the drop of its future. Without a network they can do nothing.
         network.cut();
         runner.ended(process);
         if let Some((how, is_panic)) = how {

@@ -41,10 +41,12 @@ impl Report {
     }
 
     pub(super) fn add(&mut self, disturbance: Disturbance, undisturbed: &Played, played: &Played) {
+        // A run without its disturbance equals the undisturbed run. Counting it would claim a test that did not happen.
         if !played.reached {
             return self.unreached.push(disturbance);
         }
         *self.runs.entry(disturbance.kind).or_default() += 1;
+        // A panic is a bug even if the restarted process repairs the state.
         self.panics.extend(played.ended.iter().filter(|ended| ended.is_panic).map(|ended| ended.text.clone()));
         let mut differences: Vec<String> = played.failure.iter().cloned().collect();
         differences.extend(undisturbed.ending.differences(&played.ending));
@@ -87,6 +89,7 @@ impl Report {
     /// Returns an error if a disturbance changes the final state or makes a process panic. Returns an error if no
     /// disturbance was injected, because then nothing was tested.
     pub fn check(&self) -> Result<(), Error> {
+        // A sweep that injects nothing would pass for every controller.
         if self.runs() == 0 {
             return Err(format!("no fault was injected: {self}").into());
         }

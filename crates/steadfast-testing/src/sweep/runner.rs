@@ -77,6 +77,7 @@ impl SweepRunner {
         let killed = (0..processes).map(|_| Notify::new()).collect();
         let (server_of, overrun) = (Arc::downgrade(server), Notify::new());
         let runner = Arc::new(Self { server: server_of, disturbance, killed, overrun, state: Mutex::default() });
+        // Weak: the server owns the closure, which must not keep the runner alive.
         let requested = Arc::downgrade(&runner);
         server.faults().intercept(move |request, moment| {
             requested.upgrade().map_or(Fate::Goes, |runner| runner.decide(request, moment))
@@ -98,6 +99,7 @@ impl SweepRunner {
     pub(super) fn ended(&self, process: usize) {
         self.look(|state| {
             state.networks.remove(&process);
+            // The lease block ends with the process: its successor must be able to renew.
             state.leaseless = state.leaseless.filter(|(leaseless, _)| *leaseless != process);
         });
     }
@@ -142,6 +144,7 @@ impl SweepRunner {
     fn decide(&self, request: &RequestRecord, moment: Moment) -> Fate {
         let Some(server) = self.server.upgrade() else { return Fate::Goes };
         let is_process = request.replica < self.killed.len();
+        // Requests of a killed process can still be in the server. They must not act after the kill.
         let is_dead = is_process && self.look(|state| !state.networks.contains_key(&request.replica));
         if is_dead {
             // The killed process cannot have sent this request.
@@ -149,6 +152,7 @@ impl SweepRunner {
         }
         let sender = if is_process { Sender::Controller } else { Sender::Scenario };
         let point = match moment {
+            // Counted before the server acts, so that cancelled requests have an ordinal too.
             Moment::Before => Some(self.count(Point::kind_of(sender, request), request, server.elapsed())),
             Moment::After => self.look(|state| state.under_way.remove(&request.id)),
         };
@@ -158,10 +162,12 @@ impl SweepRunner {
             && moment == Moment::Before
             && point.is_of(LEASES)
         {
+            // The renewal waits until the block ends. By then another process may hold the lease.
             return Fate::Waits(until.saturating_duration_since(Instant::now()));
         }
         let disturbed = self.disturbance.as_ref().filter(|disturbance| disturbance.point == point);
         let fate = disturbed.map_or(Fate::Goes, |disturbance| self.disturb(&server, disturbance.kind, request, moment));
+        // Only other requests can end the gap: the write that opened it is not a repetition.
         if moment == Moment::After && disturbed.is_none() && point.is_write() {
             self.close_gap(&server, request.id);
         }
@@ -176,6 +182,7 @@ impl SweepRunner {
             state.points.push((at, point.clone()));
             let (second, count) = state.within;
             state.within = if second == at.as_secs() { (second, count + 1) } else { (at.as_secs(), 1) };
+            // Notified once, at the exact limit; a permit is kept if no task waits yet.
             if state.within.1 == MAX_REQUESTS_PER_SECOND {
                 self.overrun.notify_one();
             }
@@ -202,10 +209,12 @@ impl SweepRunner {
         match (kind, moment) {
             (DisturbanceKind::Delayed, Moment::Before) => self.lag_for(server, CACHE_LAG),
             (DisturbanceKind::Unobserved, Moment::Before) => {
+                // The caches lag before the write, so that no event of it passes.
                 self.look(|state| state.gap = Some(Gap { request: request.id, object: None }));
                 each_replica(server, self.killed.len(), |faults| faults.lag(true));
             }
             (DisturbanceKind::Unobserved, Moment::After) => self.open_gap(server, request.id),
+            // The lag starts before the write and outlasts the crash, so that the restarted process reads the past.
             (DisturbanceKind::CrashIntoThePast, Moment::Before) => self.lag_for(server, PAST_VIEW_DURATION),
             (DisturbanceKind::AnswerLost, Moment::After) => return Fate::Lost,
             (DisturbanceKind::CrashBefore, Moment::Before)
@@ -227,6 +236,7 @@ impl SweepRunner {
 
     /// Kills the process of a replica. Requests that it has not sent are dropped.
     fn kill(&self, process: usize) -> Fate {
+        // The map entry is the proof of life: the second of two concurrent kills finds none.
         if let Some(network) = self.look(|state| state.networks.remove(&process)) {
             network.cut();
             self.killed[process].notify_one();
@@ -254,6 +264,7 @@ impl SweepRunner {
         let written =
             history.changes.iter().rfind(|change| change.request == Some(request)).map(|change| key_of(change));
         if written.is_none() {
+            // A request without a write opens no gap, so that the disturbance counts as not reached.
             self.look(|state| state.reached = false);
             return self.end_gap();
         }
@@ -266,6 +277,7 @@ impl SweepRunner {
 
     /// Ends the gap if a request has written the object again.
     fn close_gap(&self, server: &Arc<ApiServer>, request: u64) {
+        // Without an object, the first write has not been processed yet, and no later write can be compared.
         let Some(object) = self.look(|state| state.gap.as_ref().filter(|gap| gap.request != request)?.object.clone())
         else {
             return;
