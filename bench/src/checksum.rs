@@ -18,6 +18,8 @@ impl Checksum {
     pub(crate) fn add(&mut self, object: &impl Serialize) -> Result<(), serde_json::Error> {
         let mut text = Hashed(DefaultHasher::new());
         serde_json::to_writer(&mut text, object)?;
+        // Addition is commutative, so the order of the objects does not matter. Equal objects do not cancel, unlike
+        // with XOR.
         self.sum = self.sum.wrapping_add(text.0.finish());
         Ok(())
     }

@@ -49,6 +49,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     if args.witness {
+        // This client runs until its standard input ends. It prints events instead of figures.
         return witness::run(config, args.library).await;
     }
     let progress = Progress::default();
@@ -69,6 +70,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         }
         (Library::Steadfast, "pods") => Box::new(ours::start::<Pod>(config, &(), &args, &progress).await?),
         (Library::Steadfast, _) => Box::new(ours::start::<DynamicObject>(config, &widgets, &args, &progress).await?),
+        // The baseline has no cache, so no other command applies.
         (Library::Floor, _) => {
             let bytes = floor::read(config, &args).await?;
             let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - used);
@@ -79,6 +81,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         (Library::Kube, _) => Box::new(peer::start::<DynamicObject>(config, widgets, &args, &progress).await?),
     };
     let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - used);
+    // A sync of too few objects would look fast.
     if cache.len() != args.expect {
         return Err(format!("the store has {} objects, not {}", cache.len(), args.expect).into());
     }
@@ -104,6 +107,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
             "reached" => tell(&reached("reached", &progress, rest.parse()?, armed).await?),
             "until" => {
                 let armed = arm(&progress)?;
+                // Reported before the wait, so that the writes start after the counters were reset.
                 tell(&json!({ "phase": "armed" }));
                 tell(&reached("until", &progress, rest.parse()?, armed).await?);
             }
@@ -120,6 +124,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
             "kept" => {
                 let bytes = loop {
                     let counts = cache.kept().ok_or("no checkpoint is written; pass --checkpoint")?;
+                    // The checkpoint is written in the background, after the sync.
                     if counts.rows >= args.expect as u64 {
                         break counts.bytes;
                     }
@@ -129,6 +134,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
             }
             "reads" => {
                 let limit = Duration::from_secs_f64(rest.parse()?);
+                // The reads block this thread for seconds. The runtime must move other tasks to other threads.
                 tell(&tokio::task::block_in_place(|| measure::reads(&*cache, limit)));
             }
             _ => return Err(format!("unknown command: {line}").into()),

@@ -101,6 +101,7 @@ fn play(seed: u64, is_ours: bool) -> Result<usize, Trouble> {
             let context = Arc::new((client, Cache::Informer(children)));
             let controller = Controller::<ConfigMap>::new(&factory, Scope::all()).owns::<Pod>(Scope::all());
             let controller = controller.run(ours, back_off, context)?;
+            // The faults end before the controller is dropped, so that late duplicates count too.
             upset(seed, &server, &network).await?;
             drop(controller);
         } else {
@@ -118,6 +119,8 @@ async fn upset(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result
         upsets.another().await;
         match upsets.random(8) {
             0 => {
+                // A deleted child must be replaced. A stale cache may still contain the child, or count its successor
+                // twice.
                 if let Some(name) = pods(server).live.into_values().flatten().nth(upsets.random(6) as usize) {
                     server.delete_named("pods", "default", &name)?;
                 }
@@ -129,11 +132,13 @@ async fn upset(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result
             }
             _ => {}
         }
+        // The limit is checked after each step, as each surplus child makes the next reconciles slower.
         if most(server) >= RUNAWAY_CHILDREN {
             return Ok(());
         }
     }
     upsets.end();
+    // Time for both libraries to converge after the last fault.
     tokio::time::sleep(Duration::from_mins(2)).await;
     Ok(())
 }
@@ -163,11 +168,13 @@ async fn keep_children(parent: &ConfigMap, (client, children): &Context) -> Resu
     let own = match children {
         Cache::Informer(pods) => match pods.lister() {
             Ok(lister) => lister.all().iter().filter(|pod| is_own(pod)).count(),
+            // No lister exists before the sync: a cache that has not synced would show no children.
             Err(_) => return Ok(()),
         },
         Cache::Store(pods) => pods.state().iter().filter(|pod| is_own(pod)).count(),
     };
     let pods = Api::<Pod>::namespaced(client.clone(), "default");
+    // The classic mistake: the cache may lack the children that an earlier reconcile has created.
     for _ in own..CHILDREN {
         let mut child = steadfast_testing::pod("", "");
         child.metadata.name = None;
@@ -193,6 +200,7 @@ async fn theirs(connection: Connection) {
     let watch = runtime::reflector(writer, watcher(pods.clone(), watcher::Config::default())).default_backoff();
     let filled = tokio::spawn(watch.for_each(|_| std::future::ready(())));
     let context = Arc::new((client.clone(), Cache::Store(store.clone())));
+    // Reconciles must not start with an empty store, as its documentation advises.
     drop(store.wait_until_ready().await);
     let maps = Api::<ConfigMap>::namespaced(client, "default");
     let reconcile = |parent: Arc<ConfigMap>, context: Arc<Context>| async move {

@@ -77,6 +77,7 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
             ("controller-runtime", &go, &["reconcile"]),
         ] {
             let mut runs = Vec::new();
+            // A row that times out has no result at all, because a median of fewer runs would not be comparable.
             while runs.len() < row.runs() {
                 let Some(responses) =
                     once(&out, &row, program, own).await.map_err(|error| format!("{name}: {error}"))?
@@ -103,6 +104,7 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
 
 /// Runs `program` for the row on its own server. Returns its output, or `None` after the timeout.
 async fn once(out: &Path, row: &Row, program: &Path, own: &[&str]) -> Result<Option<Vec<Value>>, Trouble> {
+    // A server of its own for each run, so that versions and watch caches start equal.
     let server = ApiServer::builder().start().await?;
     for number in 0..row.keys {
         server.create(&config_map(&format!("map-{number}"), "1"))?;
@@ -111,6 +113,7 @@ async fn once(out: &Path, row: &Row, program: &Path, own: &[&str]) -> Result<Opt
     std::fs::write(&kubeconfig, server.kubeconfig())?;
     let mut command = Command::new(program);
     command.args(own).arg("--kubeconfig").arg(&kubeconfig).arg("--keys").arg(row.keys.to_string());
+    // The dropped future kills the process: `kill_on_drop` is set.
     timeout(PATIENCE, play(command.args(&row.arguments))).await.ok().transpose()
 }
 
@@ -183,6 +186,7 @@ fn rows(keys: &[usize]) -> Vec<Row> {
         let arguments = [argument("rounds", ALONE), argument("concurrency", 16), vec!["--outside".to_owned()]].concat();
         Row { title: "1 key, enqueued by a thread that runs no reconciles".into(), keys, arguments, is_urgent: false }
     });
+    // A larger number of keys would only prolong the rows with waits.
     let most = keys.iter().copied().max().unwrap_or(1).min(10_000);
     let waiting = Row {
         title: format!("{most} keys, each reconcile waits 10 ms, 1,000 at a time"),

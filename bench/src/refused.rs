@@ -59,6 +59,7 @@ impl Befalls {
     fn paces(self) -> &'static [Duration] {
         const PACES: [Duration; 4] =
             [Duration::from_secs(1), Duration::from_secs(10), Duration::from_mins(1), Duration::from_mins(5)];
+        // At shorter intervals, a reset at each change would measure only the backoff.
         if self == Self::Reset { &PACES[3..] } else { &PACES }
     }
 }
@@ -123,6 +124,7 @@ impl Calls {
     /// Returns the delay from `since` to the first reconcile of `name` that started after it.
     fn after(&self, name: &str, since: Instant) -> Option<Duration> {
         let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Reconciles that started before the change do not count, even if they end later.
         calls.get(name)?.iter().find(|at| **at >= since).map(|at| *at - since)
     }
 }
@@ -146,6 +148,7 @@ fn play(library: Library, befalls: Befalls, every: Duration, count: usize) -> Re
             Library::Theirs => theirs(&connection, befalls, calls.clone()),
         };
         let running = tokio::spawn(running);
+        // The retries of the rejected source have reached their maximum delay before the first change.
         tokio::time::sleep(SETTLED).await;
 
         let (mut changed, mut made) = (Vec::new(), Vec::new());
@@ -156,6 +159,7 @@ fn play(library: Library, befalls: Befalls, every: Duration, count: usize) -> Re
         };
         for (object, owner) in objects.iter().zip(&owners) {
             // Each object is changed once, so that the next reconcile belongs to the change.
+            // A reset right before the change hides the change until all watches are open again.
             disturb();
             server.merge_patch("configmaps", "default", object, serde_json::json!({ "data": { "value": "after" } }))?;
             changed.push(Instant::now());
@@ -183,6 +187,7 @@ fn names(what: &str, count: usize) -> Vec<String> {
 fn pod_of(owner: &str) -> Pod {
     let mut child = pod(&format!("of-{owner}"), "");
     let mut map = config_map(owner, "");
+    // The server does not verify owner references, so any UID works here.
     map.metadata.uid = Some("any".to_owned());
     child.metadata.owner_references = map.controller_owner_ref(&()).map(|owner| vec![owner]);
     child
@@ -206,6 +211,7 @@ fn ours(connection: &Connection, befalls: Befalls, calls: Arc<Calls>) -> Result<
     }
     let controller = controller.run(reconcile, back_off, calls)?;
     Ok(Box::pin(async move {
+        // The controller runs in tasks of its own. This future only keeps the values alive.
         std::future::pending::<()>().await;
         drop((controller, factory));
     }))

@@ -53,6 +53,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Trouble> {
     tokio::spawn(control::run(control, collection.clone()));
     loop {
         let (socket, _) = listener.accept().await?;
+        // Events are small, and Nagle's algorithm would delay each until the acknowledgement of the one before.
         socket.set_nodelay(true)?;
         let (collection, tls) = (collection.clone(), tls.clone());
         let mut cuts = collection.cuts();
@@ -78,6 +79,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Trouble> {
             };
         };
         tokio::spawn(async move {
+            // The loser is dropped, which closes the connection without a GOAWAY, as after a crash.
             tokio::select! {
                 () = served => {}
                 _ = cuts.changed() => {}

@@ -82,11 +82,13 @@ async fn measure<C: Contestant>(args: Args) -> Result<(), Trouble> {
     if let Some(client) = changes {
         return urgent(&args, &client, &work).await;
     }
+    // The first reconciles are those of the initial list. They warm up both the program and the server.
     work.reach(args.keys as u64).await;
     // Waits for the end of the start-up work.
     sleep(Duration::from_secs(1)).await;
     let (started, used, before) = (Instant::now(), processor_time()?, work.calls());
     for _ in 0..args.rounds {
+        // Each round waits for its reconciles, because a queue merges keys that are enqueued twice.
         let calls = work.calls() + args.keys as u64;
         running.all()?;
         work.reach(calls).await;
@@ -115,8 +117,10 @@ async fn urgent(args: &Args, client: &kube::Client, work: &Work) -> Result<(), T
     let mut changed = Vec::new();
     for number in 0..args.urgent {
         let value = format!("urgent-{number}");
+        // Registered before the write: the reconcile may run before the response to the patch arrives.
         work.expect(&value);
         let patch = Patch::Merge(json!({ "data": { "value": value } }));
+        // The last names are at the end of the queue, so that the delay shows whether a change overtakes queued keys.
         let name = format!("map-{}", args.keys - 1 - number);
         maps.patch(&name, &PatchParams::default(), &patch).await?;
         changed.push((value, Instant::now()));
@@ -130,6 +134,7 @@ async fn urgent(args: &Args, client: &kube::Client, work: &Work) -> Result<(), T
             }
             sleep(Duration::from_millis(1)).await;
         };
+        // Saturates, because a reconcile can start before the response to the write is processed here.
         times.push(called.saturating_duration_since(at).as_nanos() as u64);
     }
     println!("{}", quantiles("urgent", times));

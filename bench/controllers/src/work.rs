@@ -45,6 +45,7 @@ impl Work {
     /// Returns an error if the write fails.
     pub async fn call(&self, map: &ConfigMap) -> kube::Result<()> {
         let value = map.data.as_ref().and_then(|data| data.get("value"));
+        // Objects start with a value of one character. Only measured changes take this lock.
         if let Some(value) = value.filter(|value| value.len() > 1) {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(when) = seen.get_mut(value) {
@@ -53,6 +54,7 @@ impl Work {
         }
         self.wait().await;
         self.writing.call(map).await?;
+        // The target is compared with equality, so that exactly one reconcile wakes the waiting task.
         if self.calls.fetch_add(1, Ordering::AcqRel) + 1 == self.target.load(Ordering::Acquire) {
             self.reached.notify_one();
         }
@@ -79,6 +81,7 @@ impl Work {
     /// Waits until this number of reconciles has run.
     pub(super) async fn reach(&self, calls: u64) {
         self.target.store(calls, Ordering::Release);
+        // The condition is checked again after each wakeup: a permit of an earlier round may still be stored.
         while self.calls() < calls {
             self.reached.notified().await;
         }

@@ -64,6 +64,7 @@ async fn pages(client: &Client) -> Result<u64, Trouble> {
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
             read += data.len() as u64;
+            // The token precedes the items in JSON, so that the head of each page suffices.
             head.extend_from_slice(&data[..data.len().min(MAX_HEAD_BYTES - head.len())]);
         }
         let head = String::from_utf8_lossy(&head);

@@ -9,6 +9,7 @@ use crate::Trouble;
 
 /// Resets the maximum of the resident memory.
 pub(super) fn reset_peak() -> Result<(), Trouble> {
+    // The value 5 resets `VmHWM` (proc_pid_clear_refs(5)).
     Ok(std::fs::write("/proc/self/clear_refs", "5")?)
 }
 
@@ -34,6 +35,8 @@ pub(super) fn reads(cache: &dyn Cache, limit: Duration) -> Value {
         let ways: [(&dyn Fn(usize) -> bool, _); 2] = [(&by_names, &mut by_name), (&by_key, &mut keyed)];
         for (get, timed) in ways {
             for number in 0..GETS {
+                // A prime stride visits all objects in an order that defeats the caches of the processor, as random
+                // reads do.
                 place = (place + 7919) % names.len();
                 let before = number.is_multiple_of(TIMED_INTERVAL).then(Instant::now);
                 found += usize::from(get(place));
@@ -42,6 +45,7 @@ pub(super) fn reads(cache: &dyn Cache, limit: Duration) -> Value {
             gets += GETS;
         }
         let before = Instant::now();
+        // The generator spreads the objects over namespaces of this pattern, so that this namespace is never empty.
         let objects = cache.list("team-7");
         listed.push(before.elapsed().as_nanos() as u64);
         assert!(objects > 0, "the namespace team-7 is empty");

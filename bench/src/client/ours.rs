@@ -44,6 +44,7 @@ pub(super) async fn start<K: Form>(
         None => builder,
     };
     let informer = builder.start()?;
+    // Readers have the objects of a checkpoint long before the handler has received them.
     if checkpoint.is_some() {
         tell(&readable(&informer, args.expect).await?);
     }
@@ -52,6 +53,7 @@ pub(super) async fn start<K: Form>(
         Event::Added { object, .. } | Event::Updated { new: object, .. } => {
             seen.see(object.version().as_str(), || object.sent());
         }
+        // Deletions have no sending time, so that only objects that exist are counted.
         Event::Deleted { .. } | Event::Resynced { .. } => {}
     })?;
     timeout(SYNC_TIMEOUT, registration.until_synced()).await?;

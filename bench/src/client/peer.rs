@@ -40,10 +40,12 @@ where
 {
     let api = Api::<K>::all_with(Client::try_from(config)?, &kind);
     let config = watcher::Config::default();
+    // The default of the watcher is paged lists.
     let config = if args.paged { config } else { config.streaming_lists() };
     let writer = reflector::store::Writer::new(kind.clone());
     let store = writer.as_reader();
     let (seen, trim) = (progress.clone(), args.trim);
+    // Without the default backoff, the watcher would retry at once after an error.
     let events = watcher(api, config).default_backoff().modify(move |object| {
         if trim {
             object.managed_fields_mut().clear();

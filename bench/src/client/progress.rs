@@ -37,11 +37,14 @@ impl Progress {
     pub(super) fn see(&self, version: &str, sent: impl FnOnce() -> Option<u64>) {
         let now = now();
         let inner = &*self.inner;
+        // A relaxed load suffices on the fast path. The condition is checked again under the lock.
         if inner.stalled.load(Ordering::Relaxed) {
             let stall = inner.stall.lock().unwrap_or_else(PoisonError::into_inner);
             drop(inner.goes_on.wait_while(stall, |()| inner.stalled.load(Ordering::Relaxed)));
         }
+        // Only the first event of a phase sets the time; the exchange fails for all others.
         let _ = inner.first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        // The annotation is zero in lists, and clocks may differ slightly. Both cases have no valid delay.
         if let Some(sent) = sent().filter(|sent| (1..now).contains(sent)) {
             let mut travelled = inner.travelled.lock().unwrap_or_else(PoisonError::into_inner);
             if travelled.len() < MAX_RECORDED_DELAYS {
@@ -50,6 +53,7 @@ impl Progress {
         }
         inner.seen.fetch_add(1, Ordering::Relaxed);
         if let Ok(version) = version.parse() {
+            // The maximum, because the initial list is not in the order of versions.
             inner.version.fetch_max(version, Ordering::Relaxed);
         }
     }
@@ -61,6 +65,7 @@ impl Progress {
 
     /// Blocks or unblocks the handler.
     pub(super) fn stall(&self, stalled: bool) {
+        // The lock prevents a lost wakeup between the check and the wait of the handler.
         let _stall = self.inner.stall.lock().unwrap_or_else(PoisonError::into_inner);
         self.inner.stalled.store(stalled, Ordering::Relaxed);
         self.inner.goes_on.notify_all();

@@ -60,6 +60,7 @@ fn ours(config: kube::Config) -> Result<Read, Trouble> {
 async fn doubts(informer: Informer<ConfigMap>) {
     let mut changed = informer.changed();
     let mut before = "";
+    // A timeout is the regular poll, and an error means that the informer was stopped.
     while !matches!(timeout(LOOK_EVERY, changed.changed()).await, Ok(Err(_))) {
         let (kind, said) = match informer.freshness() {
             Freshness::Fresh { tainted, .. } if tainted.is_empty() => ("fresh", String::new()),
@@ -68,6 +69,7 @@ async fn doubts(informer: Informer<ConfigMap>) {
             doubt @ Freshness::Failed(_) => ("failed", doubt.to_string()),
             doubt => ("doubt", doubt.to_string()),
         };
+        // Only changes of the kind are printed: the text of a doubt includes times and would differ at each look.
         if kind != before {
             tell(&if kind == "fresh" { json!({ "fresh": true }) } else { json!({ "doubt": said }) });
             before = kind;
@@ -87,6 +89,8 @@ fn theirs(config: kube::Config) -> Result<Read, Trouble> {
                 Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => told("applied", &object),
                 Ok(watcher::Event::Delete(object)) => told("deleted", &object),
                 Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
+                // kube-runtime reports errors only as items of this stream, so that each error counts as a reported
+                // doubt.
                 Err(error) => tell(&json!({ "doubt": error.to_string() })),
             }
         }

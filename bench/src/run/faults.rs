@@ -53,6 +53,7 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
         verdicts.sort_by_key(|(order, verdict)| (*order, verdict.team as u8));
         let verdicts = verdicts.iter().map(|(_, verdict)| verdict.clone()).collect();
         // Partial results are kept if the run is interrupted.
+        // Replaced as a whole: results of another machine or version must not mix with these.
         results.faults = Some(Ordeal { setting: Setting::now(), seconds: started.elapsed().as_secs(), verdicts });
         results.write(&place.out)?;
     }
@@ -62,6 +63,7 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
 async fn play(scenario: &'static Scenario, team: Team, programs: Programs, out: PathBuf) -> Verdict {
     let mut verdict = Verdict::of(scenario.fault, scenario.title, team);
     let played = async {
+        // Two scenarios can have one number, so the file name needs another part. Concurrent runs must not share it.
         let name = format!("{}-{}-{}", scenario.fault, team as u8, scenario.title.len());
         let kubeconfig = out.join(format!("kubeconfig-{name}"));
         let mut stage = Stage::set(scenario.server, team, programs.of(team)?, &kubeconfig).await?;

@@ -52,6 +52,7 @@ pub(crate) async fn run(args: LimitedArgs) -> Result<(), Trouble> {
     let mut run = Run { place: &place, contestant, objects: args.objects, kubeconfig: &kubeconfig, address: &address };
 
     let kept = run.session(None).await?;
+    // A fifth more covers the fragmentation of the allocator, and the fixed part covers the program itself.
     let limit = kept * LIMIT.0 + LIMIT.1;
     place.say(&format!(
         "without a limit: {} MB after the sync; now limited to {} MB",
@@ -95,6 +96,7 @@ impl Run<'_> {
             synced["seconds"].as_f64().unwrap_or(f64::NAN)
         ));
         sleep(SETTLE).await;
+        // The limit of the second run derives from this settled value, not from the peak of the sync.
         let kept = client.ask("memory").await?["resident"].as_f64().ok_or("the client did not report its memory")?;
         self.compare(&mut client).await?;
         let version = control(self.address, &format!("expire {}", self.objects.div_ceil(RELISTED))).await?;
@@ -161,6 +163,7 @@ impl Group {
     fn confine(&self, command: &Command) -> Command {
         let command = command.as_std();
         let mut confined = Command::new("sh");
+        // The shell moves itself into the group before it executes the client, so that no allocation escapes the limit.
         confined.arg("-c").arg("echo $$ >\"$0\" && exec \"$@\"").arg(self.folder.join("cgroup.procs"));
         confined.arg(command.get_program()).args(command.get_args());
         confined

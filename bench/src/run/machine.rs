@@ -72,6 +72,7 @@ fn page() -> f64 {
     let mut memory = vec![0u8; PAGE * PAGES];
     let started = Instant::now();
     for page in memory.chunks_mut(PAGE) {
+        // `black_box` keeps the write, which the compiler could remove.
         *black_box(&mut page[0]) = 1;
     }
     started.elapsed().as_secs_f64() / PAGES as f64
@@ -80,6 +81,7 @@ fn page() -> f64 {
 /// Returns the versions of the compared libraries and of the compilers.
 fn versions() -> String {
     let locked = |name: &str| {
+        // The locked version is the measured one; the manifest names a range.
         let lock = include_str!("../../Cargo.lock");
         let from = lock.split_once(&format!("name = \"{name}\"\nversion = \""));
         from.and_then(|(_, rest)| rest.split('"').next()).unwrap_or("unknown").to_owned()

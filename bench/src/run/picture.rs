@@ -25,6 +25,7 @@ pub(super) fn draw(outcomes: &Outcomes, part: &str, folder: &Path) -> Result<(),
     for (what, file) in DRAWN {
         let figures =
             || outcomes.figures().iter().filter(|figure| figure.resource == Resource::Pods && figure.what == *what);
+        // The largest size has the least noise.
         let Some(largest) = figures().map(|figure| figure.size).max() else { continue };
         let figures: Vec<&Figure> = figures().filter(|figure| figure.size == largest).collect();
         std::fs::write(folder.join(format!("{part}-{file}.svg")), bars(what, largest, &figures))?;
@@ -40,8 +41,10 @@ pub(super) fn draw_faults(ordeal: &Ordeal, folder: &Path) -> Result<(), Trouble>
     let (width, height) = (2 * LABELS + WIDTH + 90, (played.len() + 2) * BAR);
     let mut svg = head(width, height, "from the end of each fault until the cache is right, s, on a logarithmic scale");
     for (row, verdict) in played.iter().enumerate() {
+        // A missing recovery is as long as the timeout, so that its bar is the longest.
         let seconds = verdict.recovered.unwrap_or(verdict.patience as f64);
         // From 50 ms, the interval of the comparisons.
+        // Logarithmic, because recoveries range from milliseconds to minutes.
         let length = (seconds.max(0.05) / 0.05).ln() / (most / 0.05).ln() * WIDTH as f64;
         let label = format!("{} {}, {}", verdict.fault, verdict.title, verdict.team);
         let value =

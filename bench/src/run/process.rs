@@ -65,6 +65,7 @@ impl Process {
     /// Returns the next response, which must belong to `phase`.
     pub(super) async fn answer(&mut self, phase: &str) -> Result<Value, Trouble> {
         let answer: Value = serde_json::from_str(&self.line().await?)?;
+        // A mismatch is an error: responses are in order, so that a wrong phase means a lost one.
         if answer["phase"] == phase { Ok(answer) } else { Err(format!("{answer} is not a response to {phase}").into()) }
     }
 

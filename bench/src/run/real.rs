@@ -28,6 +28,7 @@ const REST: Duration = Duration::from_secs(5);
 pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {
     let program = program(place).await?;
     let folder = place.out.join("reference");
+    // Data of an interrupted run would make the first writes fail.
     let _ = std::fs::remove_dir_all(&folder);
     let mut command = Command::new(&program);
     command
@@ -54,6 +55,7 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
     chosen.retain(|one| !one.name.contains("no managedFields"));
     for round in 0..args.real_rounds {
         for step in 0..chosen.len() {
+            // Each round starts with another client, so that no client always runs on a cold server.
             let contestant = chosen[(step + round) % chosen.len()];
             place.say(&format!("real API server, round {} of {}: {}", round + 1, args.real_rounds, contestant.name));
             let before = processor_time(server.id())?;
@@ -84,6 +86,7 @@ impl Real<'_> {
     /// `before` is the server's processor time before the client started.
     async fn run(mut self, before: f64) -> Result<(), Trouble> {
         let keeps = self.session.synced().await?;
+        // Read at once, because the background work of the server continues to count.
         let used = processor_time(self.server)? - before;
         self.session.note("sync, server's processor", "s", &Value::from(used));
         if !keeps {
@@ -92,10 +95,12 @@ impl Real<'_> {
         self.session.memory().await?;
         let (count, rate) = (WRITES.0.min(self.session.size), WRITES.1);
         let mut writer = self.writer(count)?;
+        // The writer opens its connections before the measurement starts.
         if writer.line().await? != "ready" {
             return Err("the writer is not ready".into());
         }
         let before = processor_time(self.server)?;
+        // The counters are reset before the first write.
         self.session.client.ask("arm").await?;
         writer.tell("go").await?;
         let stamped = writer.answer("stamped").await?;
@@ -159,5 +164,6 @@ fn processor_time(process: u32) -> Result<f64, Trouble> {
         fields.get(index).and_then(|field| field.parse::<f64>().ok()).ok_or("the processor time is missing")
     };
     let ticks = sysconf(SysconfVar::CLK_TCK)?.ok_or("the kernel does not report the duration of a tick")?;
+    // Fields 14 and 15, user and system time. The fields here start behind the second one (proc_pid_stat(5)).
     Ok((field(11)? + field(12)?) / ticks as f64)
 }

@@ -64,6 +64,7 @@ impl Plan {
         for round in 0..self.rounds {
             for step in 0..chosen.len() {
                 let contestant = chosen[(step + round) % chosen.len()];
+                // A slow client ran once at this size, and would multiply the duration of the run.
                 if slow.contains(&contestant.name) {
                     continue;
                 }
@@ -82,6 +83,7 @@ impl Plan {
                 let client = Process::start(contestant.command(&place.programs, &kubeconfig, self.size)?)?;
                 let session = Session { contestant, size: self.size, client, outcomes };
                 let done = Replayed { session, address: &address }.run(self.events).await;
+                // Changes of an interrupted measurement would disturb the next client.
                 control(&address, "halt").await?;
                 if let Err(error) = done {
                     // A failed client must not discard the figures of the others, and its failure must be reported.
@@ -145,6 +147,7 @@ impl Replayed<'_> {
         sleep(Duration::from_secs(1)).await;
         self.session.client.ask("reset-peak").await?;
         let before = self.session.client.ask("memory").await?["resident"].as_f64().unwrap_or(f64::NAN);
+        // The relist of some libraries needs a second copy of all objects. The kernel would kill the client otherwise.
         if available_memory().is_some_and(|free| before * 1.2 > free as f64) {
             return Err(format!(
                 "no relist: {:.1} GB are in use, and there is not enough memory for a second copy",
@@ -162,6 +165,7 @@ impl Replayed<'_> {
     /// Measures reads during writes.
     async fn reads(&mut self) -> Result<(), Trouble> {
         let (rate, seconds) = WRITES;
+        // The writes outlast the reads by far. The halt at the end of the session stops them.
         control(self.address, &format!("paced {} {rate}", rate * (seconds + 30))).await?;
         let reads = self.session.client.ask(&format!("reads {seconds}")).await?;
         for (name, unit, key) in [
@@ -182,8 +186,10 @@ impl Replayed<'_> {
     async fn after(&mut self, line: &str) -> Result<Value, Trouble> {
         let what = line.split(' ').next().unwrap_or(line);
         let count: u64 = line.split(' ').nth(1).unwrap_or_default().parse()?;
+        // An empty burst changes nothing and returns the current version.
         let end = control(self.address, "burst 0").await? + count;
         self.session.client.tell(&format!("until {end}")).await?;
+        // The client must count from before the first event.
         self.session.client.answer("armed").await?;
         let reached = control(self.address, line).await?;
         if reached != end {

@@ -106,6 +106,7 @@ fn renewed(document: &str, texts: &[(&str, String)]) -> Result<String, Trouble> 
     let mut rest = document;
     let mut marks = 0;
     while let Some(at) = rest.find("<!-- bench: ") {
+        // The mark itself stays in the document, so that the next report finds it.
         let line = rest[at..].find('\n').ok_or("the document ends after a mark")? + at + 1;
         let name = rest[at + "<!-- bench: ".len()..line].trim().trim_end_matches("-->").trim();
         let end = rest[line..].find(END).ok_or_else(|| format!("the mark {name} has no end: {END}"))? + line;
@@ -121,6 +122,7 @@ fn renewed(document: &str, texts: &[(&str, String)]) -> Result<String, Trouble> 
         marks += 1;
     }
     if marks == 0 {
+        // A document without a mark is probably the wrong file.
         return Err("the document has no mark <!-- bench: NAME -->".into());
     }
     new.push_str(rest);

@@ -115,6 +115,7 @@ impl World<'_> {
     async fn restarts(&self) -> Result<Vec<Restart>, Trouble> {
         let checkpoint = self.place.out.join("restart.checkpoint");
         for name in ["restart.checkpoint", "restart.checkpoint.lock"] {
+            // A checkpoint of an earlier run would turn the first run into a restart.
             match std::fs::remove_file(self.place.out.join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
@@ -125,6 +126,7 @@ impl World<'_> {
             let written = first.ask("kept").await?["bytes"].as_f64().unwrap_or(f64::NAN);
             self.place.say(&format!("{}: {} MB written", self.contestant.name, number(written / 1e6)));
         }
+        // The drop kills the process, as a crash would. The checkpoint must survive that.
         drop(first);
         let mut restarts = Vec::new();
         for _ in 0..self.args.rounds {
@@ -135,7 +137,9 @@ impl World<'_> {
 
     async fn restart(&self, checkpoint: &Path) -> Result<Restart, Trouble> {
         sleep(SETTLE).await;
+        // The changes happen while no client runs. A resumed watch must deliver exactly these.
         let version = control(self.address, &format!("burst {}", self.args.changes)).await?;
+        // Counted from here, so that the changes themselves are not part of the cost.
         let before = self.served().await?;
         let started = Instant::now();
         let (mut client, readable) = self.begin(checkpoint).await?;
@@ -179,6 +183,7 @@ impl World<'_> {
         }
         let started = Instant::now();
         let mut client = Process::start(command)?;
+        // Other libraries can be read only after the sync.
         client.answer(if self.keeps() { "readable" } else { "synced" }).await?;
         let readable = started.elapsed().as_secs_f64();
         if self.keeps() {

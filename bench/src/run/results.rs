@@ -41,6 +41,7 @@ impl Results {
         // Written under another name first, so that an interrupted run keeps the previous file.
         let unfinished = folder.join("results.json.new");
         std::fs::write(&unfinished, serde_json::to_string_pretty(self)?)?;
+        // A rename within one folder is atomic.
         Ok(std::fs::rename(unfinished, folder.join(FILE))?)
     }
 }

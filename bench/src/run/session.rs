@@ -32,6 +32,7 @@ impl Session<'_> {
             return Ok(false);
         }
         let fields = self.client.ask("fields").await?;
+        // One distinct value would mean that the field was not read.
         if fields["distinct"].as_u64().unwrap_or_default() < 2 {
             return Err(format!("the objects have too few distinct nodes: {fields}").into());
         }
@@ -56,6 +57,7 @@ impl Session<'_> {
 
     /// Adds one round of a figure, unless the value is missing.
     pub(super) fn note(&mut self, what: &str, unit: &str, value: &Value) {
+        // JSON null and a missing field are no measurement.
         if let Some(value) = value.as_f64().filter(|value| value.is_finite()) {
             self.outcomes.add(self.contestant, self.size, what, unit, value);
         }

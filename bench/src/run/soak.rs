@@ -143,6 +143,7 @@ impl Soak {
         let version = control(&self.address, &format!("churn {count}")).await?;
         // The cache is updated while the handler is blocked.
         let begun = Instant::now();
+        // A blocked handler must not block the cache.
         while self.client.strays(&self.address).await?.is_some() {
             if begun.elapsed() > MINUTE {
                 return Err("FAILED. The cache did not catch up with the server while the handler was blocked".into());
@@ -187,11 +188,13 @@ impl Soak {
         let count = (self.args.events / BATCHES).clamp(1, BATCH);
         let word = if self.batches.is_multiple_of(EXPIRE) { "churn-and-expire" } else { "churn" };
         let version = control(&self.address, &format!("{word} {count}")).await?;
+        // After the changes were requested, so that the connection breaks within the batch.
         if self.batches.is_multiple_of(CUT) {
             control(&self.address, "cut").await?;
         }
         self.client.ask(&format!("reached {version}")).await?;
         self.events += count;
+        // The schedule is absolute from the start, so that no pause follows a late batch.
         let due = Duration::try_from_secs_f64(self.events as f64 / self.args.rate)
             .map_err(|_| format!("--rate {} is not a valid number of events per second", self.args.rate))?;
         sleep(due.saturating_sub(self.begun.elapsed())).await;
@@ -207,6 +210,7 @@ impl Soak {
             )
             .into());
         }
+        // The comparison itself allocates memory, which must settle first.
         sleep(SETTLE).await;
         self.resident().await
     }

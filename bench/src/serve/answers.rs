@@ -41,6 +41,7 @@ fn of(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Pie
         ["api", "v1", "pods"] | ["api", "v1", "namespaces", _, "pods"] => Kind::Pods,
         ["apis", "bench.steadfast.dev", "v1", "widgets"]
         | ["apis", "bench.steadfast.dev", "v1", "namespaces", _, "widgets"] => Kind::Widgets,
+        // Steadfast reads this namespace to identify the cluster.
         ["api", "v1", "namespaces", "kube-system"] => {
             let text = stream::iter([Bytes::from_static(KUBE_SYSTEM.as_bytes())]);
             return respond(StatusCode::OK, "application/json", text.boxed());
@@ -53,6 +54,7 @@ fn of(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Pie
         return failure(StatusCode::BAD_REQUEST, "BadRequest");
     };
     let protobuf = kind == Kind::Pods && accept.contains("application/vnd.kubernetes.protobuf");
+    // An Accept header lists alternatives, so that a substring decides.
     let kind = if accept.contains("as=PartialObjectMetadata") { Kind::Metadata } else { kind };
     let encoding = if protobuf { Encoding::Protobuf(kind) } else { Encoding::Json(kind) };
     if !query.is("watch", "true") && !query.is("watch", "1") {
@@ -67,6 +69,7 @@ fn of(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Pie
         bookmarks: query.is("allowWatchBookmarks", "true"),
     };
     let pieces = if query.is("sendInitialEvents", "true") {
+        // A streamed list costs the server as much as a list, and counts as one.
         collection.served.list();
         follower.initial()
     } else {
@@ -107,24 +110,29 @@ fn respond(status: StatusCode, content_type: &'static str, pieces: Pieces) -> Re
 /// Returns a list, or a page of one. All pages have the version of the first.
 fn list(of: Arc<Collection>, encoding: Encoding, query: &Query, chosen: Range<usize>) -> Response<Pieces> {
     let token = query.0.get("continue").and_then(|token| token.split_once('.'));
+    // The token contains the version, so that later pages come from the same snapshot.
     let token = token.and_then(|(version, from)| Some((version.parse().ok()?, from.parse().ok()?)));
     let exactly = query.number("resourceVersion").filter(|_| query.is("resourceVersionMatch", "Exact"));
     let (version, objects) = match token.map(|(version, _)| version).or(exactly) {
         None => of.snapshot(),
         Some(version) => match of.at(version) {
             Some(objects) => (version, objects),
+            // An expired continue token results in 410 with the reason `Expired`, as on a real server.
             None => return failure(StatusCode::GONE, "Expired"),
         },
     };
     let from = token.map_or(chosen.start, |(_, from)| from);
     let limit = query.number("limit").map_or(usize::MAX, |limit| limit as usize);
+    // Saturates, because `limit` is absent for a complete list.
     let to = chosen.end.min(from.saturating_add(limit));
     let next = (to < chosen.end).then(|| format!("{version}.{to}"));
+    // The envelope of protobuf has a length prefix, which needs the sizes of all items in advance.
     let those = (from..to).filter(|index| objects[*index].is_there);
     let head = encoding.list_head(&of, version, next.as_deref(), those);
     let tail = encoding.list_tail(version, next.as_deref());
     let items = stream::unfold((from, true), move |(mut index, mut first)| {
         let mut piece = Vec::with_capacity(PIECE + PIECE / 4);
+        // A response is cut into pieces of similar size, so that memory does not depend on the number of objects.
         while index < to && piece.len() < PIECE {
             if objects[index].is_there {
                 encoding.item(&mut piece, &of, index, objects[index].stamp(), first);
@@ -145,6 +153,7 @@ struct Query(BTreeMap<String, String>);
 impl Query {
     fn of(text: &str) -> Self {
         let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+        // kube encodes these two characters in selectors.
         Self(pairs.map(|(name, value)| (name.to_owned(), value.replace("%3D", "=").replace("%2C", ","))).collect())
     }
 

@@ -93,6 +93,7 @@ pub(super) enum Following {
 impl Collection {
     /// Loads `count` objects: the generated data in `folder`, with copies if there are fewer.
     pub(super) fn load(folder: &Path, count: usize) -> Result<Self, Trouble> {
+        // Each object has its own version, as if all were created one after the other.
         let object = |index| Object { version: INITIAL_VERSION + 1 + index, stay: 0, is_there: true };
         let objects = (0..count as u64).map(object).collect();
         let first = INITIAL_VERSION + count as u64;
@@ -106,6 +107,7 @@ impl Collection {
             protobuf,
             served: Served::default(),
             count,
+            // Nothing has expired: the window starts at the version of the initial state.
             state: Mutex::new(State { objects, log: VecDeque::new(), dropped: 0, window: first }),
             moved: watch::Sender::new(first),
             cuts: watch::Sender::new(0),
@@ -139,6 +141,7 @@ impl Collection {
             return None;
         }
         let mut objects = state.objects.clone();
+        // The changes are undone in reverse order. A copy of all states would be too large.
         for change in state.log.range(self.place(&state, version)..).rev() {
             objects[change.index] = change.before;
         }
@@ -152,6 +155,7 @@ impl Collection {
 
     /// Returns the position in the log of the first change after `version`, which must be recorded.
     fn place(&self, state: &State, version: u64) -> usize {
+        // Versions are consecutive, so that the distance to the first one is the position.
         ((version - self.first()) as usize).saturating_sub(state.dropped).min(state.log.len())
     }
 
@@ -177,6 +181,7 @@ impl Collection {
             let mut state = self.lock();
             for number in 1..=count {
                 let place = state.made();
+                // `STRIDE` is a prime: successive changes reach all objects before one repeats.
                 let index = place * STRIDE % self.count;
                 let version = self.first() + 1 + place as u64;
                 // Selects other objects in each round.
@@ -185,8 +190,10 @@ impl Collection {
                 let before = *object;
                 object.version = version;
                 let what = if !object.is_there {
+                    // The next object of this name needs another UID.
                     object.stay += 1;
                     "ADDED"
+                // The last change must leave an object, because clients wait for its version in an event.
                 } else if sort == Sort::Churned && has_turn && number < count {
                     "DELETED"
                 } else {
@@ -198,6 +205,7 @@ impl Collection {
             }
             self.first() + state.made() as u64
         };
+        // Sent after the lock is released, so that followers can read the log at once.
         self.moved.send_replace(version);
         version
     }
@@ -211,6 +219,7 @@ impl Collection {
             text.clear();
             self.json.append(&mut text, index, 0, object.stamp());
             let mut pod: Pod = serde_json::from_slice(&text)?;
+            // Steadfast drops `managedFields` before it caches an object, so that both sides must ignore the field.
             pod.metadata.managed_fields = None;
             checksum.add(&pod)?;
         }
@@ -260,6 +269,7 @@ impl State {
             && let Some(dropped) = self.log.pop_front()
         {
             self.dropped += 1;
+            // Watches from dropped versions must receive an expiry instead of a gap.
             self.window = self.window.max(dropped.stamp.version);
         }
     }

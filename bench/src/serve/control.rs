@@ -46,6 +46,7 @@ async fn obey(socket: TcpStream, collection: Arc<Collection>) {
             collection.cut();
             collection.change(0, Sort::Modified)
         }
+        // The computation takes seconds and must not block other connections of this thread.
         Some(&"checksum") => match tokio::task::block_in_place(|| collection.checksum()) {
             Ok(checksum) => checksum.sum(),
             Err(error) => {
@@ -60,6 +61,7 @@ async fn obey(socket: TcpStream, collection: Arc<Collection>) {
         Some(&"processor") => (processor_time().unwrap_or_default() * 1e6) as u64,
         Some(&"paced") => {
             let (count, per_second) = (number(1), number(2).max(1));
+            // The response contains the version after all changes, before the first one is made.
             let target = collection.change(0, Sort::Modified) + count as u64;
             tokio::spawn(paced(collection, count, per_second));
             target
@@ -76,6 +78,7 @@ async fn paced(collection: Arc<Collection>, count: usize, per_second: usize) {
     let mut made = 0;
     let halts = collection.halts();
     while made < count && collection.halts() == halts {
+        // The number of due changes follows from the time, so that late ones are made up.
         let due = (started.elapsed().as_secs_f64() * per_second as f64) as usize + 1;
         if due > made {
             collection.change(due.min(count) - made, Sort::Stamped);

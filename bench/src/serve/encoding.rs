@@ -48,6 +48,8 @@ impl Encoding {
         objects: impl Iterator<Item = usize>,
     ) -> Vec<u8> {
         match self {
+            // Custom resources are unstructured in Go, where JSON has sorted keys: `apiVersion`, `items`, `kind`,
+            // `metadata`.
             Self::Json(Kind::Widgets) => br#"{"apiVersion":"bench.steadfast.dev/v1","items":["#.to_vec(),
             Self::Json(kind) => {
                 let (api_version, name, meta) = (kind.api_version(), kind.name(), json_meta(version, following));
@@ -56,11 +58,13 @@ impl Encoding {
             }
             Self::Protobuf(kind) => {
                 let mut meta = Vec::new();
+                // `ListMeta`: `resourceVersion` is field 2, and `continue` is field 3.
                 field(&mut meta, 2, version.to_string().as_bytes());
                 if let Some(next) = following {
                     field(&mut meta, 3, next.as_bytes());
                 }
                 let lengths = objects.map(|index| kind.length(of, index));
+                // The length of the list precedes its items, so that all sizes must be known before the first byte.
                 let items: usize = lengths.map(|length| 1 + varint_length(length) + length).sum();
                 let list = format!("{}List", kind.name());
                 let mut head =
@@ -133,6 +137,7 @@ impl Encoding {
                 let (mut annotation, mut meta, mut pod) = (Vec::new(), Vec::new(), Vec::new());
                 field(&mut annotation, 1, b"k8s.io/initial-events-end");
                 field(&mut annotation, 2, b"true");
+                // `ObjectMeta`: `resourceVersion` is field 6, and `annotations` is field 12.
                 field(&mut meta, 6, version.to_string().as_bytes());
                 if initial_events_end {
                     field(&mut meta, 12, &annotation);
@@ -157,6 +162,7 @@ impl Encoding {
             }
             Self::Protobuf(_) => {
                 let mut status = Vec::new();
+                // `metav1.Status`: status 2, message 3, reason 4, code 6. The code is a varint.
                 field(&mut status, 2, b"Failure");
                 field(&mut status, 3, EXPIRED.as_bytes());
                 field(&mut status, 4, b"Expired");
@@ -172,6 +178,7 @@ impl Encoding {
     /// Appends the object with its kind, which generated objects do not have.
     fn json_object(self, into: &mut Vec<u8>, of: &Collection, index: usize, stamp: Stamp) {
         let Self::Json(kind) = self else { return };
+        // The skipped first byte of the object is its opening brace, which the new head replaces.
         into.push(b'{');
         into.extend_from_slice(kind.head().as_bytes());
         if kind == Kind::Metadata {
@@ -240,6 +247,7 @@ fn varint(into: &mut Vec<u8>, mut number: usize) {
 }
 
 fn varint_length(number: usize) -> usize {
+    // `| 1` makes the length of zero one byte.
     (usize::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
 }
 
@@ -260,6 +268,7 @@ fn unknown_head(api_version: &str, kind: &str, length: usize) -> Vec<u8> {
     field(&mut meta, 1, api_version.as_bytes());
     field(&mut meta, 2, kind.as_bytes());
     let mut head = MAGIC.to_vec();
+    // `runtime.Unknown`: the type is field 1, and the raw object is field 2.
     field(&mut head, 1, &meta);
     tag(&mut head, 2, length);
     head
@@ -271,6 +280,7 @@ fn event_head(into: &mut Vec<u8>, what: &str, (api_version, kind): (&str, &str),
     let raw = unknown.len() + length;
     let extension = 1 + varint_length(raw) + raw;
     let whole = 2 + what.len() + 1 + varint_length(extension) + extension;
+    // Streamed messages have a length of four bytes in big-endian order, which is not part of protobuf.
     into.extend_from_slice(&(whole as u32).to_be_bytes());
     field(into, 1, what.as_bytes());
     tag(into, 2, extension);

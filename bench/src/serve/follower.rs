@@ -41,6 +41,7 @@ impl Follower {
         let end = self.end;
         let pieces = self.pieces(version);
         match end {
+            // Each piece consists of whole events, so that the timeout never cuts one.
             Some(end) => pieces.take_until(sleep_until(end)).boxed(),
             None => pieces,
         }
@@ -58,9 +59,11 @@ impl Follower {
                 }
                 index += 1;
             }
+            // An empty piece ends the stream, and the caller continues with the bookmark.
             std::future::ready((!piece.is_empty()).then(|| (Bytes::from(piece), index)))
         });
         let end = Bytes::from(encoding.bookmark(version, true));
+        // Changes since the snapshot follow, so that none is lost between list and watch.
         objects.chain(stream::iter([end])).chain(self.follow(version)).boxed()
     }
 
@@ -69,6 +72,7 @@ impl Follower {
         stream::unfold(Some((self, version, moved, bookmark)), move |state| async move {
             let (follower, mut version, mut moved, mut bookmark) = state?;
             loop {
+                // Marked before the log is read: a later change then wakes the wait below.
                 moved.mark_unchanged();
                 if bookmark.is_some_and(|due| Instant::now() >= due) {
                     bookmark = follower.next_bookmark();
@@ -76,6 +80,7 @@ impl Follower {
                     return Some((Bytes::from(piece), Some((follower, version, moved, bookmark))));
                 }
                 let changes = match follower.of.after(version, CHANGES) {
+                    // An error event ends the watch, as on a real server.
                     Following::Forgotten => return Some((Bytes::from(follower.encoding.expired()), None)),
                     Following::Changes(changes) => changes,
                 };
@@ -103,6 +108,7 @@ impl Follower {
             if self.chosen.contains(&change.index) {
                 self.encoding.event(&mut piece, &self.of, change.what, change.index, change.stamp);
             }
+            // The version also advances with objects that are not selected, so that bookmarks stay current.
             *version = change.stamp.version;
             if piece.len() >= PIECE {
                 break;
@@ -114,6 +120,7 @@ impl Follower {
     /// Returns the time of the next bookmark.
     fn next_bookmark(&self) -> Option<Instant> {
         let now = Instant::now();
+        // A bookmark shortly before the timeout makes the next watch start at a recent version (KEP-956).
         let last = self.end.and_then(|end| end.checked_sub(LAST_BOOKMARK)).filter(|last| *last > now);
         self.bookmarks.then(|| last.map_or(now + BOOKMARK_INTERVAL, |last| last.min(now + BOOKMARK_INTERVAL)))
     }

@@ -68,6 +68,7 @@ impl Records {
         let mut places = Vec::new();
         let mut at = 0;
         while places.len() < count && at < bytes.len() {
+            // The header has the length of the object and the positions of its version and its sending time.
             let header = bytes.get(at..at + HEADER).ok_or("the file is truncated")?;
             let number = |index: usize| {
                 let piece = [header[4 * index], header[4 * index + 1], header[4 * index + 2], header[4 * index + 3]];
@@ -78,6 +79,7 @@ impl Records {
             let place = whose(places.len(), object).and_then(|Whose { name, uid }| {
                 let (at, uid, metadata) = (memmem(object, &name)?, memmem(object, &uid)?, metadata(object)?);
                 // Before the last hyphen of the name: the number after it is different for each object of the file.
+                // Copies are numbered within the name. Names of the generator end in a number that must stay unique.
                 let hyphen = name.iter().rposition(|byte| *byte == b'-').filter(|hyphen| *hyphen >= COPY_DIGITS)?;
                 let (version, sent, copy) = (number(1), number(2), at + hyphen - COPY_DIGITS);
                 // All overwritten positions are in the metadata.
@@ -157,10 +159,12 @@ impl Records {
         let (place, copy) = self.place(index);
         let start = into.len();
         into.extend_from_slice(&self.bytes[place.start + skip..place.start + end]);
+        // The placeholders have a fixed number of digits, so that no byte moves.
         write_digits(&mut into[start + place.version - skip..], VERSION_DIGITS, stamp.version);
         write_digits(&mut into[start + place.sent - skip..], SENT_DIGITS, stamp.sent);
         if stamp.stay > 0 {
             // Another UID for a recreated object.
+            // The first eight digits hold the number of the stay, and the digits behind the first hyphen hold the copy.
             into[start + place.uid - skip..][..8].copy_from_slice(format!("{:08x}", stamp.stay).as_bytes());
         }
         if copy > 0 {
@@ -199,6 +203,7 @@ pub(super) fn metadata_in_json(object: &[u8]) -> Option<usize> {
     let (mut depth, mut in_text, mut escaped) = (0, false, false);
     for (at, byte) in object.iter().enumerate().skip(HEAD.len()) {
         match byte {
+            // Braces within strings do not count, nor do escaped quotes end a string.
             _ if escaped => escaped = false,
             b'\\' => escaped = in_text,
             b'"' => in_text = !in_text,
@@ -219,6 +224,7 @@ pub(super) fn metadata_in_protobuf(object: &[u8]) -> Option<usize> {
     let digits = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
     let length = rest[..digits]
         .iter()
+        // Groups of a varint are in little-endian order, so that the last byte comes first.
         .rev()
         .try_fold(0_usize, |length, byte| length.checked_mul(0x80)?.checked_add(usize::from(byte & 0x7f)))?;
     (*tag == 1 << 3 | 2).then_some(1 + digits + length).filter(|end| *end <= object.len())

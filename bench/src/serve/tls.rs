@@ -28,10 +28,12 @@ impl Tls {
         let key = KeyPair::generate()?;
         let certificate = server.signed_by(&key, &authority)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        // The provider is explicit, because a process-wide default may be missing or ambiguous.
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(vec![certificate.der().clone()], key)?;
+        // The order is the preference of the server.
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), authority: authority.pem() })
     }

@@ -63,6 +63,7 @@ impl Baseline {
 
 /// Returns the tolerance for instructions. Returns `None` for another processor, since it executes other instructions.
 pub(crate) fn tolerance(then: &Machine, now: &Machine) -> Option<f64> {
+    // Functions of libc are selected by the instruction set, so that counts are not comparable.
     if then.processor != now.processor {
         None
     } else if then == now {
@@ -75,6 +76,7 @@ pub(crate) fn tolerance(then: &Machine, now: &Machine) -> Option<f64> {
 /// Compares each stage with its baseline.
 pub(crate) fn judge(then: &Baseline, now: &Baseline) -> BTreeMap<String, Verdict> {
     let tolerance = tolerance(&then.made_on, &now.made_on);
+    // Both key sets: a removed stage must be reported like a new one.
     let names = then.stages.keys().chain(now.stages.keys());
     let verdict = |name: &String| match (then.stages.get(name), now.stages.get(name)) {
         (Some(then), Some(now)) => compare(then, now, tolerance),
@@ -90,6 +92,7 @@ fn compare(then: &Figures, now: &Figures, tolerance: Option<f64>) -> Verdict {
         (then.bytes, now.bytes, Some(TOLERANCE_OF_ALLOCATIONS)),
     ];
     let compared = || pairs.into_iter().filter_map(|(then, now, tolerance)| Some((then, now, tolerance?)));
+    // An increase in one figure outweighs decreases in the others.
     if compared().any(|(then, now, tolerance)| now > then * (1.0 + tolerance)) {
         Verdict::Worse
     } else if compared().any(|(then, now, tolerance)| now < then * (1.0 - tolerance)) {

@@ -12,6 +12,7 @@ const COUNTED: &str = "*steadfast_guard_counted*";
 pub(crate) fn count(stage: &str) -> Result<(String, Figures), Trouble> {
     let profile = std::env::temp_dir().join(format!("steadfast-guard-{}", std::process::id()));
     let counted = counted(stage, &profile);
+    // Removed even after an error, since the temporary folder is shared.
     let _ = std::fs::remove_file(&profile);
     counted.map_err(|trouble| format!("{stage}: {trouble}").into())
 }
@@ -19,6 +20,7 @@ pub(crate) fn count(stage: &str) -> Result<(String, Figures), Trouble> {
 fn counted(stage: &str, profile: &Path) -> Result<(String, Figures), Trouble> {
     let ran = Command::new("valgrind")
         .args(["--tool=callgrind", "--quiet", "--dump-instr=no", "--dump-line=no"])
+        // Collection starts off, and toggles at the entry and the exit of the counted function.
         .arg(format!("--toggle-collect={COUNTED}"))
         .arg(format!("--callgrind-out-file={}", profile.display()))
         .arg(std::env::current_exe()?)
@@ -33,9 +35,11 @@ fn counted(stage: &str, profile: &Path) -> Result<(String, Figures), Trouble> {
     }
     let report: Told = serde_json::from_slice(&ran.stdout)?;
     let instructions = total(&std::fs::read_to_string(profile)?).ok_or("the profile of callgrind has no total")?;
+    // The pattern matches no function if the compiler has inlined or renamed it. A zero would pass as an improvement.
     if report.units == 0 || instructions == 0 {
         return Err("callgrind counted no instructions".into());
     }
+    // Rounded, so that noise below the precision does not change the file of the baseline.
     let each = |sum: f64, places: f64| (sum / report.units as f64 * places).round() / places;
     let figures = Figures {
         instructions: each(instructions as f64, 1.0),
@@ -47,6 +51,7 @@ fn counted(stage: &str, profile: &Path) -> Result<(String, Figures), Trouble> {
 
 /// Parses the number of instructions from a profile of callgrind.
 fn total(profile: &str) -> Option<u64> {
+    // The total is at the end of the profile.
     profile.lines().rev().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok())
 }
 

@@ -33,6 +33,7 @@ pub(crate) struct Machine {
 impl Machine {
     /// Describes this machine. The stages fill in the processor, since valgrind emulates its own.
     pub(crate) fn here() -> Result<Self, Trouble> {
+        // The version of glibc determines its allocator and its memory functions.
         let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
         let libc = output.map_err(|error| format!("cannot run getconf for the version of libc: {error}"))?;
         Ok(Self {

@@ -45,6 +45,7 @@ fn check() -> Result<ExitCode, Trouble> {
     let (then, now) = (Baseline::read()?, measure()?);
     let verdicts = baseline::judge(&then, &now);
     print!("{}", table::comparison(&then, &now, &verdicts));
+    // A missing stage fails too: a renamed stage would otherwise escape its comparison.
     let is_worse = verdicts.values().any(|verdict| matches!(verdict, Verdict::Worse | Verdict::Unknown));
     Ok(if is_worse { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -62,6 +63,7 @@ fn measure() -> Result<Baseline, Trouble> {
     let mut stages = std::collections::BTreeMap::new();
     for stage in stages::STAGES {
         let (processor, figures) = callgrind::count(stage.name)?;
+        // All stages run on one machine, so that the last report stands for all.
         made_on.processor = processor;
         stages.insert(stage.name.to_owned(), figures);
     }

@@ -30,11 +30,13 @@ impl Meter {
     /// Runs `work` and counts its costs. The caller drops the result, which is not counted.
     pub(crate) fn count<T>(&mut self, work: impl FnOnce() -> T) -> T {
         if !self.is_on {
+            // `black_box` keeps the work, although its result is not used.
             return black_box(work());
         }
         let region = Region::new(ALLOCATOR);
         let done = steadfast_guard_counted(work);
         let change = region.change();
+        // A reallocation may copy all bytes, and costs as much as an allocation.
         self.allocations += change.allocations + change.reallocations;
         self.bytes += change.bytes_allocated;
         done
@@ -44,5 +46,6 @@ impl Meter {
 /// Function by which callgrind starts and stops counting. Callgrind finds it by its name.
 #[inline(never)]
 fn steadfast_guard_counted<T>(work: impl FnOnce() -> T) -> T {
+    // Not inlined, so that callgrind sees its entry and its exit. The name must stay in sync with the pattern.
     black_box(work())
 }

@@ -43,6 +43,7 @@ fn records(mut rest: &'static [u8]) -> Vec<Record> {
 fn pod(records: &[Record], index: usize) -> Vec<u8> {
     let record = &records[index % records.len()];
     let mut text = record.bytes.to_vec();
+    // The version has a fixed length, so that it can be overwritten in place.
     text[record.version..record.version + VERSION_DIGITS].copy_from_slice(version(index).as_bytes());
     text
 }
@@ -91,6 +92,7 @@ pub(crate) fn list(encoding: Encoding, count: usize) -> Bytes {
 pub(crate) fn events(encoding: Encoding, count: usize) -> Vec<Bytes> {
     let event = |text: Vec<u8>| match encoding {
         Encoding::Json => {
+            // Watch events contain kind and version of the object, while items of lists do not.
             let head = br#"{"type":"MODIFIED","object":{"kind":"Pod","apiVersion":"v1","#;
             [head, &text[1..], b"}\n"].concat().into()
         }

@@ -30,6 +30,7 @@ impl Stage {
 
     /// Runs the stage and returns its own counts.
     pub(crate) fn run(&self) -> Told {
+        // The first run fills thread locals and lazy statics. Its costs belong to the process, not to an object.
         (self.take)(&mut Meter::off(), WARMUP_UNITS);
         let mut meter = Meter::on();
         (self.take)(&mut meter, self.units);

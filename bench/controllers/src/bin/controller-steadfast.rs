@@ -18,6 +18,7 @@ struct Ours {
 impl Contestant for Ours {
     fn start(config: kube::Config, keys: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, Trouble> {
         let connection = Connection::new(config)?;
+        // The writes share the connection of the informers, as in a program of a user.
         work.write_by(|| connection.client());
         let factory = InformerFactory::new(&connection);
         let reconcile = |map: Arc<ConfigMap>, work: Arc<Work>| async move {

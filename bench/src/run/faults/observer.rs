@@ -45,6 +45,7 @@ pub(super) struct Heard {
 impl Observer {
     /// Starts `command`, and discards its log.
     pub(super) fn start(mut command: Command) -> Result<Self, Trouble> {
+        // The log is discarded, because a full pipe would block the client.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let mut child = command.spawn()?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
@@ -92,10 +93,12 @@ impl Heard {
             Some("applied") => {
                 let newest = self.newest.entry(name.clone()).or_default();
                 match &before {
+                    // A new UID without a deletion in between: handlers see two objects as one that changed.
                     Some((uid, _)) if *uid != known.0 => self.merged += 1,
                     Some((_, version)) if *version == known.1 => self.again += 1,
                     _ => {}
                 }
+                // An older version after a newer one is time travel.
                 if known.1 < *newest {
                     self.back += 1;
                 }
@@ -103,6 +106,7 @@ impl Heard {
                 self.world.insert(name, known);
             }
             Some("deleted") => {
+                // A deletion of an unknown object is a repeated event.
                 self.again += usize::from(self.world.remove(&name).is_none());
             }
             _ => {}
@@ -128,6 +132,7 @@ fn object(line: &Value) -> Option<(String, (String, u64))> {
     if line["namespace"] != "default" {
         return None;
     }
+    // Versions are numbers on the embedded server, so that the newest one is comparable.
     let text = |key: &str| line[key].as_str().map(str::to_owned);
     Some((text("name")?, (text("uid")?, text("version")?.parse().ok()?)))
 }

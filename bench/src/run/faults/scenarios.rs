@@ -103,6 +103,7 @@ async fn absent(stage: &mut Stage) -> Result<(), Trouble> {
 async fn restarts(stage: &mut Stage) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.fault();
+    // The port closes first, so that no client reconnects to the stopping server.
     stage.network().refuse(true);
     stage.faults().stop();
     stage.write_for(Duration::from_secs(2)).await?;
@@ -127,6 +128,7 @@ async fn resets(stage: &mut Stage) -> Result<(), Trouble> {
 /// The fault is permanent for the open connection, so later events arrive on another one.
 async fn black_hole(stage: &mut Stage) -> Result<(), Trouble> {
     stage.ready().await?;
+    // The connection fails before the mark, so that no byte passes after the start of the measurement.
     stage.darken_open_connections();
     stage.fault();
     stage.write(20)
@@ -145,6 +147,7 @@ async fn dark(stage: &mut Stage) -> Result<(), Trouble> {
 async fn idle(stage: &mut Stage) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.network().drop_idle_after(Some(Duration::from_secs(45)));
+    // Idle for longer than the limit, so that the flow is dropped before the first write.
     sleep(Duration::from_secs(65)).await;
     stage.fault();
     stage.write(20)
@@ -184,6 +187,7 @@ async fn turned_away(stage: &mut Stage) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.fault();
     stage.network().accept_and_close(true);
+    // Open connections would hide the fault, since it affects new ones only.
     stage.network().reset();
     stage.write_for(FAULT_DURATION).await?;
     stage.network().accept_and_close(false);
@@ -197,6 +201,7 @@ async fn cut(stage: &mut Stage, change: fn(&mut Stage) -> Result<(), Trouble>) -
     stage.fault();
     stage.network().cut();
     change(stage)?;
+    // The watch cache keeps its events after a compaction, so both must expire.
     stage.server.compact();
     stage.faults().expire_events();
     sleep(Duration::from_secs(2)).await;
@@ -234,9 +239,11 @@ async fn gone_in_stream(stage: &mut Stage) -> Result<(), Trouble> {
 }
 
 fn continues(stage: &mut Stage) -> Result<(), Trouble> {
+    // With the initial objects, the list has 1,200 items and thereby more than one page.
     for _ in 0..1_125 {
         stage.truth.create_another(&stage.server)?;
     }
+    // Only paged lists have continue tokens.
     stage.faults().refuse_streamed_lists(true);
     stage.faults().expire_continue_tokens(3);
     stage.fault();
@@ -260,6 +267,7 @@ async fn move_to_lagging(stage: &mut Stage) -> Result<(), Trouble> {
     sleep(Duration::from_millis(500)).await;
     stage.fault();
     stage.network().send_to(1);
+    // The first replica stops, so that no client can return to it.
     stage.faults().replica(0).stop();
     stage.network().reset();
     stage.write_for(FAULT_DURATION).await?;
@@ -288,6 +296,7 @@ fn endless(stage: &mut Stage) -> Result<(), Trouble> {
 async fn events_lost(stage: &mut Stage) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.fault();
+    // One event of each kind is dropped: a change, a deletion and a creation.
     stage.faults().drop_events(3, |change| change.resource.resource() == "configmaps");
     let names = some(stage);
     stage.truth.change(&stage.server, &names[0])?;
@@ -338,6 +347,7 @@ async fn forbidden(stage: &mut Stage) -> Result<(), Trouble> {
 async fn unauthorized(stage: &mut Stage) -> Result<(), Trouble> {
     stage.ready().await?;
     stage.fault();
+    // The accepted token changes while the client keeps its own, as after a rotation that the client missed.
     stage.faults().replace_tokens(&["the-token-of-others"]);
     stage.faults().end_watches();
     stage.write_for(FAULT_DURATION).await?;
@@ -351,9 +361,11 @@ async fn undecodable(stage: &mut Stage) -> Result<(), Trouble> {
     stage.fault();
     let name = some(stage)[0].clone();
     stage.faults().undecodable("default", &name, true);
+    // The change triggers an event with the broken object.
     stage.truth.change(&stage.server, &name)?;
     sleep(FAULT_DURATION).await;
     stage.faults().undecodable("default", &name, false);
+    // The next event of the object decodes again. Without a write, only a relist would repair the cache.
     stage.truth.change(&stage.server, &name)?;
     stage.healed();
     Ok(())
@@ -361,8 +373,10 @@ async fn undecodable(stage: &mut Stage) -> Result<(), Trouble> {
 
 async fn restored(stage: &mut Stage) -> Result<(), Trouble> {
     stage.ready().await?;
+    // The state of the backup. Later writes are undone by the restore.
     let (objects, revision) = (stage.truth.objects().clone(), stage.server.revision());
     stage.write_for(Duration::from_secs(2)).await?;
+    // The client must have seen the writes that the restore undoes.
     sleep(Duration::from_millis(500)).await;
     stage.fault();
     stage.faults().restore(revision);

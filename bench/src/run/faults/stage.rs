@@ -63,6 +63,7 @@ impl Stage {
         let server = builder.tls(true).start().await?;
         let proxy = FaultProxy::start((0..server.replicas()).map(|replica| server.address(replica)))?;
         let address = server.address(0).ok_or("the server has no address")?;
+        // Clients connect to the proxy. The certificate is valid for the loopback address, whatever the port.
         let written = server.kubeconfig().replace(&address.to_string(), &proxy.address().to_string());
         std::fs::write(kubeconfig, written)?;
         let truth = Truth::begin(&server, OBJECTS)?;
@@ -90,6 +91,7 @@ impl Stage {
     pub(super) async fn ready(&mut self) -> Result<(), Trouble> {
         self.start_client()?;
         if self.until_equal(Instant::now(), READY).await?.is_none() {
+            // A client that does not work without a fault must not count as failed by the fault.
             return Err("the client did not sync before the fault".into());
         }
         self.write_for(Duration::from_secs(2)).await?;
@@ -113,6 +115,7 @@ impl Stage {
     pub(super) fn fault(&mut self) {
         self.fault = Some((Instant::now(), self.server.request_counts(), self.bytes()));
         if let Some(client) = &self.client {
+            // Events before the fault do not count as repeated or lost.
             client.heard().begin();
         }
     }
@@ -129,6 +132,7 @@ impl Stage {
         while started.elapsed() < time {
             self.truth.write(&self.server)?;
             written += 1;
+            // The schedule is absolute, so that slow writes do not lower the rate.
             sleep_until(started + Duration::from_secs(1) * written / RATE).await;
         }
         Ok(())
@@ -154,6 +158,7 @@ impl Stage {
     async fn until_equal(&mut self, from: Instant, limit: Duration) -> Result<Option<Duration>, Trouble> {
         let client = self.client.as_mut().ok_or("the client was not started")?;
         loop {
+            // Compared by UID and version, which is cheap and shows any missed write.
             if client.cache().await? == *self.truth.objects() {
                 return Ok(Some(from.elapsed()));
             }
@@ -170,6 +175,7 @@ impl Stage {
         verdict.patience = patience.as_secs();
         let recovered = self.until_equal(self.healed.unwrap_or(fault), patience).await?;
         verdict.recovered = recovered.map(|time| time.as_secs_f64());
+        // The handler may lag behind the cache. Its last events must arrive before they are counted as lost.
         sleep(SETTLE).await;
         let now = self.server.request_counts();
         verdict.lists = now.full_transfers() - requests.full_transfers();
@@ -181,6 +187,7 @@ impl Stage {
             (verdict.noticed, verdict.said) = (Some(after.as_secs_f64()), Some(said));
         }
         let truth = self.truth.objects();
+        // Objects that a handler considers existing although they are deleted, and objects without their last state.
         let ghosts = heard.world.keys().filter(|name| !truth.contains_key(*name)).count();
         let untold = truth.iter().filter(|(name, known)| heard.world.get(*name) != Some(known)).count();
         verdict.lost = ghosts + untold;

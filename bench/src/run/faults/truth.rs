@@ -75,11 +75,14 @@ impl Truth {
     /// object.
     pub(super) fn write(&mut self, server: &ApiServer) -> Result<(), Trouble> {
         let names: Vec<&String> = self.objects.keys().collect();
+        // A prime factor spreads the writes over the objects, independently of the kinds.
         let name = names.get(self.written * 31 % names.len().max(1)).map(|name| (*name).clone());
         let Some(name) = name else { return self.create_another(server) };
+        // The kinds follow from the number of writes, so that each library sees the same sequence.
         match self.written % 10 {
             3 => self.create_another(server),
             6 => {
+                // A deletion counts as a write, or the sequence would repeat this step forever.
                 self.written += 1;
                 self.delete(server, &name)
             }

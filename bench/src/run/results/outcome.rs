@@ -83,6 +83,7 @@ impl Outcomes {
 
     /// Returns the median of a figure at the largest size below `size`, with that size.
     pub(in crate::run) fn before(&self, contestant: &str, what: &str, size: usize) -> Option<(usize, f64)> {
+        // Smaller sizes run first, so that a measurement at a smaller size usually exists.
         let of = |figure: &&Figure| figure.contestant == contestant && figure.what == what && figure.size < size;
         self.figures.iter().filter(of).map(|figure| (figure.size, figure.median())).max_by_key(|(size, _)| *size)
     }
@@ -93,6 +94,7 @@ impl Figure {
     pub(in crate::run) fn median(&self) -> f64 {
         let sorted = self.sorted();
         let middle = sorted.len() / 2;
+        // The mean of both middle values, since two rounds are the default for large sizes.
         if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
     }
 

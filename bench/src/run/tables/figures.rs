@@ -68,6 +68,7 @@ pub(in crate::run) fn tables(outcomes: &Outcomes) -> String {
         }
         done.push((size, resource));
         let figures: Vec<&Figure> =
+            // A table has one size and one resource, because figures of different sizes are not comparable.
             outcomes.figures().iter().filter(|figure| (figure.size, figure.resource) == (size, resource)).collect();
         for (group, columns) in GROUPS {
             let columns: Vec<&str> = columns.iter().map(|(what, _)| *what).collect();
@@ -85,6 +86,7 @@ fn one(text: &mut String, title: &str, columns: &[&str], figures: &[&Figure]) {
     let columns: Vec<(&str, Vec<&Figure>)> = columns
         .iter()
         .map(|what| (*what, figures.iter().copied().filter(|figure| figure.what == *what).collect::<Vec<_>>()))
+        // A column without a figure is left out, as for the sizes without events.
         .filter(|(_, figures)| !figures.is_empty())
         .collect();
     if columns.is_empty() {
@@ -112,6 +114,7 @@ fn cell(figure: &Figure, ours: Option<f64>) -> String {
         let _ = write!(cell, " ({}–{})", number(least), number(most));
     }
     if let Some(ours) = ours.filter(|_| figure.team != Team::Steadfast) {
+        // Rates are inverted, so that a value below 1 is better in each column.
         let ratio = if figure.is_rate() { ours / figure.median() } else { figure.median() / ours };
         let _ = write!(cell, " {}×", number(ratio));
     }
@@ -160,6 +163,7 @@ fn best<'a>(figures: impl Iterator<Item = &'a Figure>) -> Option<&'a Figure> {
 /// Formats the figure with its setting, in bold if none is better.
 fn summary_cell(figure: &Figure, winner: Option<&Figure>) -> String {
     let median = number(figure.median());
+    // Compared as printed: figures that look equal must both be bold.
     let won = winner.is_some_and(|winner| number(winner.median()) == median);
     let setting = figure.contestant.split_once(", ").map_or("", |(_, setting)| setting);
     format!("{}{}{} ({setting})", if won { "**" } else { "" }, median, if won { "**" } else { "" })

@@ -16,6 +16,7 @@ fn changes(count: usize) -> Vec<Change<u64>> {
     let object = Arc::default();
     let mut store = Store::new(Rules::default());
     let mut changes = Vec::new();
+    // The second round consists of updates, since the objects exist by then.
     for version in 0..2 {
         changes.clear();
         for number in 0..count {
@@ -29,6 +30,7 @@ pub(super) fn push(meter: &mut Meter, count: usize) {
     let mut queue = DeliveryQueue::new(Breaches::NONE);
     for change in changes(count) {
         meter.count(|| queue.push(change, Instant::ZERO));
+        // Emptied outside of the measurement, so that each push meets an empty queue.
         let delivery = queue.pop().expect("a pushed change");
         queue.done(&delivery.key);
     }

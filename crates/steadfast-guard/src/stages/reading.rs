@@ -63,6 +63,7 @@ pub(super) fn read_list(meter: &mut Meter, encoding: Encoding, count: usize) {
 }
 
 pub(super) fn frame_watch(meter: &mut Meter, encoding: Encoding, count: usize) {
+    // Events are cut at frame boundaries, so that some of them span two chunks.
     let chunks = chunks(sample::events(encoding, count).concat().into());
     let framed = meter.count(|| {
         let mut framer = StreamFramer::new(encoding, MAX_OBJECT_BYTES);
@@ -102,6 +103,7 @@ pub(super) fn decode(meter: &mut Meter, encoding: Encoding, count: usize) {
     let mut decoder = Decoder::new(DecodeOptions::default());
     for item in sample::items(encoding, count) {
         let raw = decode::list_item(encoding, &item, None).expect("a pod");
+        // The decoded object is dropped outside of the measured closure. `drop_pod` measures the drop.
         let pod = meter.count(|| Pod::decode(&raw, &mut decoder)).expect("a pod");
         assert!(pod.metadata.managed_fields.is_none());
     }

@@ -13,6 +13,7 @@ const START_VERSION: &str = "999999999";
 /// Returns a reflector with an open watch, and the watch's request.
 pub(super) fn watching() -> (Reflector, RequestId) {
     let mut reflector =
+        // The setting is explicit, because the default depends on the encoding.
         Reflector::new(ReflectorSettings { streamed_lists: Some(true), ..ReflectorSettings::default() }, 1);
     reflector.step(Instant::ZERO, Input::Start);
     let outputs = reflector.step(Instant::ZERO, Input::TransferGranted);

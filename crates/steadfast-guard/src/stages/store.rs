@@ -47,6 +47,7 @@ pub(super) fn identity(number: usize, version: usize) -> Identity {
 
 /// Returns a different number for each `turn`, scattered so that consecutive entries are not neighbours.
 fn scattered(turn: usize) -> usize {
+    // 7919 is a prime and has no common factor with the number of entries.
     turn.wrapping_mul(7_919) % ENTRIES
 }
 
@@ -68,6 +69,7 @@ pub(super) fn filled<K: Send + Sync + 'static>(object: &Arc<K>) -> Store<K> {
     for number in 0..ENTRIES {
         staging.put(identity(number, 0), Ok(object.clone()));
     }
+    // `drop` discards the changes, which no handler receives here.
     store.commit(staging, Some(sample::version(0).as_str().into()), &LISTED, false, drop).expect("a newer list");
     store.publish();
     store
@@ -92,6 +94,7 @@ pub(super) fn same_list(meter: &mut Meter, count: usize) {
     let object = Object::default();
     let mut store = Store::new(Rules::default());
     for round in 0..2 {
+        // Identities are built outside of the measured part, as the framing would have done.
         let listed: Vec<_> = (0..count).map(|number| identity(number, 0)).collect();
         let relist = || {
             let mut staging = store.begin_relist();
@@ -111,6 +114,7 @@ pub(super) fn edit(meter: &mut Meter, count: usize) {
         let (identity, mut changes) = (identity(scattered(turn), turn), 0);
         meter.count(|| store.apply(identity, Ok(object.clone()), &WATCHED, |_| changes += 1));
         assert_eq!(changes, 1);
+        // Published after each edit: an unpublished tree could be changed in place, which costs less.
         store.publish();
     }
 }
@@ -141,6 +145,7 @@ pub(super) fn get(meter: &mut Meter, count: usize) {
 pub(super) fn namespace_listed(meter: &mut Meter, count: usize) {
     let reader = filled(&Object::default()).reader();
     let each = ENTRIES / NAMESPACES;
+    // Each call lists one namespace, so that fewer calls reach the number of objects.
     for turn in 0..count.div_ceil(each) {
         let namespace = namespace(turn);
         let snapshot = reader.snapshot();

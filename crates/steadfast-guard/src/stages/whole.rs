@@ -34,6 +34,7 @@ pub(super) fn event(meter: &mut Meter, encoding: Encoding, count: usize) {
             else {
                 return None;
             };
+            // The order is that of the driver: the reflector decides before the object is decoded.
             if reflector.record(Instant::ZERO, watch, Record::Object(kind, &raw.identity)) != Verdict::Apply {
                 return None;
             }
@@ -41,6 +42,7 @@ pub(super) fn event(meter: &mut Meter, encoding: Encoding, count: usize) {
             let (version, mut changes) = (raw.identity.version.clone(), Vec::new());
             store.apply(raw.identity, Ok(pod), &WATCHED, |change| changes.push(change));
             store.advance(version);
+            // Published before the delivery: a handler must find its event in the cache (C6).
             store.publish();
             for change in changes {
                 queue.push(change, Instant::ZERO);
