@@ -95,6 +95,7 @@ impl fmt::Display for Breaches {
         /// Maximum number of violations that `Display` lists. One root cause often affects every object, and 20 show
         /// the pattern.
         const MAX_LISTED: usize = 20;
+        // Contradictions in the recording come first: they can be the cause of all violations below.
         let lines = self.malformed.iter().map(ToString::to_string);
         let lines = lines.chain(self.breaches.iter().map(ToString::to_string));
         let lines: Vec<_> = lines.chain(self.inconclusive.iter().map(ToString::to_string)).collect();

@@ -67,6 +67,8 @@ impl<'a> Case<'a> {
 
     /// Returns the latest time of the history that a record at `at` can reflect.
     pub(crate) fn known_by(&self, at: Duration) -> Duration {
+        // The clocks of history and trace may differ by the slack, so that a record can precede the change that it
+        // reflects.
         at + self.terms.slack
     }
 
@@ -78,6 +80,7 @@ impl<'a> Case<'a> {
     /// Returns the current epoch of the history at `at`.
     pub(crate) fn epoch_at(&self, at: Duration) -> u32 {
         let start = self.history.restores().iter().take_while(|restore| restore.at <= at);
+        // The history is ordered by time, so the last restore that has happened decides.
         start.last().map_or(0, |restore| restore.epoch)
     }
 
@@ -93,6 +96,7 @@ impl<'a> Case<'a> {
     /// Returns whether the informer had announced `epoch` by `at`.
     pub(crate) fn announced(&self, informer: &Informer<'a>, epoch: u32, at: Duration) -> bool {
         let start = self.history.restores().iter().find(|restore| restore.epoch == epoch).map(|restore| restore.at);
+        // An announcement shortly before the restore can still belong to it, within the slack of the clocks.
         let start = start.unwrap_or_default().saturating_sub(self.terms.slack);
         informer.epochs.iter().any(|moment| (start..=self.known_by(at)).contains(&moment.at))
     }
@@ -108,6 +112,7 @@ impl<'a> Case<'a> {
         at: Duration,
     ) -> bool {
         let (from, to) = (&line.states[from], &line.states[to]);
+        // Without an order of versions, a lower version is not a step back.
         informer.ordered
             && to.epoch > from.epoch
             && to.version <= from.version
@@ -140,6 +145,7 @@ impl<'a> Case<'a> {
         if from.epoch < to.epoch {
             return None;
         }
+        // Each end of a stay between both states is a gap. The stay that contains `to` has not ended there.
         (from.stay?..to.stay?).find(|stay| !self.spanned(informer, line, *stay, at))
     }
 
@@ -155,6 +161,7 @@ impl<'a> Case<'a> {
             // The first list was not compared with anything, so it spans no gap.
             let since = relist
                 .from
+                // A version that is not a number has no order, so that the list may have started anywhere.
                 .is_some_and(|from| number(from).is_none_or(|from| (before, from) < (end.epoch, end.version)));
             let until = match relist.to.and_then(number) {
                 Some(to) => (entry.epoch, entry.version) <= (followed, to),

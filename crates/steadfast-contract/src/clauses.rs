@@ -36,6 +36,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Vec<Breach> {
     for clause in CLAUSES {
         clause(case, &mut breaches);
     }
+    // By time instead of by clause: the first violation is usually the cause of the others.
     breaches.sort_by_key(|breach| breach.moments.1);
     breaches
 }

@@ -21,6 +21,7 @@ pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
             "the trace has not settled, so losses were not judged: let the recorder wait until the informers have \
              received all writes, and record `Quiet` before and `Settled` after the wait",
         ));
+        // Without an end, the checks below have no time to refer to.
         return missing;
     };
     let running = case.informers.iter().filter(|informer| !informer.stopped_by(settled));
@@ -41,5 +42,6 @@ pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
 /// Returns whether a trace contains no more than the declaration of an informer.
 fn is_silent(case: &Case<'_>, informer: &Informer<'_>) -> bool {
     let unread = informer.snapshots.is_empty() && informer.has_no_answers() && informer.waits.is_empty();
+    // Compared by address: two informers can have equal names in a malformed trace.
     unread && !case.handlers.iter().any(|handler| std::ptr::eq(case.informer_of(handler), informer))
 }

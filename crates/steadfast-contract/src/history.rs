@@ -100,6 +100,7 @@ impl History {
     /// the change's version.
     pub fn push(&mut self, change: Change) {
         if change.epoch > self.epoch() {
+            // The exact version of the backup is unknown. The state right before the change is the latest possible.
             let to = change.version.saturating_sub(1);
             self.restores.push(Restore { epoch: change.epoch, to, at: change.at });
         }

@@ -37,6 +37,7 @@ impl Terms {
     /// Checks like [`check`](Self::check), and returns the counts of each trace, also of one that violates the contract
     /// or is still recorded.
     pub fn judge(&self, history: &History, trace: &Trace) -> Report {
+        // Parsed once, since the clauses share the positions of all calls.
         let case = Case::new(history, trace, self);
         Report {
             verdict: tally::verdict(&case),

@@ -95,6 +95,7 @@ impl Filter {
     }
 
     pub(crate) fn leaving(&self) -> Leaving {
+        // Names and namespaces of an object never change, so that a selector on them cannot make it leave.
         let identity = |path: &str| matches!(path, "metadata.name" | "metadata.namespace");
         let mut paths = self.fields.paths();
         if !self.labels.is_empty() || !paths.clone().all(identity) {

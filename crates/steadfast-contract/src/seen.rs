@@ -111,6 +111,7 @@ impl Fnv {
             Value::Object(map) => {
                 let mut entries: Vec<_> = map.iter().filter(|(key, _)| !place.leaves_out(key)).collect();
                 entries.sort_by_key(|(key, _)| *key);
+                // Delimiters separate nested values: without them, `{"a":{}}` and `{"a":[]}` could have equal digests.
                 self.bytes(b"{");
                 for (key, value) in entries {
                     self.bytes(key.as_bytes());

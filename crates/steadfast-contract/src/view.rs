@@ -48,6 +48,7 @@ impl State<'_> {
 impl<'h> From<&'h Change> for State<'h> {
     fn from(change: &'h Change) -> Self {
         let opaque = change.object.as_ref().and_then(|object| object.pointer("/metadata/resourceVersion")?.as_str());
+        // Only canonical numbers count: `007` is an opaque version.
         let number = |text: &str| text.parse::<u64>().is_ok_and(|number| number.to_string() == text);
         let opaque = opaque.filter(|text| !text.is_empty() && !number(text));
         Self {
@@ -152,6 +153,7 @@ impl<'h> Timeline<'h> {
 
     /// Returns the last state that a store must contain if it has followed `epoch` up to `version`.
     pub(crate) fn reached(&self, epoch: u32, version: u64) -> usize {
+        // State 0 is the empty one, so that the subtraction is safe for versions before the first change.
         self.states.partition_point(|state| (state.epoch, state.version) <= (epoch, version)).saturating_sub(1)
     }
 
@@ -207,6 +209,7 @@ impl<'h> View<'h> {
             }
             let line = Timeline::new(states.clone(), |object| filter.matches(namespace, &key.name, object));
             for (index, state) in line.states.iter().enumerate().skip(1).filter(|(_, state)| !state.restored) {
+                // An exit is visible as a deletion event, although the state itself is out of scope.
                 if state.stay.is_some() || line.states[index - 1].stay.is_some() {
                     let State { at, epoch, version, .. } = *state;
                     visible.push(Visible { at, epoch, version, key: key.clone() });
@@ -233,6 +236,7 @@ impl<'h> Names<'h> {
         let mut names = Self(BTreeMap::new());
         let mut restores = history.restores().iter().peekable();
         for change in history.changes() {
+            // Restores apply before the first change of their epoch.
             while let Some(restore) = restores.next_if(|restore| restore.epoch <= change.epoch) {
                 names.restore(restore.epoch, restore.to, restore.at);
             }

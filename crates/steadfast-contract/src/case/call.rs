@@ -47,6 +47,7 @@ impl<'a> Call<'a> {
     pub(crate) fn store_from(&self) -> Option<usize> {
         match (self.seen, self.place) {
             (Seen::Deleted { .. }, _) => self.exit,
+            // A state behind or outside of the timeline gives no lower bound for the store.
             (_, Place::At(index)) => Some(index),
             _ => None,
         }
@@ -73,6 +74,7 @@ pub(crate) struct Prior<'a> {
 
 /// Returns whether `object` is the last delivered state.
 fn again(open: Option<&Prior<'_>>, object: &Ref) -> bool {
+    // The index excludes states that the history lacks: a repeated unknown state is a violation each time.
     open.is_some_and(|open| open.uid == object.uid && open.version == object.version && open.index.is_some())
 }
 
@@ -119,6 +121,7 @@ impl<'a> Knowledge<'a> {
         match seen {
             Seen::Added { object, .. } | Seen::Updated { new: object, .. } => {
                 let index = if let Place::At(index) = place { Some(index) } else { None };
+                // The next delivery must be later. A state that the history lacks does not move the position.
                 self.next = index.map_or(self.next, |index| index + 1);
                 let (uid, version) = (object.uid.as_str(), object.version.as_str());
                 self.open = Some(Prior { uid, version, digest: object.digest, index, at });
@@ -145,6 +148,7 @@ fn exit(
     certainty: Certainty,
     version: Option<&str>,
 ) -> Option<usize> {
+    // `Behind` and `Outside` have an index too, but not one that the handler's stay can end after.
     let index = match place {
         Place::At(index) => index,
         _ => here?,

@@ -38,6 +38,7 @@ impl<'a> Case<'a> {
         if busy || handler.removed.is_some() || informer.stopped_by(settled) {
             return Vec::new();
         }
+        // Later entries replace earlier ones, so that the map has the last event of each name.
         let last: BTreeMap<_, _> = handler.calls.iter().map(|call| (call.key(), call.seen)).collect();
         let mut losses = Vec::new();
         for (key, line) in &self.view(informer).lines {
@@ -48,6 +49,7 @@ impl<'a> Case<'a> {
                 // An undecodable object cannot be delivered.
                 (None, Some(_)) if informer.tainted.contains(key) => continue,
                 (None, Some(_)) => (LossKind::Stay, format!("uid {} v{} was never delivered", state.uid, state.text)),
+                // The stay was delivered. Only its last state can still be missing.
                 (Some(open), Some(_)) if open.uid == state.uid => {
                     if state.shows(open) || informer.tainted.contains(key) {
                         continue;
@@ -55,6 +57,7 @@ impl<'a> Case<'a> {
                     let what = format!("v{} was delivered last, v{} is the final version", open.version, state.text);
                     (LossKind::State, what)
                 }
+                // Another UID has the name, or none: the end of the delivered stay is missing.
                 (Some(open), _) => {
                     let what = format!(
                         "the end of uid {} was never delivered, v{} was delivered last",

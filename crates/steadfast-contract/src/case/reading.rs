@@ -66,6 +66,7 @@ impl<'a> Reader<'a> {
         let mut before = Duration::ZERO;
         for (position, entry) in trace.entries().iter().enumerate() {
             if entry.at < before {
+                // The trace is written under one lock, so that a step back means a broken recorder.
                 self.malformed(entry.at, format!("the trace goes back in time, from {before:.3?}"));
             }
             before = before.max(entry.at);
@@ -82,6 +83,7 @@ impl<'a> Reader<'a> {
                 self.register(moment, handler, informer, *concurrency);
             }
             Record::Fault { on, .. } => {
+                // A fault after the quiet phase invalidates the phase and the settled state.
                 if *on {
                     (self.quiet, self.settled) = (None, None);
                 }
@@ -103,6 +105,7 @@ impl<'a> Reader<'a> {
     }
 
     fn declare(&mut self, moment: Moment, name: &'a str, scope: &'a Scope, ordered: bool) {
+        // Informers with equal scopes share a view, because a view has the size of the history.
         let view = match self.scopes.get(scope) {
             Some(view) => *view,
             None => match scope.filter() {
@@ -192,6 +195,7 @@ impl<'a> Reader<'a> {
             Record::Panicked { call, .. } => self.end(moment, index, *call, true),
             Record::Skipped { object, .. } => {
                 let last_call = self.knowledge.get(&(index, &object.key)).and_then(|knowledge| knowledge.last_call);
+                // A skip ends the attempts of the last call of this name.
                 if let Some(last_call) = last_call {
                     handler.calls[last_call].skipped = Some(moment);
                 }
@@ -213,8 +217,10 @@ impl<'a> Reader<'a> {
         let line = self.case.views[informer.view].line(seen.key());
         let knowledge = self.knowledge.entry((index, seen.key())).or_default();
 
+        // A call counts as a retry only if it repeats the event of the call before.
         let previous = knowledge.last_call.map(|previous| &handler.calls[previous]);
         let again = retry > 0 && previous.is_some_and(|previous| previous.seen == seen);
+        // A retry has the position of its first attempt and teaches the handler nothing new.
         let (open, place, exit) = if let Some(previous) = previous.filter(|_| again) {
             (previous.open.clone(), previous.place, previous.exit)
         } else {
@@ -226,6 +232,7 @@ impl<'a> Reader<'a> {
         if let Some(previous) = previous {
             handler.calls[previous].next = Some(handler.calls.len());
         }
+        // The content of the store at the start of a call is a read like any other.
         informer.answer(entered, seen.key(), store);
         let twice = self.running.insert((index, number), handler.calls.len()).is_some();
         handler.calls.push(Call {
@@ -262,6 +269,7 @@ impl<'a> Reader<'a> {
         let still = changed.max(restored);
         let quiet = self.quiet?.max(still);
         let in_time = quiet + convergence.max(audit.unwrap_or_default());
+        // A settled record before the last change says nothing about that change.
         let recorded = self.settled.filter(|settled| settled.at + slack >= still);
         // No entry was recorded at this instant, so all entries of the instant come before it.
         let in_time = Moment { at: in_time, position: usize::MAX };
@@ -294,6 +302,7 @@ fn contradictions(history: &History) -> Vec<Malformed> {
     let mut malformed = Vec::new();
     for pair in history.changes().windows(2) {
         let [before, after] = pair else { continue };
+        // Versions increase within an epoch only. The pair of both orders the whole history.
         if (after.epoch, after.version) < (before.epoch, before.version) {
             let what = format!("the history goes back from version {} to {}", before.version, after.version);
             malformed.push(Malformed { at: after.at, what });

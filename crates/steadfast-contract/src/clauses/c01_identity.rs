@@ -24,6 +24,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
 fn sequence(call: &Call<'_>) -> Option<String> {
     let Call { seen, open, .. } = call;
     match (seen, open) {
+        // The first event of a stay, or the first after its deletion.
         (Seen::Added { .. }, None) => None,
         (Seen::Added { object, .. }, Some(open)) if open.uid == object.uid => {
             Some(format!("{seen} although v{} was delivered and no end of the stay", open.version))
@@ -32,6 +33,7 @@ fn sequence(call: &Call<'_>) -> Option<String> {
         (Seen::Updated { old, new }, _) if old.uid != new.uid => {
             Some(format!("{seen}: two objects delivered as one, instead of Deleted and Added"))
         }
+        // `Updated`, `Deleted` and `Resynced` all need an object that was added.
         (_, None) => Some(format!("{seen} of an object that was not added, or already deleted")),
         (_, Some(open)) if open.uid != seen.object().uid => {
             Some(format!("{seen} while uid {} holds the name", open.uid))

@@ -54,6 +54,7 @@ fn ended(
         // C3 reports an unknown last state.
         return call.place_known().then(|| "the object still existed and was in scope".to_owned());
     };
+    // Versions that are not numbers are opaque, so that only numeric ones are compared.
     let numbered = version.filter(|version| version.parse::<u64>().is_ok());
     let elsewhere = numbered.filter(|version| certainty == Certainty::Observed && *version != end.text)?;
     // The object may have left the filter in an undecodable state. Its stay then continues, up to its deletion if need
@@ -88,6 +89,7 @@ fn last_matched(
             if certainty == Certainty::Inferred || hidden {
                 return None;
             }
+            // The state before the end is the last one that matched.
             let matched = &line.states[call.exit? - 1];
             (!matched.shows(last)).then(|| format!("the last object that matched is v{}", matched.text))
         }
@@ -106,6 +108,7 @@ fn reasoned(
         (Reason::Deleted, Leaving::ByChange) => Some("with a selector, the object may have left instead".to_owned()),
         (Reason::DeletedOrLeft, Leaving::Never) => Some("without a selector, an object cannot leave".to_owned()),
         (Reason::Replaced, _) => {
+            // The name may have been taken at any time from the end on, up to the time of the call.
             let end = call.exit?;
             let known_by = case.known_by(call.entered.at);
             let another = line.states[end..]

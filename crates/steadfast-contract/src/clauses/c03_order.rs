@@ -97,6 +97,7 @@ fn retried(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
         return Some(format!("retry {} of an event that was not delivered before", call.retry));
     };
     let previous = &handler.calls[previous];
+    // Retries count up by one, and only a panic allows one.
     (!previous.panicked() || call.retry != previous.retry + 1).then(|| {
         let how = if previous.panicked() { "panicked" } else { "did not panic" };
         format!("retry {} after a call that was retry {} and {how}", call.retry, previous.retry)
@@ -114,6 +115,7 @@ fn unhandled_panics(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<B
             breaches.push(case.at_handler(Clause::C3, handler, Some(&object.key), moments, what));
         }
     }
+    // A removed or stopped handler reports undelivered events, which cover its panics.
     let Some(settled) = case.settled.filter(|_| handler.undelivered == 0 && handler.removed.is_none()) else { return };
     if case.informer_of(handler).stopped_by(settled) {
         return;

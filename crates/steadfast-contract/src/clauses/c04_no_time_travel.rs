@@ -46,6 +46,7 @@ fn of_handler(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<Breach>
 
 /// Checks the reads of each name. Each read must fit a time not before the time of the previous read.
 fn of_store(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Breach>) {
+    // Opaque versions have no order in which a store could go back.
     if !informer.ordered {
         return;
     }
@@ -55,9 +56,11 @@ fn of_store(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Breach>
         let at = answer.moment.at;
         let line = case.line(informer, answer.key);
         let (before, since) = *reached.entry(answer.key).or_insert((0, informer.declared.at));
+        // `None` means that the recorder did not read the store.
         let what = match line.stands(&answer.held, before, case.known_by(at)) {
             None => continue,
             Some(Place::At(now)) => {
+                // The position moves only forward: a later read of an older state is then a violation.
                 reached.insert(answer.key, (now, at));
                 if !case.unannounced(informer, line, before, now, at) {
                     continue;

@@ -11,6 +11,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
         for call in &handler.calls {
             let Some(change) = call.store_from() else { continue };
             let line = case.line(informer, call.key());
+            // A store that is ahead is allowed: handlers receive changes later than readers.
             if let Some(Place::Behind(_)) = line.stands(call.store, change, case.known_by(call.entered.at)) {
                 let what = format!("{}, while the store still held {}", call.seen, call.store);
                 let moments = (line.states[change].at, call.entered.at);

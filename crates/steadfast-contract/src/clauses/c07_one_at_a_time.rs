@@ -12,6 +12,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
     for handler in &case.handlers {
         let mut running: Vec<&Call<'_>> = Vec::new();
         for call in &handler.calls {
+            // Calls are in the order of their start, so that ended calls can be dropped for good.
             running.retain(|other| ends_after(other, call.entered));
             if let Some(other) = running.iter().find(|other| other.key() == call.key()) {
                 let what = format!("{} started while {} for the same name was running", call.seen, other.seen);

@@ -19,6 +19,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
             while let Some(call) = calls.next_if(|call| call.entered <= depth.moment) {
                 delivered.insert((call.key(), &call.seen.object().uid));
             }
+            // The queue cannot have more live objects than names that ever entered the scope by then.
             let names = entry_times.partition_point(|at| *at <= case.known_by(depth.moment.at));
             if let Some(what) =
                 too_deep(depth).or_else(|| impossible(depth, delivered.len() + handler.concurrency, names))
@@ -40,6 +41,7 @@ fn entry_times(case: &Case<'_>, handler: &Handler<'_>) -> Vec<Duration> {
 
 fn too_deep(depth: &Depth) -> Option<String> {
     let Depth { entries, live, owed, .. } = depth;
+    // Each live object has at most one pending entry, and each owed deletion has one more.
     (*entries > live + owed).then(|| {
         format!(
             "{entries} entries are pending, with {live} objects live and {owed} delivered as added and not as deleted"

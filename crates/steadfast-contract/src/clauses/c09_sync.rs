@@ -39,6 +39,7 @@ fn of_informer(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Brea
     let mut checked = BTreeSet::new();
     let answers = case.answers(informer);
     for answer in answers.iter().filter(|answer| answer.moment > synced) {
+        // Only the first read after the sync: the state of the list may be replaced later.
         if !checked.insert(answer.key) {
             continue;
         }
@@ -56,6 +57,7 @@ fn of_informer(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Brea
 fn first_list(case: &Case<'_>, informer: &Informer<'_>) -> Option<(u32, u64)> {
     let first = informer.first_list()?;
     let epoch = case.epoch_at(informer.declared.at);
+    // A restore between the start and the list makes the epoch of the list's version ambiguous.
     let epoch = Some(epoch).filter(|epoch| *epoch == case.epoch_at(case.known_by(first.moment.at)));
     epoch.zip(first.to.filter(|_| informer.ordered)?.parse().ok())
 }
@@ -75,6 +77,7 @@ fn listed(case: &Case<'_>, informer: &Informer<'_>, line: &Timeline<'_>) -> usiz
 /// Detects a false `initial`.
 fn flagged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     let (Seen::Added { initial, .. }, Place::At(index)) = (call.seen, call.place) else { return None };
+    // `initial` ends with the sync of the registration.
     if *initial && handler.synced.is_some_and(|synced| synced < call.entered) {
         return Some(format!("{} after the registration had synced", call.seen));
     }
@@ -82,6 +85,7 @@ fn flagged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<St
     let line = case.line(informer, call.key());
     let stay = line.states[index].stay?;
     let first = informer.first_list().map(|first| first.moment).or(informer.synced);
+    // A handler that was registered after the list has the store's content as its initial list.
     let late = first.is_some_and(|first| first < handler.registered);
     let list = first_list(case, informer);
     if !initial {
@@ -129,6 +133,7 @@ fn of_registration(case: &Case<'_>, handler: &Handler<'_>, synced: Moment, breac
     let Some((epoch, version)) = first_list(case, informer) else { return };
     for (key, line) in &case.view(informer).lines {
         let Some(stay) = line.stay_at(line.reached(epoch, version)) else { continue };
+        // An object that was deleted before the sync need not be delivered.
         let lasts = stay.end.is_none_or(|end| line.states[end].at > case.known_by(synced.at));
         if lasts && !delivered.contains(key) && !informer.ever_tainted.contains(key) {
             let what = format!("the registration was reported as synced before uid {} was delivered", line.last().uid);

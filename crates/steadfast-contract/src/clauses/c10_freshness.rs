@@ -21,6 +21,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
                     stopped = Some(*moment);
                     continue;
                 }
+                // `Stopped` is final. Any later state would claim that the informer still works.
                 (_, Some(since)) => Some((since.at, format!("{state:?} after the informer was stopped"))),
                 (Freshness::Fresh { version, age }, None) => {
                     let unproven = resuming.take().and_then(|since| unproven(case, since, *moment, *age));
@@ -54,7 +55,9 @@ fn fresh(
     age: Duration,
 ) -> Option<(Duration, String)> {
     let Moment { at, .. } = moment;
+    // The age dates the proof: the state was proven current at this time.
     let proven = at.saturating_sub(age);
+    // Proofs are requested once per period, so that a second period covers a proof in flight.
     if age > 2 * case.terms.period {
         return Some((proven, format!("`Fresh` with an age of {age:.1?}, beyond two periods")));
     }
@@ -75,6 +78,7 @@ fn fresh(
 fn unproven(case: &Case<'_>, resuming: Duration, moment: Moment, age: Duration) -> Option<(Duration, String)> {
     let proven = moment.at.saturating_sub(age);
     let what = || format!("`Fresh` with an age of {age:.1?}, without a proof since `Resuming`");
+    // A proof from before the interruption does not cover the changes during it.
     (proven + case.terms.slack < resuming).then(|| (resuming, what()))
 }
 
@@ -87,6 +91,7 @@ fn tolerance(case: &Case<'_>) -> Duration {
 fn silently_stale(case: &Case<'_>, informer: &Informer<'_>, answer: &Answer<'_>) -> Option<(Duration, String)> {
     let Answer { moment, key, held } = answer;
     let until = informer.freshness.partition_point(|(reported_at, _)| reported_at < moment);
+    // The latest report before the read is in force.
     let (reported_at, state) = informer.freshness[..until].last()?;
     let Freshness::Fresh { version, .. } = state else { return None };
     let line = case.line(informer, key);

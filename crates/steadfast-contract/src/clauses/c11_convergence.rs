@@ -24,6 +24,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
 fn unequal(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, breaches: &mut Vec<Breach>) {
     let Snapshot { moment, objects, tainted } = snapshot;
     let lines = &case.view(informer).lines;
+    // Names of all three sources: each may contain a name that the others lack.
     let names: BTreeSet<_> = lines.keys().chain(objects.keys().copied()).chain(tainted.iter().copied()).collect();
     for key in names {
         let last = case.line(informer, key).last();

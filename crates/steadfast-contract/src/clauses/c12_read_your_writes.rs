@@ -42,6 +42,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
 /// Detects a wait that succeeded before its target was reached.
 fn too_early(case: &Case<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Option<(Duration, String)> {
     match wait.target {
+        // An opaque version has no order, so that the wait cannot be judged.
         Target::Version(version) => {
             let wanted: u64 = version.parse().ok().filter(|_| informer.ordered)?;
             let reached: u64 = wait.store_version?.parse().ok()?;
@@ -55,6 +56,8 @@ fn too_early(case: &Case<'_>, informer: &Informer<'_>, wait: &Wait<'_>) -> Optio
             let ended = |end: Option<usize>| end.is_some_and(|end| line.states[end].at <= known_by);
             let mut stays = line.stays.iter().filter(|stay| seen(stay.first)).peekable();
             let first = line.states[stays.peek()?.first].at;
+            // A wait is valid if any stay of the UID had ended: a client cannot distinguish stays that a filter
+            // separates.
             let still = stays.all(|stay| !ended(stay.end));
             still.then(|| (first, format!("a wait for the end of uid {uid} succeeded while the object was present")))
         }
@@ -102,6 +105,7 @@ impl<'a> Promised<'a> {
         if let Some((_, since)) = reached {
             return Some(since);
         }
+        // Only a held object can contradict the removal of its UID.
         let StoreHeld::Held { uid, .. } = &*answer.held else { return None };
         let since = self.gone.get(uid.as_str())?;
         let mut stays = line.stays.iter().filter(|stay| line.states[stay.first].uid == uid);
