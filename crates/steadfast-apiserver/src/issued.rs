@@ -25,6 +25,7 @@ impl IssuedTokens {
     /// Returns the user of a token that has not expired at `now`, in seconds since 1970.
     pub(crate) fn user(&self, token: &str, now: i64) -> Option<String> {
         let tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Expired tokens stay until the limit drops them, and are rejected here.
         tokens.get(token).filter(|(_, expires)| now < *expires).map(|(user, _)| user.clone())
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 /// Renders a kubeconfig. JSON strings are valid YAML, so every value gets correct quotes.
 pub(crate) fn render(url: &str, ca_pem: Option<&str>, token: Option<&str>) -> String {
+    // `Display` of a JSON string includes quotes and escapes.
     let quoted = |text: &str| Value::from(text).to_string();
     let authority = ca_pem
         .map_or(String::new(), |pem| format!("\n    certificate-authority-data: {}", quoted(&STANDARD.encode(pem))));

@@ -41,6 +41,7 @@ impl Difference {
     }
 
     fn walk(&mut self, of: &Type, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>) {
+        // Equal values have no difference below them. Most of a typical object ends here.
         if old.is_some() && old == new {
             return;
         }
@@ -121,6 +122,7 @@ impl Difference {
         for (step, item) in steps(list, old) {
             both.entry(step).or_default().0.push(item);
         }
+        // Keyed items are compared by key, not by index: a moved item is not a change.
         for (step, item) in steps(list, new) {
             both.entry(step).or_default().1.push(item);
         }

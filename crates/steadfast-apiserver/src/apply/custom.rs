@@ -72,6 +72,7 @@ fn fields(schema: &Value, preserving: bool) -> Fields {
         // Without properties, an object accepts any field, as with preserved fields.
         Value::Null if preserving || properties.is_none_or(serde_json::Map::is_empty) => Some(Type::Deduced),
         Value::Bool(true) => Some(Type::Deduced),
+        // `additionalProperties` and `properties` exclude each other in structural schemas.
         Value::Object(_) => Some(of(&schema["additionalProperties"], preserving)),
         _ => None,
     };
@@ -89,6 +90,7 @@ fn list(schema: &Value, preserving: bool) -> List {
             keys.sort();
             Merging::Keys(keys)
         }
+        // Lists are atomic unless the schema declares a list type.
         _ => Merging::Atomic,
     };
     List { item, merging }

@@ -36,6 +36,7 @@ fn walk(of: &Type, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
         Shape::List(list) => {
             let mut items: BTreeMap<Step, Vec<&Value>> = BTreeMap::new();
             for (step, item) in steps(list, value.as_array().map(Vec::as_slice).unwrap_or_default()) {
+                // Grouped first: whether an item is a duplicate is known only after the whole list.
                 items.entry(step).or_default().push(item);
             }
             for (step, same) in items {
@@ -72,6 +73,7 @@ pub(super) fn without(of: &Type, value: &Value, gone: &Set) -> Option<Value> {
         Shape::Map(map) if !map.atomic => without_fields(map, value.as_object()?, gone),
         Shape::List(list) if list.merging != Merging::Atomic => {
             let kept = value.as_array()?.iter().filter_map(|item| {
+                // An item without a step cannot be owned, so that no manager can remove it.
                 let Ok(step) = step_of(list, item) else { return Some(item.clone()) };
                 match gone.below(&step) {
                     _ if gone.has(&step) => None,

@@ -28,6 +28,7 @@ fn by_keys(list: &List, keys: &[String], item: &Value) -> Result<Step, String> {
     // A missing key takes the schema's default, for example `protocol: TCP` of a container port.
     let defaults = list.item.atom().map.as_ref();
     let default = |key: &String| defaults.and_then(|map| map.named.get(key)).and_then(|field| field.default.as_ref());
+    // Each key is optional as long as at least one exists. Missing keys are not part of the path.
     let found: Vec<(String, Value)> =
         keys.iter().filter_map(|key| Some((key.clone(), fields.get(key).or_else(|| default(key))?.clone()))).collect();
     if found.is_empty() {

@@ -94,6 +94,7 @@ impl Managers {
                 api_version: text("apiVersion").to_owned(),
                 time: entry.get("time").and_then(Value::as_str).map(str::to_owned),
             };
+            // Entries of equal identity collapse, and the last one wins.
             managers.insert(who, managed);
         }
         Some(Self(managers))
@@ -114,6 +115,7 @@ impl Managers {
     /// managers.
     pub(super) fn encode(&self) -> Option<Value> {
         let mut entries: Vec<(&Manager, &Managed)> = self.0.iter().collect();
+        // The order is visible to clients and equal to the real server's: operation, time, name, version, subresource.
         entries.sort_by_cached_key(|(manager, managed)| {
             let (name, version) = (manager.name.clone(), managed.api_version.clone());
             (manager.operation, seconds(managed), name, version, manager.subresource.clone())
@@ -136,6 +138,7 @@ impl Managers {
             if count <= MOST {
                 return;
             }
+            // Fields of different versions cannot be merged, because their paths may differ.
             let Some(version) = self.0.get(&manager).map(|managed| managed.api_version.clone()) else { continue };
             // The first manager of a version waits for a second: a bucket with a single manager
             // saves nothing.
@@ -151,6 +154,7 @@ impl Managers {
             }
             if let (Some(merged), Some(bucket)) = (self.0.remove(&manager), self.0.get_mut(&ancient)) {
                 bucket.fields.extend(&merged.fields);
+                // The merged entry has the time of its newest part.
                 bucket.time = merged.time;
             }
             count -= 1;

@@ -14,6 +14,7 @@ pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -
     // Fields outside the applied object stay.
     let Some(applied_value) = applied else { return live.cloned() };
     let shape = atom.shape(applied);
+    // A live value of another shape has nothing to merge with. The applied value replaces it.
     let same = live.is_none() || atom.shape(live).is_same(&shape);
     match shape {
         Shape::Map(map) if !map.atomic => {
@@ -54,6 +55,7 @@ fn merged_items(list: &List, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let mut before: BTreeMap<&Step, Option<&Value>> = BTreeMap::new();
     for (step, item) in &live {
         // An item with a duplicate key is not merged.
+        // `None` marks a key that occurs twice.
         before.entry(step).and_modify(|found| *found = None).or_insert(Some(item));
     }
     let mut shared = applied.iter().map(|(step, _)| step).filter(|step| before.contains_key(step)).peekable();
@@ -86,6 +88,7 @@ fn merged_items(list: &List, live: &[Value], applied: &[Value]) -> Vec<Value> {
                 left += 1;
                 continue;
             }
+            // An item that the applied order has already placed must not appear again.
             if done.contains(step) {
                 left += 1;
             }

@@ -70,6 +70,7 @@ pub(super) async fn find(
 /// Creates the response with a page.
 pub(super) fn answer(exchange: &Exchange, page: Page, rendering: Rendering, transfer: Option<Transfer>) -> Answer {
     if rendering.form == Form::Table {
+        // Tables are rendered as a whole, since the columns precede the rows.
         let objects: Vec<Value> = page.objects.iter().map(|change| rendering.object_of(change, Shown::Now)).collect();
         return Answer::json(200, &rendering.table(&page.metadata, &objects));
     }
@@ -81,6 +82,7 @@ pub(super) fn answer(exchange: &Exchange, page: Page, rendering: Rendering, tran
         return Answer::bytes(200, first).of_type(content_type);
     }
     let gate = exchange.gate();
+    // Chunks are rendered on demand, so that a long list does not occupy memory for a slow client.
     let chunks = stream::unfold((Some(first), writer, gate, transfer), async |(first, mut writer, gate, transfer)| {
         // A replica that freezes during the response stops between two chunks.
         gate.open().await;
@@ -102,6 +104,7 @@ fn page(
     // A cache returns "any version" without pages.
     let limit = if options.version == Some(0) { 0 } else { options.limit };
     let (namespace, namespaced) = (target.namespace.as_deref(), target.resource.namespaced);
+    // The start is inclusive: the key in the token is the smallest key after the last returned object.
     let start = token.map_or(Bound::Unbounded, |token| Bound::Included(token.key(namespace, namespaced)));
     let mut objects = Vec::new();
     let mut last = ObjectKey::default();
@@ -130,6 +133,7 @@ fn page(
         metadata.insert("continue".to_owned(), "".into());
     }
     if remaining > 0 {
+        // Tokens contain a signed version, where a negative number marks an inconsistent continuation.
         let rv = i64::try_from(revision).unwrap_or(i64::MAX);
         metadata.insert("continue".to_owned(), ContinueToken::after(rv, &last, namespace).encode().into());
         // With a selector, the number of remaining objects is unknown, and the real server omits it.

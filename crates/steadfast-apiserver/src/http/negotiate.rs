@@ -73,6 +73,7 @@ pub(super) fn accepted(accept: &str, custom_resource: bool) -> Result<(Form, Enc
         !custom_resource || (*form, *encoding) != (Form::Object, Encoding::Protobuf)
     };
     by_preference(accept).into_iter().filter_map(offered).find(is_written).ok_or_else(|| {
+        // A known type with an unsupported form has the short message. An unknown type has the long one.
         let known = accept.split(',').any(|range| encoding(media_type(range)).is_some());
         if known || custom_resource {
             let message = format!("only the following media types are accepted: {JSON}, {}", protobuf::CONTENT_TYPE);
@@ -111,6 +112,7 @@ fn by_preference(accept: &str) -> Vec<&str> {
     let wildcards = |range: &str| media_type(range).matches('*').count();
     // The sort is stable, so equal ranges keep the order of the client.
     ranges.sort_by(|one, other| {
+        // `total_cmp` orders NaN too, which `q=nan` would parse to.
         weight(other).total_cmp(&weight(one)).then_with(|| wildcards(one).cmp(&wildcards(other)))
     });
     ranges

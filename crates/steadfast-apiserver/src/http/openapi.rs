@@ -49,6 +49,7 @@ fn tag(registry: &Registry, group: &str, version: &str) -> String {
     let mut hasher = DefaultHasher::new();
     (group, version).hash(&mut hasher);
     // The tag covers all inputs of a document, so no document is built for the index.
+    // A hash is stable within a process only, which suffices for a cache tag.
     for served in registry.of_version(group, version) {
         (served.name.resource(), &served.kind, served.namespaced).hash(&mut hasher);
         served.definition.as_ref().map(|definition| definition.fingerprint).hash(&mut hasher);

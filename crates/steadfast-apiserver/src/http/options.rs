@@ -112,6 +112,7 @@ impl ListOptions {
         // Invalid numbers are reported first.
         query.number("limit")?;
         query.number("timeoutSeconds")?;
+        // The combination is checked before the version itself, which determines the reported error.
         check(watch, version, matching, query.text("continue"), send_initial_events)?;
         let parsed = match version {
             "" => None,
@@ -119,6 +120,7 @@ impl ListOptions {
         };
         let limit = query.number("limit")?.unwrap_or_default();
         let seconds = query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
+        // Zero and negative timeouts count as unset.
         let seconds = seconds.filter(|&seconds| seconds > 0);
         Ok(Self {
             limit: usize::try_from(limit).unwrap_or_default(),
@@ -141,6 +143,7 @@ fn check(watch: bool, version: &str, matching: &str, token: &str, initial: Optio
     if !watch && initial.is_some() {
         return forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
     }
+    // Streamed lists require this match (KEP-3157), so that the intent of the client is explicit.
     if watch && initial.is_some() && matching != "NotOlderThan" {
         let field = "resourceVersionMatch";
         let mut causes = vec![(
@@ -190,6 +193,7 @@ pub(super) fn invalid(field: &str, why: &str) -> Status {
 }
 
 fn unreadable_version(text: &str, error: &ParseIntError, watch: bool) -> Status {
+    // The messages are those of Go's `strconv`, which distinguishes syntax from range.
     let why = match error.kind() {
         IntErrorKind::PosOverflow => "value out of range",
         _ => "invalid syntax",

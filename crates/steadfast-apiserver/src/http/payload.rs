@@ -15,6 +15,7 @@ const MAX_BYTES: usize = 3 * 1024 * 1024;
 pub(super) async fn read(body: Incoming) -> Result<Bytes, Status> {
     match Limited::new(body, MAX_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
+        // The limit is that of a real server's request body: 3 MiB.
         Err(error) if error.is::<LengthLimitError>() => {
             Err(Status::of_code(413).with_message(format_args!("Request entity too large: limit is {MAX_BYTES}")))
         }

@@ -15,6 +15,7 @@ use crate::storage::{ObjectKey, State};
 
 /// Waits while the store of a replica is frozen. Returns `504` after the request timeout.
 pub(super) async fn etcd_answers(cluster: &Cluster, replica: usize) -> Result<(), Status> {
+    // A frozen store blocks reads that need etcd. Reads from the cache still succeed.
     let moves = |state: &State| state.caches[replica].frozen_at.is_none();
     timeout(cluster.settings.request_timeout, cluster.store.until(moves)).await.map_err(|_| Status::etcd_timeout())
 }
@@ -46,6 +47,7 @@ pub(super) async fn not_older_than(cluster: &Cluster, replica: usize, version: u
 async fn exactly(cluster: &Cluster, replica: usize, version: u64) -> Result<u64, Status> {
     etcd_answers(cluster, replica).await?;
     let (newest, compacted) = cluster.store.read(|state| (state.revision(), state.compacted()));
+    // A future version is a timeout with a cause in its details, not 410.
     if version > newest {
         // A future version may become current within the wait.
         tokio::time::sleep(cluster.settings.freshness_wait).await;
@@ -84,6 +86,7 @@ pub(super) async fn list_revision(
     }
     match (options.version, options.matching) {
         (None, _) => consistent(cluster, replica).await,
+        // Version 0 accepts any cached state, however old.
         (Some(0), _) => Ok(cluster.store.read(|state| state.caches[replica].applied)),
         (Some(version), Match::Exact) => exactly(cluster, replica, version).await,
         // Lists with a limit had this meaning before `resourceVersionMatch` existed. A list of one name has no pages.
@@ -121,6 +124,7 @@ pub(super) async fn get(
         }
         "0" => cluster.store.read(|state| state.caches[replica].applied),
         version => {
+            // Reads of one object accept the version without a match parameter, as "not older than".
             let version = version.parse().map_err(|_| Status::bad_request("invalid resource version"))?;
             not_older_than(cluster, replica, version).await?
         }

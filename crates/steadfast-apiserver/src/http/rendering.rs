@@ -153,6 +153,7 @@ impl Rendering {
         // encoding.
         if is_spoiled || self.own_counters || self.form != Form::Object || !self.reads_as_stored(change) {
             let object = self.object_of(change, shown);
+            // Only complete objects are corrupted. Metadata requests must still identify the object.
             let how = self.spoiling(change).filter(|_| is_spoiled);
             return self.message_of(&how.map_or_else(|| object.clone(), |how| spoiled(&object, how)));
         }
@@ -244,6 +245,7 @@ impl Rendering {
     fn reads_as_stored(&self, change: &Change) -> bool {
         let Some(definition) = &self.resource.definition else { return !self.resource.is_stored_as_another() };
         // Another definition may read the stored object in another way.
+        // Compared by address: an updated definition is another one, even if it reads the object in the same way.
         let known = change.read_by.as_ref().is_some_and(|known| Arc::ptr_eq(known, definition));
         known && self.version() == definition.storage
     }
@@ -301,6 +303,7 @@ fn of_wrong_types(object: &Value) -> Value {
             (key.clone(), if kept { value.clone() } else { 7.into() })
         })
         .collect();
+    // An object without other fields needs a wrong type in its metadata.
     if spoiled.keys().all(|key| matches!(key.as_str(), "kind" | "apiVersion" | "metadata"))
         && let Some(metadata) = spoiled.get_mut("metadata")
     {

@@ -62,6 +62,7 @@ impl ResourcePath {
 
 impl Route {
     pub(super) fn of(path: &str) -> Self {
+        // Empty segments are dropped, so that `/api//v1` is the same path.
         let segments: Vec<String> = path.split('/').filter(|segment| !segment.is_empty()).map(percent_decode).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         match segments.as_slice() {
@@ -100,6 +101,7 @@ impl Route {
 fn resource(group: &str, version: &str, segments: &[&str]) -> Route {
     let (namespace, plural, rest) = match segments {
         // Namespaces are cluster-scoped objects with their own subresources.
+        // Other subresources of namespaces would be read as a plural within the namespace.
         ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => {
             (None, "namespaces", &segments[1..])
         }
@@ -134,6 +136,7 @@ pub(super) fn percent_decode(text: &str) -> String {
         if let (b'%', [high, low, after @ ..]) = (first, rest)
             && let (Some(high), Some(low)) = (hex(*high), hex(*low))
         {
+            // Bytes instead of characters: an escaped character has several bytes.
             decoded.push(high << 4 | low);
             bytes = after;
         } else {

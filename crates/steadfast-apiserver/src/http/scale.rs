@@ -23,6 +23,7 @@ pub(super) async fn answer(
     write: &Write<'_>,
     rendering: &Rendering,
 ) -> Result<Answer, Status> {
+    // A scale is a read and a write of the stored object, so that a frozen store blocks both.
     read::etcd_answers(&exchange.cluster, exchange.replica).await?;
     let target = write.aim(Some(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" }))?;
     let scaled = carry_out(exchange, verb, write, &target, rendering);

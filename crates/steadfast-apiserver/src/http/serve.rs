@@ -38,6 +38,7 @@ pub(crate) async fn serve(
 ) -> Response<ResponseBody> {
     let route = Route::of(request.uri().path());
     let mut record = record(&cluster, &link, &route, &request);
+    // Rules are evaluated on arrival, so that their order is that of the requests, even if responses are delayed.
     let ruling = cluster.rules.apply(&record);
     let entry = cluster.requests.begin(record.clone());
     record.id = entry.id();
@@ -49,6 +50,7 @@ pub(crate) async fn serve(
     // A frozen replica holds the request before any effect on the storage.
     exchange.gate().open().await;
     let conditions = &exchange.cluster.replicas[link.replica].conditions;
+    // Copied out, because the conditions must not be locked during the wait.
     let (delay, piece_bytes) = conditions.look(|now| (now.delay, now.piece_bytes));
     if delay > Duration::ZERO {
         tokio::time::sleep(delay).await;
@@ -80,6 +82,7 @@ pub(crate) async fn serve(
         answer = answer.without_body();
     }
     if piece_bytes > 0 {
+        // After all other changes, so that the pieces are cut from the final body.
         answer = in_pieces(answer, piece_bytes);
     }
     answer.into_response(entry)
@@ -112,6 +115,7 @@ async fn answer(
     user: Option<&str>,
 ) -> Result<Answer, Status> {
     authenticate(exchange, &request, user)?;
+    // Before the checks of the method, since the handler of custom resources has other rules.
     if let Route::Resource(path) = &mut route {
         read_as_custom(exchange, path, &mut request);
     }
@@ -202,6 +206,7 @@ fn user(cluster: &Cluster, link: &Link, headers: &http::HeaderMap) -> Option<Str
 
 fn authenticate(exchange: &Exchange, request: &Request<Incoming>, user: Option<&str>) -> Result<(), Status> {
     let tokens = exchange.cluster.tokens();
+    // A server that was configured without credentials accepts every request.
     let open = tokens.is_empty() && exchange.cluster.users.is_empty() && !exchange.cluster.closed;
     let headers = request.headers();
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -256,6 +261,7 @@ async fn resource(exchange: &Exchange, path: ResourcePath, request: Request<Inco
         return not_found(exchange, &path.group);
     }
     let deprecation = target.resource.deprecation(&target.version);
+    // The deprecation warning comes first, before warnings about the content.
     let mut answer = of_target(exchange, target, path, request).await.unwrap_or_else(Answer::from);
     // An error carries the warning as well.
     if let Some(warning) = deprecation {
@@ -286,6 +292,7 @@ async fn of_target(
         Some(_) => return Err(Status::of_code(404).with_details(json!({}))),
     };
     let is_watch = Query::parse(request.uri().query().unwrap_or_default()).is_watch();
+    // The upgrade must be taken from the request before its parts are moved.
     let socket = if is_watch { streaming::EventSocket::of(&mut request)? } else { None };
     let (head, body) = request.into_parts();
     let text = |name: header::HeaderName| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
@@ -378,11 +385,13 @@ fn verb(method: &Method, named: bool, query: &Query) -> Verb {
             // A watch without a version delivers the whole collection first.
             let everything = query.flag("sendInitialEvents") == Some(true)
                 || matches!(query.text("resourceVersion"), "" | "0") && query.flag("sendInitialEvents").is_none();
+            // A streamed list of nothing transfers no object, and does not count as a full transfer.
             if everything && !is_of_nothing(query) { Verb::StreamedList } else { Verb::Watch }
         }
         ("GET", false) if !query.text("continue").is_empty() => Verb::Page,
         // Such a list only serves to read the version of the collection.
         ("GET", false) if query.text("limit") == "1" || is_of_nothing(query) => Verb::Probe,
+        // Steadfast reads a single object at a version in this way to determine a missed state.
         ("GET", false) if query.text("resourceVersionMatch") == "Exact" && names(query) == 1 => Verb::State,
         ("GET", false) => Verb::List,
         ("POST", _) => Verb::Create,
@@ -426,6 +435,7 @@ fn record(cluster: &Cluster, link: &Link, route: &Route, request: &Request<Incom
         user_agent: user_agent.unwrap_or_default().to_owned(),
         user: user(cluster, link, request.headers()),
         impersonation: request
+            // All impersonation headers are recorded, including the extra fields.
             .headers()
             .iter()
             .filter(|(name, _)| name.as_str().starts_with("impersonate-"))

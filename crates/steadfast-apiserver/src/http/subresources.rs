@@ -69,6 +69,7 @@ pub(super) async fn answer(
     if *request.method() != wanted {
         return Err(Status::method_not_allowed());
     }
+    // Subresources use the write path, so that the history attributes their changes to this request.
     let aim = WriteTarget {
         resource: std::sync::Arc::clone(&target.resource),
         namespace: target.namespace.clone().unwrap_or_default(),
@@ -123,6 +124,7 @@ fn bind(exchange: &Exchange, aim: &WriteTarget, binding: &Value) -> Result<Answe
         let assigned = pod.as_deref().and_then(|pod| pod.pointer("/spec/nodeName")).and_then(Value::as_str);
         if let Some(known) = assigned.filter(|known| !known.is_empty()) {
             let why = format!("pod {} is already assigned to node \"{known}\"", aim.name);
+            // A conflict, because the scheduler must choose again with a fresh cache.
             return Err(Status::conflict(&aim.resource.name, &aim.name, &why));
         }
         state.update(aim, &Update::Patch(Patch::Merge(json!({"spec": {"nodeName": node}})))).map(drop)
@@ -136,6 +138,7 @@ fn success() -> Value {
 
 /// Deletes a pod unless a disruption budget forbids the eviction.
 fn evict(exchange: &Exchange, aim: &WriteTarget, eviction: &Value) -> Result<Answer, Status> {
+    // The precondition protects a recreated pod with the same name.
     let uid = eviction.pointer("/deleteOptions/preconditions/uid").and_then(Value::as_str).unwrap_or_default();
     let asks_dry_run = eviction.pointer("/deleteOptions/dryRun/0").is_some();
     let aim = WriteTarget { dry_run: aim.dry_run || asks_dry_run, ..aim.clone() };
@@ -196,6 +199,7 @@ fn token(exchange: &Exchange, aim: &WriteTarget, request: &Value, account: &Valu
     let signature = URL_SAFE_NO_PAD.encode(random_bytes()?);
     let header = encode(&json!({"alg": "none", "typ": "JWT"}));
     let token = format!("{header}.{}.{signature}", encode(&claims));
+    // A dry run returns a token that the server does not accept.
     if !aim.dry_run {
         exchange.cluster.issued.add(&token, &user, expires);
     }

@@ -107,6 +107,7 @@ impl<'a> Evaluation<'a> {
             Node::Filter(filter) => self.filter(&input, filter)?,
             Node::Word(word) => self.word(input, word)?,
         };
+        // At least one step per node, so that paths without results also end.
         self.charge(results.len() + 1)?;
         Ok(results)
     }
@@ -149,6 +150,7 @@ impl<'a> Evaluation<'a> {
             let within = children(value);
             if !within.is_empty() {
                 results.push(value);
+                // Reversed, because the stack returns the last value first.
                 pending.extend(within.into_iter().rev());
             }
         }
@@ -173,6 +175,7 @@ impl<'a> Evaluation<'a> {
                 Found::Json(Value::Array(items)) => items,
                 _ => return Err(Failed::with(true, "a value is not array or slice")),
             };
+            // As in client-go, an empty slice ends the node for all inputs that follow.
             let Some((start, end)) = bounds(of, items.len())? else { return Ok(results) };
             let step = match of.step {
                 None => 1,
@@ -223,6 +226,7 @@ impl<'a> Evaluation<'a> {
             };
         };
         let Some(left) = single(&left?)? else { return Ok(false) };
+        // The right operand may be a path too, evaluated on the item.
         let Some(right) = single(&self.list(vec![item], right)?)? else { return Ok(false) };
         compare::holds(left, operator, right).map_err(|why| Failed::with(true, why))
     }

@@ -155,6 +155,7 @@ impl<'t> Parser<'t> {
         }
         match &self.text[from..self.position] {
             "*" => Node::Wildcard,
+            // Backslashes escape terminators and are not part of the name.
             name => Node::Field(name.replace('\\', "")),
         }
     }
@@ -175,6 +176,7 @@ impl<'t> Parser<'t> {
             self.next();
         }
         let text = self.taken();
+        // A sign or a dot alone fails both conversions and is an error.
         if let Ok(number) = text.parse() {
             return Ok(Node::Int(number));
         }
@@ -186,6 +188,8 @@ impl<'t> Parser<'t> {
         loop {
             match self.next() {
                 None | Some('\n') => return Err(self.error("unterminated quoted string")),
+                // A preceding backslash escapes the quote. An escaped backslash in front of the quote is not
+                // recognised.
                 Some(letter) if letter == quote && !self.text[..self.position - 1].ends_with('\\') => break,
                 Some(_) => {}
             }

@@ -70,6 +70,7 @@ impl<T: Transport> AsyncRead for Governed<T> {
 impl<T: Transport> AsyncWrite for Governed<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_passage(context))?;
+        // The budget limits each write before the transport sees the bytes, so that the cut is exact to the byte.
         let allowed = self.link.allowance(bytes.len());
         // An exhausted budget resets the connection, even in the middle of a message.
         if allowed == 0 && !bytes.is_empty() {

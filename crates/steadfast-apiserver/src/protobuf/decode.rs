@@ -94,6 +94,8 @@ fn message(
 ) -> Result<(), Failure> {
     for (number, value) in Fields(bytes) {
         let value = value.ok_or(Failure::Malformed)?;
+        // The path identifies fields of nested inline structs. Only success must restore the path, since an error ends
+        // the decoding.
         path.push(number);
         if let Some(field) = fields.iter().find(|field| field.numbers == *path) {
             put(field, &value, object)?;
@@ -136,6 +138,7 @@ fn put(field: &Field, value: &Wire<'_>, object: &mut Map<String, Value>) -> Resu
                 Kind::IntOrString => decoded == 0,
                 _ => is_empty(&decoded),
             };
+            // A pointer distinguishes zero from absent, so that zero must be kept.
             if field.pointer || !says_nothing {
                 object.insert(field.name.to_owned(), decoded);
             }
@@ -179,6 +182,7 @@ fn json_of(name: &str, bytes: &[u8]) -> Result<Value, Failure> {
     for (number, value) in Fields(bytes) {
         match (name, number, value.ok_or(Failure::Malformed)?) {
             ("JSONSchemaPropsOrBool", 1, Wire::Varint(allows)) => found = (allows != 0).into(),
+            // The schema form implies `true`, and follows the flag in the message.
             ("JSONSchemaPropsOrBool", 2, Wire::Bytes(schema)) | (_, 1, Wire::Bytes(schema)) => {
                 found = named(SCHEMA, schema)?;
             }
@@ -235,6 +239,7 @@ fn map_entry(
             _ => return Err(Failure::Malformed),
         }
     }
+    // Protobuf omits an empty value of a map entry.
     let empty = || if matches!(kind, Kind::Text | Kind::Bytes) { "".into() } else { Value::Null };
     Ok((key, found.unwrap_or_else(empty)))
 }
@@ -249,6 +254,7 @@ fn time(bytes: &[u8], micro: bool) -> Result<Value, Failure> {
             _ => return Err(Failure::Malformed),
         }
     }
+    // An empty message is a null time in Go.
     let Some(seconds) = seconds else { return Ok(Value::Null) };
     let time = Timestamp::new(seconds, nanoseconds).map_err(|_| Failure::Malformed)?;
     let format = if micro { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };

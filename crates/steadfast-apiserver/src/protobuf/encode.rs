@@ -32,6 +32,7 @@ fn list(api_version: &str, kind: &str, list: &Value) -> Option<Vec<u8>> {
     types::of_kind(api_version, kind)?;
     let mut message = Vec::new();
     put_message(1, &mut message, |into| write_named("meta.v1.ListMeta", list.get("metadata"), into));
+    // The items have no type: the envelope of the list implies it.
     for item in list.get("items").and_then(Value::as_array).into_iter().flatten() {
         put_item(&fields(api_version, kind, item)?, &mut message);
     }
@@ -64,6 +65,7 @@ fn head(api_version: &str, kind: &str, length: usize, into: &mut Vec<u8>) {
         put_bytes(1, api_version.as_bytes(), into);
         put_bytes(2, kind.as_bytes(), into);
     });
+    // The length precedes the content, which can be written later in pieces.
     put_head(2, length, into);
 }
 
@@ -104,6 +106,7 @@ pub(crate) fn lengthened(body: &[u8], bytes: usize) -> Vec<u8> {
         return [MAGIC, &field, rest].concat();
     }
     let Some((length, rest)) = body.split_first_chunk() else { return field };
+    // The length before an event covers the added field too.
     let length = u32::from_be_bytes(*length).saturating_add(u32::try_from(field.len()).unwrap_or(u32::MAX));
     [length.to_be_bytes().as_slice(), &field, rest].concat()
 }
@@ -199,6 +202,7 @@ fn write_settled(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) -> 
         Kind::Bytes => put_bytes(number, &STANDARD.decode(value.as_str()?).ok()?, into),
         Kind::Time | Kind::MicroTime => {
             let time: Timestamp = value.as_str()?.parse().ok()?;
+            // `metav1.Time` has seconds on the wire, although the message has a field for nanoseconds.
             let nanoseconds = if kind == Kind::Time { 0 } else { time.subsec_microsecond() * 1000 };
             put_message(number, into, |into| {
                 put_number(1, time.as_second().cast_unsigned(), into);
@@ -214,6 +218,7 @@ fn write_settled(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) -> 
             put_message(number, into, |into| put_bytes(1, text.as_bytes(), into));
         }
         Kind::IntOrString => {
+            // The message has both fields. The first one selects the valid field.
             let (integer, text) = match value {
                 Value::String(text) => (0, text.as_str()),
                 other => (other.as_i64()?, ""),

@@ -61,6 +61,7 @@ impl<'a> Iterator for Fields<'a> {
 
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
+    // At most ten groups: a longer varint cannot fit 64 bits and is malformed.
     for shift in (0..64).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;
         *bytes = rest;

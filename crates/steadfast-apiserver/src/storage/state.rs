@@ -124,6 +124,7 @@ impl State {
             metadata::set(&mut object, "resourceVersion", Some(self.revision.to_string().into()));
             Arc::new(object)
         });
+        // A tombstone has no object, so the UID comes from its last state.
         let uid = object.as_ref().or(previous.as_ref()).map(|object| metadata::text(object, "uid").to_owned());
         let change = Arc::new(Change {
             revision: self.revision,
@@ -175,6 +176,7 @@ impl State {
         revision: u64,
     ) -> impl Iterator<Item = (&'a ObjectKey, &'a Arc<Change>)> {
         let start = match (namespace, start) {
+            // The empty name sorts before all names of the namespace.
             (Some(namespace), Bound::Unbounded) => Bound::Included(ObjectKey::new(namespace, "")),
             (_, start) => start,
         };
@@ -182,6 +184,7 @@ impl State {
             .get(resource)
             .into_iter()
             .flat_map(move |table| table.versions.range((start.clone(), Bound::Unbounded)))
+            // Keys are ordered by namespace, so the first key of another namespace ends the range.
             .take_while(move |(key, _)| namespace.is_none_or(|namespace| key.namespace == namespace))
             .filter_map(move |(key, versions)| version_at(versions, revision).map(|change| (key, change)))
     }
@@ -210,6 +213,7 @@ impl State {
         most: usize,
     ) -> (Vec<Arc<Change>>, usize) {
         let Some(table) = self.tables.get(resource) else { return (Vec::new(), 0) };
+        // The log is sorted by revision. Both bounds are binary searches, even for long histories.
         let first = table.log.partition_point(|change| change.revision <= after);
         let end = table.log.partition_point(|change| change.revision <= upto).max(first);
         let taken = end.min(first + most);
@@ -236,6 +240,7 @@ impl State {
 
     /// Compacts the history for exact reads at the current revision. The windows of the caches are unaffected.
     pub(crate) fn compact(&mut self) {
+        // Watches still have their events: the watch cache has its own window.
         self.compacted = self.revision;
     }
 
@@ -244,6 +249,7 @@ impl State {
         // The next change reuses a revision of the previous epoch, as after a restore of etcd.
         self.revision = revision.min(self.revision);
         self.epochs.push(self.revision);
+        // A compaction beyond the restored revision never happened in the new epoch.
         self.compacted = self.compacted.min(self.revision);
         for table in self.tables.values_mut() {
             table.log.retain(|change| change.revision <= revision);
@@ -253,6 +259,7 @@ impl State {
             // Objects that were created after the restored revision no longer exist.
             table.versions.retain(|_, versions| !versions.is_empty());
         }
+        // Definitions may have changed with the restore, and the registry must follow.
         self.define_resources();
         // Namespaces that are terminating in the restored state start their grace period again.
         self.endings.clear();
@@ -266,6 +273,7 @@ impl State {
         for cache in &mut self.caches {
             cache.lag_at = None;
             cache.frozen_at = None;
+            // Caches follow the restored store from its revision, as after a restart of all servers.
             cache.restart(self.revision);
         }
     }

@@ -52,6 +52,7 @@ impl State {
             take_in(target, &mut object)?;
         }
         // A dry run ignores the version.
+        // The error has no reason, as on a real server, where the registry's generic error becomes a 500.
         if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }
@@ -99,6 +100,7 @@ impl State {
         if is_definition(target.group_resource()) && object.pointer("/status/conditions").is_none() {
             object["status"]["conditions"] = Value::Null;
         }
+        // Generated only after all checks, so that rejected writes do not shift the sequence of UIDs.
         let uid = self.random.uid();
         metadata::set(&mut object, "uid", Some(uid.into()));
         metadata::set(&mut object, "creationTimestamp", Some(self.clock.timestamp().into()));
@@ -129,6 +131,7 @@ impl State {
     pub(crate) fn put(&mut self, target: &WriteTarget, mut object: Value) -> Result<(Arc<Value>, bool), Status> {
         let missing = self.latest(target.store(), &target.key()).is_none();
         if !missing || target.part != Part::Main || !is_created_by_updates(target.group_resource()) {
+            // An existing object, a subresource or another kind takes the ordinary path.
             return Ok((self.update(target, &Update::Replace(object))?.into_object(), false));
         }
         validation::identify(&mut object, target)?;
@@ -152,6 +155,7 @@ impl State {
         metadata::set(&mut object, "resourceVersion", None);
         let mut created = self.create_as(target, object, is_applied)?;
         if target.dry_run && !version.is_empty() {
+            // The created object is not stored in a dry run, so a change of the copy is safe.
             metadata::set(Arc::make_mut(&mut created), "resourceVersion", Some(version.into()));
         }
         Ok(created)
@@ -164,6 +168,7 @@ impl State {
         if existing.is_none() && target.part == Part::Status {
             return Err(Status::not_found(resource, &target.name));
         }
+        // The stored version may differ from the version of the request.
         let existing = existing.map(|stored| target.resource.view(&stored, target.version()));
         let now = &self.clock.timestamp();
         let Some(tracking) = Tracking::of(target, now) else {
@@ -204,6 +209,7 @@ impl State {
             (None, Update::Patch(patch)) => patched(target, patch, &existing)?,
             (given, _) => given.unwrap_or_default(),
         };
+        // Checked against the state that this write replaces. The lock of the store makes both one step.
         check_preconditions(target, update, &existing, &wanted)?;
         let mut causes = validation::wrong_uid(target, &existing, &wanted);
         let sent = (target.resource.custom && target.asked.manager.is_some()).then(|| wanted.clone());
@@ -246,6 +252,7 @@ impl State {
         if let Update::Applied(_) = update {
             metadata::set(&mut object, "managedFields", managed);
         } else if let Some(tracking) = Tracking::of(target, &self.clock.timestamp()) {
+            // Field management compares the object as sent, with the metadata after normalization.
             let sent = sent.map(|mut sent| {
                 sent["metadata"] = object["metadata"].clone();
                 sent
@@ -276,6 +283,7 @@ impl State {
         let change = self.append(target.store(), key, Some(object), Some(stored));
         // Without finalizers, the object still remains until its contents are deleted.
         if metadata::is_terminating(&existing) && holds_contents(&resource) {
+            // The update may have removed the last finalizer of a namespace without contents.
             self.remove_what_is_empty();
         }
         Ok(Outcome::Stored(change.object.clone().unwrap_or_default()))
@@ -333,6 +341,7 @@ impl State {
             )),
             // A generated name is a DNS label, even if the kind allows other names.
             prefix => {
+                // Cut at a character boundary, so that the random suffix still fits.
                 let kept = (0..=MAX_GENERATED_BYTES).rev().find_map(|end| prefix.get(..end.min(prefix.len())));
                 Ok(format!("{}{}", kept.unwrap_or_default(), self.random.name_suffix()))
             }
@@ -342,6 +351,7 @@ impl State {
     /// Serves the resource of a definition and records this in the status, as a second change.
     fn establish(&mut self, target: &WriteTarget, name: &str, definition: &Arc<Value>) -> Result<Arc<Value>, Status> {
         let mut object = Value::clone(definition);
+        // The second change uses the status part, so that the specification cannot change.
         set_status(&mut object, Some(established(definition, &self.clock.timestamp())));
         let target = WriteTarget { name: name.to_owned(), part: Part::Status, ..target.clone() };
         self.update(&target, &Update::Replace(object)).map(Outcome::into_object)

@@ -73,6 +73,7 @@ fn of_fields(fields: &[Field], values: &Map<String, Value>) -> Option<Misfit> {
 
 fn of_field(holds: Holds, value: &Value) -> Option<Misfit> {
     match (holds, value) {
+        // Go decodes null as the zero value of any type.
         (_, Value::Null) => None,
         (Holds::One(kind), value) => of_value(kind, value),
         (Holds::List(kind), Value::Array(items)) => items.iter().find_map(|item| of_value(kind, item)),
@@ -102,12 +103,14 @@ fn of_value(kind: Kind, value: &Value) -> Option<Misfit> {
         Kind::Integer64 => value.is_i64(),
         Kind::Double => value.is_number(),
         Kind::Bytes => text.is_some_and(|text| bytes(text).is_some()),
+        // `metav1.Time` accepts RFC 3339 only.
         Kind::Time => text.is_some_and(is_time),
         Kind::MicroTime => text.is_some_and(|text| {
             // Go's format for microseconds requires exactly six digits.
             let fraction = text.split_once('.').map(|(_, rest)| rest.bytes().take_while(u8::is_ascii_digit).count());
             fraction == Some(6) && is_time(text)
         }),
+        // Quantities may be numbers in JSON, and surrounding spaces are trimmed.
         Kind::Quantity => value.is_number() || text.is_some_and(|text| QUANTITY.is_match(text.trim())),
         Kind::IntOrString => value.is_string() || is_int32(),
     };
@@ -130,6 +133,7 @@ fn called(kind: Kind) -> &'static str {
         Kind::Quantity => "resource.Quantity",
         Kind::Json(name) => name,
         Kind::Named(name) => {
+            // Go prints the last package and the name: `v1.ObjectMeta` for `meta.v1.ObjectMeta`.
             let package = name.rmatch_indices('.').nth(1).map_or(0, |(place, _)| place + 1);
             &name[package..]
         }

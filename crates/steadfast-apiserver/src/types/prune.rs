@@ -25,6 +25,7 @@ fn prune_fields(object: &mut Map<String, Value>, fields: &'static [Field], path:
             unknown.push(place);
             return false;
         };
+        // A null field counts as absent, after the check that the field exists.
         if value.is_null() {
             return false;
         }
@@ -53,6 +54,7 @@ fn settle(kind: Kind, value: &mut Value) {
     let Value::String(text) = &*value else { return };
     let settled = match kind {
         Kind::Bytes => bytes(text).map(|bytes| STANDARD.encode(bytes)),
+        // Times lose their fraction, because `metav1.Time` has a precision of seconds.
         Kind::Time => text.parse::<Timestamp>().ok().map(|time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
         Kind::MicroTime => {
             text.parse::<Timestamp>().ok().map(|time| time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string())

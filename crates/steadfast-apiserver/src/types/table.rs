@@ -45,6 +45,7 @@ static TYPES: LazyLock<BTreeMap<&'static str, Struct>> = LazyLock::new(|| {
         }
     }
     for of in types.values_mut() {
+        // Fields of embedded structs have several numbers. The order of paths is the order on the wire.
         of.by_number = (0..of.fields.len()).filter(|&at| !of.fields[at].numbers.is_empty()).collect();
         of.by_number.sort_by(|&one, &other| of.fields[one].numbers.cmp(&of.fields[other].numbers));
     }
@@ -116,6 +117,7 @@ impl Struct {
 
 impl Field {
     fn parse(line: &'static str) -> Option<Self> {
+        // The traits are the rest of the line and contain spaces.
         let mut words = line.splitn(4, ' ');
         let (numbers, name, holds) = (words.next()?, words.next()?, words.next()?);
         let traits = words.next().unwrap_or_default();

@@ -44,6 +44,7 @@ impl Schemas {
             self.embed(field);
         }
         schema["x-kubernetes-group-version-kind"] = json!([identity]);
+        // Names of schemas have the reversed group, as Java packages do: `io.example.v1.Widget`.
         let group: Vec<&str> = served.name.group().rsplit('.').collect();
         self.0.insert(format!("{}.{version}.{}", group.join("."), served.kind), schema);
     }
@@ -125,6 +126,7 @@ impl Schemas {
         }
         if let Some(values) = field.of_trait("enum") {
             let values = json!(values.map(|value| value.replace('~', " ")).collect::<Vec<_>>());
+            // An enumeration of a list or map restricts the items, not the container.
             match field.holds {
                 Holds::List(_) => schema["items"]["enum"] = values,
                 Holds::Map(_) => schema["additionalProperties"]["enum"] = values,

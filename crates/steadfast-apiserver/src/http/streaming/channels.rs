@@ -36,6 +36,7 @@ impl Channels {
     pub(super) async fn receive(&mut self) -> Option<(u8, Bytes)> {
         loop {
             let message = self.socket.next().await?.ok()?;
+            // A frozen replica does not process messages either.
             self.gate.open().await;
             match message {
                 Message::Binary(mut bytes) if !bytes.is_empty() => {
@@ -43,6 +44,7 @@ impl Channels {
                     return Some((channel, bytes));
                 }
                 Message::Close(_) => return None,
+                // The library responds to pings itself. Text messages are not part of the protocol.
                 _ => {}
             }
         }

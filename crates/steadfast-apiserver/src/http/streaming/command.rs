@@ -29,6 +29,7 @@ impl Command {
         if is_new && arguments.is_empty() {
             return Err(Status::bad_request("you must specify at least one command for the container"));
         }
+        // The protocol has no meaning without a stream, so a real server rejects the request as well.
         if !["stdin", "stdout", "stderr"].into_iter().any(flag) {
             return Err(Status::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
         }
@@ -53,12 +54,14 @@ impl Command {
                         return;
                     }
                 }
+                // Version 5 signals the end of the input by a message, since WebSocket has no half-close.
                 Some((CLOSE_CHANNEL, channel)) if channel.as_ref() == [STDIN] => listens = false,
                 // The echo ignores other channels, such as the size of the terminal.
                 Some(_) => {}
                 None => return channels.close().await,
             }
         }
+        // The status channel ends the session. `kubectl` reads its exit code from this message.
         let ended = json!({"metadata": {}, "status": "Success"});
         if channels.send(STATUS, ended.to_string().as_bytes()).await {
             channels.close().await;

@@ -52,6 +52,7 @@ impl EventSocket {
 
     /// Response to a watch whose events follow over the WebSocket; unchanged if the watch was rejected.
     pub(crate) fn carry(self, answer: Answer, exchange: &Exchange, encoding: Encoding) -> Answer {
+        // A rejected watch keeps its plain response, so that the client sees the status.
         let Content::Chunks(chunks) = answer.content else { return answer };
         let Handshake { sessions, accept, upgrade } = self.handshake;
         let (gate, entry) = (exchange.gate(), Arc::clone(&exchange.entry));
@@ -74,6 +75,7 @@ async fn send_all(mut chunks: Chunks, upgraded: Upgraded, gate: Gate, entry: &Re
     let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
     let (mut sink, mut source) = socket.split();
     loop {
+        // The watch and the socket are read concurrently: a close by the client must end an idle watch.
         let mut chunk = tokio::select! {
             received = source.next() => match received {
                 // The client sends only pings, to which the socket responds.
@@ -112,6 +114,7 @@ fn next_frame(chunk: &mut Bytes, encoding: Encoding) -> Option<Message> {
             if chunk.len() < LENGTH_BYTES {
                 return None;
             }
+            // A length beyond the chunk cannot occur in complete events. The bound prevents a panic.
             let length = usize::try_from(chunk.get_u32()).unwrap_or(usize::MAX).min(chunk.len());
             Some(Message::Binary(chunk.split_to(length)))
         }

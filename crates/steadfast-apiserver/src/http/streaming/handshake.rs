@@ -47,6 +47,7 @@ impl Handshake {
 
 fn key(headers: &HeaderMap) -> Option<&HeaderValue> {
     let upgrade = headers.get(header::UPGRADE)?.to_str().ok()?;
+    // The key alone is not a request for an upgrade.
     upgrade.eq_ignore_ascii_case("websocket").then(|| headers.get(header::SEC_WEBSOCKET_KEY)).flatten()
 }
 

@@ -58,12 +58,14 @@ pub(super) fn answer(
 ) -> Result<Answer, Status> {
     let name = path.name.as_deref().unwrap_or_default();
     let key = ObjectKey::new(target.namespace.as_deref().unwrap_or_default(), name);
+    // The pod is checked before the upgrade, so that the client receives an ordinary status.
     let pod = exchange.cluster.store.read(|state| state.latest(&target.resource.name, &key)?.object.clone());
     let pod = pod.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let session = match path.subresource.as_deref() {
         Some("portforward") => Session::Ports(ports::Ports::of(&query)?),
         subresource => {
+            // Only containers have commands; ports belong to the whole pod.
             check_container(&pod, name, query.text("container"))?;
             Session::Command(command::Command::of(&query, subresource == Some("exec"))?)
         }
@@ -110,6 +112,7 @@ fn check_container(pod: &Value, name: &str, container: &str) -> Result<(), Statu
 /// Returns the first offered subprotocol that is `supported`.
 fn agreed(headers: &HeaderMap, supported: &'static [&'static str]) -> Result<&'static str, Status> {
     let offered = offered(headers);
+    // The order of the client decides among the supported protocols.
     let known = |offer: &&str| supported.iter().find(|protocol| *protocol == offer).copied();
     offered.iter().find_map(known).ok_or_else(|| {
         Status::new(

@@ -15,6 +15,7 @@ pub(super) fn data_count(row: &Row) -> Value {
 
 /// Returns the pod template of an object.
 fn template<'a>(row: &Row<'a>) -> Option<&'a Value> {
+    // Jobs of a cron job have a template within their template.
     row.object.pointer("/spec/jobTemplate/spec/template").or_else(|| row.object.pointer("/spec/template"))
 }
 
@@ -129,6 +130,7 @@ pub(super) fn targets(row: &Row) -> Value {
     let wanted = row.items("/spec/metrics");
     let shown = wanted.iter().enumerate().map(|(place, metric)| {
         let of = |key: &str, side: &str| metric.pointer(&format!("/{key}/{side}")).map(ToString::to_string);
+        // Current metrics are matched by position, as in `kubectl`.
         let now = row.object.pointer(&format!("/status/currentMetrics/{place}/resource/current/averageUtilization"));
         let utilization = of("resource", "target/averageUtilization").map(|percent| format!("{percent}%"));
         let value = || text_of(metric.pointer("/resource/target").unwrap_or(&Value::Null), "averageValue").to_owned();
@@ -146,6 +148,7 @@ pub(super) fn quota(row: &Row, limits: bool) -> Value {
         let used = row.object.pointer("/status/used").and_then(|used| used.get(name)).and_then(Value::as_str);
         used.unwrap_or("0").to_owned()
     };
+    // `limits.` selects the column, so that no resource is in both.
     let shown = hard.into_iter().flatten().filter(|(name, _)| name.starts_with("limits.") == limits);
     let shown: Vec<String> =
         shown.map(|(name, hard)| format!("{name}: {}/{}", used(name), hard.as_str().unwrap_or_default())).collect();
@@ -179,6 +182,7 @@ pub(super) fn node_roles(row: &Row) -> Value {
     let mut roles: Vec<&str> = labels
         .into_iter()
         .flatten()
+        // The old label has the role as its value, and the current labels have it in their key.
         .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
             Some(role) => Some(role),
             None if key == "kubernetes.io/role" => value.as_str(),
@@ -196,6 +200,7 @@ pub(super) fn node_address(row: &Row, kind: &str) -> Value {
 }
 
 pub(super) fn last_seen(row: &Row) -> Value {
+    // Events of the two API groups have their times in different fields. The most specific one counts.
     let times = ["/series/lastObservedTime", "/lastTimestamp", "/deprecatedLastTimestamp", "/eventTime"];
     row.since(times.iter().map(|path| row.text(path)).find(|time| !time.is_empty()).unwrap_or_default()).into()
 }

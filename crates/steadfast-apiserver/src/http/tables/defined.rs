@@ -35,12 +35,14 @@ pub(in crate::http) fn cells(columns: &[PrinterColumn], object: &Value, clock: &
 
 /// Returns the first match of the column's path in the column's type. A time is formatted as its age.
 fn cell(column: &PrinterColumn, object: &Value, clock: &Clock) -> Value {
+    // A path without a match leaves the cell empty, while other cells remain.
     let Some(first) = column.parsed.first(object) else { return Value::Null };
     if column.kind == "string" {
         return first.text().into();
     }
     // A literal number in the path is not a number of the object. A real server shows only the latter.
     match (column.kind.as_str(), first) {
+        // Go truncates a float in an integer column.
         ("integer", Found::Json(Value::Number(number))) if number.is_f64() => {
             json!(number.as_f64().unwrap_or_default() as i64)
         }

@@ -28,6 +28,7 @@ pub(in crate::http::tables) fn external_address(row: &Row) -> Value {
     match row.text("/spec/type") {
         "ExternalName" => row.text("/spec/externalName").to_owned(),
         "LoadBalancer" => match joined([lead_to(row).as_str(), own.as_str()].into_iter()) {
+            // A load balancer without an address is not ready yet.
             none if none.is_empty() => "<pending>".to_owned(),
             addresses => addresses,
         },
@@ -73,6 +74,7 @@ pub(in crate::http::tables) fn endpoints(row: &Row) -> Value {
     for subset in row.items("/subsets") {
         let ports = list(subset, "ports");
         for address in list(subset, "addresses") {
+            // An address without ports still counts as an endpoint.
             let host = text_of(address, "ip");
             if ports.is_empty() {
                 found.push(host.to_owned());

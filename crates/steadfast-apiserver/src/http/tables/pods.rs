@@ -75,6 +75,7 @@ fn summary(row: &Row) -> Summary {
         main(row, &mut summary);
     }
     if row.is_ending() {
+        // The node is unreachable, so that the end of the pod is unknown.
         if given == "NodeLost" {
             "Unknown".clone_into(&mut summary.reason);
         } else if !matches!(phase, "Succeeded" | "Failed") {

@@ -63,11 +63,13 @@ pub(super) fn merge(object: &mut Value, patch: &Value) -> Result<(), Status> {
             // Fields outside `$retainKeys` disappear, for example the old member of a union.
             let kept: Vec<&str> = value.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             fields.retain(|field, _| kept.contains(&field.as_str()));
+        // Only `$setElementOrder` remains here: other directives were handled above or belong to items.
         } else if key.starts_with('$') {
             // The order of a list is processed when the list is merged.
         } else if value.is_null() {
             fields.remove(key);
         } else {
+            // The order is a sibling of the list, because a patch cannot express the order of unchanged items.
             let order = patch.get(&format!("$setElementOrder/{key}")).and_then(Value::as_array);
             merge_field(fields, key, value, order)?;
         }
@@ -141,6 +143,7 @@ fn keyless<'a>(existing: Option<&Value>, field: &str, items: &'a [Value]) -> Opt
 /// Returns the key by which the items of a patch's list are merged, if any.
 fn merge_key(field: &str, items: &[Value]) -> Option<&'static str> {
     if items.iter().any(is_replacement) {
+        // A replacement is merged with nothing.
         return None;
     }
     let candidates = MERGED_LISTS.iter().filter(|(name, _)| *name == field).map(|(_, key)| *key);
@@ -159,6 +162,7 @@ fn merge_list(list: &mut Value, merge_key: &str, items: &[Value], order: &[Value
         let same = |candidate: &Value| {
             if merge_key.is_empty() { candidate == item } else { candidate.get(merge_key) == item.get(merge_key) }
         };
+        // The first match is merged. Duplicate keys in the existing list stay.
         let position = existing.iter().position(same);
         let deletes = item.as_object().and_then(directive) == Some("delete");
         match position {
@@ -192,6 +196,7 @@ fn put_in_order(list: &mut Vec<Value>, merge_key: &str, before: &[Value], order:
         let first = match (others.peek(), named.peek()) {
             (Some(other), Some(next)) => {
                 let (other, next) = (place(before, other), place(before, next));
+                // An item goes first only if it stood before the next named item in the original list.
                 other.is_some() && next.is_some() && other < next
             }
             (other, _) => other.is_some(),

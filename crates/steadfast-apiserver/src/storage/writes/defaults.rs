@@ -31,6 +31,7 @@ pub(super) fn is_another_generation(resource: &GroupResource, existing: &Value, 
         ("apps", "deployments") => metadata::wants_differ(existing, object) || differs("annotations"),
         ("discovery.k8s.io", "endpointslices") => metadata::wants_differ(existing, object) || differs("labels"),
         ("scheduling.k8s.io", "priorityclasses") => false,
+        // Metadata does not count: labels and annotations change without a new generation.
         _ => metadata::wants_differ(existing, object),
     }
 }

@@ -9,6 +9,7 @@ use crate::schema::{Cause, complaints, no_label};
 /// Sets the default names and the default conversion of a definition.
 pub(super) fn fill_in(object: &mut Value) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    // Explicit names stay. Only absent names derive from the kind.
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
         let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut name = |key: &str, text: String| {
@@ -68,6 +69,7 @@ const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// Marks a deleted definition, whose objects are removed first.
 pub(super) fn end(object: &mut Value, now: &str) {
     let mut finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    // A repeated deletion must not add the finalizer again.
     if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
         finalizers.push(CLEANUP.into());
     }
@@ -99,6 +101,7 @@ pub(super) fn wrong(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cau
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let group = text(spec, "group");
     let mut causes = Vec::new();
+    // The name of a definition is its group and plural, so that two definitions cannot claim the same resource.
     if name != format!("{}.{group}", text(names, "plural")) {
         let why = "must be spec.names.plural+\".\"+spec.group";
         causes.push(Cause::invalid("metadata.name", &name.into(), why));
@@ -137,6 +140,7 @@ pub(super) fn wrong(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cau
     let stored = stored_versions(object, object.get("status").unwrap_or(&nothing));
     let stored = stored.as_array().map(Vec::as_slice).unwrap_or_default();
     let versions = spec.get("versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    // Removing a version with stored objects would make them unreadable.
     for (index, name) in stored.iter().enumerate() {
         if !versions.iter().any(|version| version["name"] == *name) {
             let name = name.as_str().unwrap_or_default();
@@ -180,6 +184,7 @@ fn wrong_versions(spec: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::required(field, ""));
             continue;
         };
+        // A schema that all versions share is reported once.
         let once = |key: &str| index == 0 || !all_same(key);
         let kind = schema.get("type").and_then(Value::as_str).unwrap_or_default();
         if once("schema") && version.pointer("/subresources/status").is_some() && !matches!(kind, "" | "object") {
@@ -262,6 +267,7 @@ fn wrong_names(names: &Value, causes: &mut Vec<Cause>) {
     for key in ["plural", "singular", "kind", "listKind"] {
         let field = format!("spec.names.{key}");
         let name = text(key);
+        // Kinds are checked in lower case, since they may be written in camel case.
         let of_kind = key.ends_with("ind");
         if name.is_empty() {
             causes.push(Cause::required(field, ""));

@@ -31,12 +31,14 @@ impl State {
         let Some(existing) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
             return Err(Status::not_found(target.group_resource(), &target.name));
         };
+        // Preconditions are checked before finalizers change, so that a failed deletion leaves no trace.
         check_preconditions(target, &existing, deletion)?;
         let settled = settled(&resource, &existing, deletion.dependents);
         // With finalizers or contents, the object is only marked. A later write removes the object.
         if !metadata::has_finalizers(&settled) && !holds_contents(&resource) {
             // A pod has a grace period even if no kubelet runs it. The period ends at once.
             let graceful = is_pod(&resource) && !metadata::is_terminating(&existing);
+            // A dry run of a graceful deletion returns the terminating object.
             if target.dry_run {
                 let deleted = if graceful { Arc::new(self.terminating(&resource, &settled)) } else { existing };
                 return Ok(Outcome::Deleted(deleted));
@@ -89,6 +91,7 @@ impl State {
     ) -> Arc<Value> {
         let object = self.terminating(resource, settled);
         // A repeated deletion changes nothing and creates no event.
+        // The comparison includes the deletion timestamp, which a second deletion keeps.
         if object == *existing {
             return existing;
         }
@@ -106,6 +109,7 @@ impl State {
         if !is_namespace(resource) && !is_definition(resource) {
             metadata::set(&mut object, "deletionGracePeriodSeconds", Some(0.into()));
         }
+        // The deletion of other objects increments the generation, as a change of the specification does.
         if is_definition(resource) {
             definitions::end(&mut object, &self.clock.timestamp());
         } else if metadata::generation(existing) > 0 {
@@ -122,6 +126,7 @@ impl State {
 
     fn delete_or_mark(&mut self, doomed: Vec<(GroupResource, ObjectKey, Arc<Value>)>, dependents: Dependents) {
         for (resource, key, object) in doomed {
+            // Finalizers delay the deletion of contents too, and with them the end of the namespace.
             let settled = settled(&resource, &object, dependents);
             if metadata::has_finalizers(&settled) {
                 self.mark_terminating(&resource, &key, object, &settled);
@@ -165,6 +170,7 @@ impl State {
                 } else {
                     defined_name(object).is_some_and(|defined| self.live(&defined, None).next().is_some())
                 };
+                // Finalizers of users hold the object even without contents.
                 if !holds && !definitions::is_held(object) {
                     empty.push((resource.clone(), key.clone(), Arc::clone(object)));
                 } else if !holds && object.pointer("/spec/finalizers").is_some() {

@@ -50,6 +50,7 @@ impl State {
             return Ok(None);
         }
         let name = metadata::text(budget, "name");
+        // The caller decrements the status, unless the pods were counted here.
         if allowed > 0 {
             return Ok(is_counted.then(|| name.to_owned()));
         }
@@ -67,6 +68,7 @@ impl State {
         let healthy = i64::try_from(healthy).unwrap_or(i64::MAX);
         let share = |field: &str| budget.pointer(&format!("/spec/{field}")).and_then(|value| part_of(value, all));
         let desired = match (share("minAvailable"), share("maxUnavailable")) {
+            // `minAvailable` takes precedence; the API rejects budgets with both fields.
             (Some(least), _) => least,
             (None, Some(most)) => all.saturating_sub(most).max(0),
             (None, None) => 0,
@@ -126,6 +128,7 @@ fn selects(selector: Option<&Value>, object: &Value) -> bool {
             match expression["operator"].as_str().unwrap_or_default() {
                 "In" => value.is_some_and(|value| values.contains(value)),
                 "NotIn" => value.is_none_or(|value| !values.contains(value)),
+                // `NotIn` also matches objects without the label (Kubernetes label selector semantics).
                 "Exists" => value.is_some(),
                 "DoesNotExist" => value.is_none(),
                 _ => false,

@@ -35,6 +35,7 @@ pub(super) fn take_in(target: &WriteTarget, object: &mut Value, of_metadata: Vec
     let mut unknown: Vec<String> = rest.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
     // The metadata of a custom resource is parsed first; a built-in kind is parsed in the order of its fields.
     let before = |field: &String| target.definition().is_none() && field.as_str() < "unknown field \"metadata.";
+    // The order of warnings is visible to clients.
     let at = unknown.partition_point(before);
     unknown.splice(at..at, of_metadata);
     unknown
@@ -54,6 +55,7 @@ fn take_in_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
         return Vec::new();
     };
     let unknown = version.schema.prune(object);
+    // A null in a field that is not nullable counts as absent, so that its default applies.
     version.schema.prune_nulls(object);
     // Defaults come last, since a pruned or null field may have a default.
     version.schema.fill_in(object);

@@ -21,6 +21,7 @@ pub(super) fn wrong_new(target: &WriteTarget, object: &Value) -> Vec<Cause> {
     if !prefix.is_empty() {
         // The generated part follows the prefix, so a prefix may end with `-`.
         let generated = format!("{}a", prefix.strip_suffix('-').unwrap_or(prefix));
+        // Only the checked form is extended. The error still names the prefix as sent.
         let shown = if prefix.ends_with('-') { generated } else { prefix.to_owned() };
         complain(&mut complaints, "metadata.generateName", prefix, name(target, &shown));
     }
@@ -89,6 +90,7 @@ pub(super) fn warn_of_finalizers(target: &WriteTarget, before: Option<&Value>, o
     if !target.resource.custom {
         return;
     }
+    // Only new finalizers cause a warning, so that an unrelated update stays silent.
     let finalizers = |object: &Value| -> BTreeSet<String> {
         let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
         listed.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -151,6 +153,7 @@ fn in_the_order_of_its_type(owner: &Value) -> String {
     let required = |key: &str| !matches!(key, "controller" | "blockOwnerDeletion");
     let empty = Value::from("");
     let fields = keys.iter().filter_map(|key| {
+        // Go encodes required strings even if they are empty.
         let value = owner.get(key).or_else(|| required(key).then_some(&empty))?;
         Some(format!("\"{key}\":{value}"))
     });

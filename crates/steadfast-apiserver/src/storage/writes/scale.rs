@@ -31,6 +31,7 @@ impl State {
         let existing = resource.view(&stored.ok_or_else(not_found)?, target.version());
         let mut scale = match (update, given) {
             (Update::Patch(patch), _) => {
+                // The placeholder makes an absent number visible to the patch, which may remove the number.
                 checked(target, patch.apply(&shown(&resource, &paths, &existing, NO_REPLICAS)?)?)?
             }
             (_, given) => given.unwrap_or_default(),
@@ -56,6 +57,7 @@ impl State {
             return Err(Status::bad_request(why));
         }
         // Replicas of custom resources are checked later, at their own path.
+        // Built-in kinds report the error at the scale's own path.
         if replicas < 0 && !resource.custom {
             let why = "must be greater than or equal to 0";
             let cause = Cause::invalid("spec.replicas", &replicas.into(), why);

@@ -41,6 +41,7 @@ impl State {
         if !is_service || kind == "ExternalName" || !service.get("spec").is_some_and(Value::is_object) {
             return Ok(());
         }
+        // `None` is a valid address of a headless service, and not empty.
         if text(service, "/spec/clusterIP").is_empty() {
             // An update without an address keeps the assigned address.
             let known = before.map(|before| text(before, "/spec/clusterIP")).filter(|known| !known.is_empty());
@@ -66,6 +67,7 @@ impl State {
         let used: BTreeSet<Ipv4Addr> =
             self.services(resource).filter_map(|service| text(service, "/spec/clusterIP").parse().ok()).collect();
         let (first, last) = (u32::from(ADDRESSES.0), u32::from(ADDRESSES.1));
+        // The lowest free address, so that runs are reproducible. A real server chooses at random.
         let free = (first..=last).map(Ipv4Addr::from).find(|address| !used.contains(address));
         let full = || Status::new(500, "InternalError", "failed to allocate a serviceIP: range is full");
         free.map(|address| address.to_string()).ok_or_else(full)

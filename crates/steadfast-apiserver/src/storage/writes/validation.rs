@@ -76,6 +76,7 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
         )));
     }
     let in_namespace = resource.namespaced.then(|| target.namespace.as_str().into());
+    // The namespace of the request wins, and cluster-scoped objects have none.
     metadata::set(object, "namespace", in_namespace);
     Ok(())
 }
@@ -92,6 +93,7 @@ pub(super) fn unreadable_patch(made: &Value, why: &str) -> Status {
 
 /// Rejects a write with its violations, if any.
 pub(super) fn refuse(target: &WriteTarget, name: &str, causes: &[Cause]) -> Result<(), Status> {
+    // A pending verdict ends the attempt without any change. The status is never sent.
     if target.asked.verdicts.is_pending() {
         // The next attempt replaces this status.
         return Err(Status::of_code(500).with_message("the rules of the object have not been evaluated"));
@@ -136,6 +138,7 @@ pub(super) fn wrong_uid(target: &WriteTarget, existing: &Value, wanted: &Value) 
 pub(super) fn check_version_given(target: &WriteTarget, wanted: &Value) -> Result<(), Status> {
     let resource = &target.resource;
     let version = metadata::text(wanted, "resourceVersion");
+    // Updates of other kinds are unconditional if they have no version.
     let conditional = resource.custom || updates_name_a_version(resource.name.group(), &resource.kind);
     if version.is_empty() && conditional && target.part != Part::Whole {
         let why = "Invalid value: 0: must be specified for an update".to_owned();
@@ -188,6 +191,7 @@ pub(super) fn wrong_finalizers(target: &WriteTarget, existing: &Value, wanted: &
     let before = finalizers(existing);
     let added: BTreeSet<String> =
         finalizers(wanted).into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
+    // Removals are allowed: controllers release a terminating object in this way.
     if added.is_empty() || !metadata::is_terminating(existing) {
         return Vec::new();
     }
@@ -210,6 +214,7 @@ pub(super) fn wrong_deletion(target: &WriteTarget, existing: &Value, wanted: &Va
         let field = format!("metadata.{field}");
         causes.extend(twice_where_custom(target, || Cause::invalid(field.as_str(), value, "field is immutable")));
     };
+    // Changes of an existing timestamp are ignored instead of rejected.
     if let (None, Some(time)) = change("deletionTimestamp") {
         refuse("deletionTimestamp", &time);
     }

@@ -65,6 +65,7 @@ impl Verdicts {
         if let Some((_, verdict)) = state.decided.as_ref().filter(|(decided, _)| decided.is(&question)) {
             return Some(verdict.clone());
         }
+        // Overwrites an earlier question, whose verdict would be outdated.
         state.pending = Some(question);
         None
     }
