@@ -43,6 +43,7 @@ impl Selector {
 
     /// Returns whether the selector matches objects of one name only.
     pub(crate) fn names_one(&self) -> bool {
+        // `!=` with a name excludes one object and selects all others.
         self.fields.iter().any(|requirement| requirement.equal && requirement.path == ["metadata", "name"])
     }
 
@@ -92,6 +93,7 @@ impl FieldRequirement {
             Some(Value::Null) | None => String::new(),
             Some(other) => other.to_string(),
         };
+        // `equal` is false for `!=`, which then requires a different text.
         (text == self.value) == self.equal
     }
 }

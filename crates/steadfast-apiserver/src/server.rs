@@ -62,6 +62,7 @@ impl ApiServer {
         let scheme = if self.cluster.tls().is_some() { "https" } else { "http" };
         match self.address(replica) {
             Some(address) => format!("{scheme}://{address}"),
+            // A placeholder: clients in memory use a dialer, which ignores the address.
             None => format!("{scheme}://localhost:{}", 6443 + replica),
         }
     }

@@ -19,6 +19,7 @@ impl Target {
     pub(super) fn of(cluster: &Cluster, path: &ResourcePath) -> Option<Self> {
         let name = GroupResource::new(&path.group, &path.plural);
         let resource = cluster.store.read(|state| state.registry.get(&name).cloned())?;
+        // A cluster-scoped resource has no path within a namespace.
         let in_scope = resource.namespaced || path.namespace.is_none();
         // A path without a namespace can list a namespaced resource, but not name an object.
         let whole = !resource.namespaced || path.namespace.is_some() || path.name.is_none();

@@ -33,6 +33,7 @@ impl ContinueToken {
     pub(super) fn key(&self, namespace: Option<&str>, namespaced: bool) -> ObjectKey {
         let start = self.start.strip_prefix('/').unwrap_or(&self.start);
         match namespace {
+            // The prefix of the list is not part of the token, so the namespace comes from the request.
             Some(namespace) => ObjectKey::new(namespace, start),
             None if namespaced => {
                 let (namespace, name) = start.split_once('/').unwrap_or((start, ""));
@@ -44,6 +45,7 @@ impl ContinueToken {
 
     /// Returns the same position at the newest revision.
     pub(super) fn inconsistent(&self) -> Self {
+        // A negative version marks an inconsistent continuation, as in the tokens of a real server.
         Self { rv: -1, ..self.clone() }
     }
 
@@ -61,6 +63,7 @@ impl ContinueToken {
         if token.v != VERSION {
             return Err(invalid(&format_args!("server does not recognize this encoded version {}", token.v)));
         }
+        // Version 0 would mean "any", which cannot continue a list.
         if token.rv == 0 {
             return Err(invalid(&format_args!("incorrect encoded start resourceVersion (version {VERSION})")));
         }

@@ -58,6 +58,7 @@ pub(super) async fn watch(
     // The transfer starts before the first await, so that waiting transfers count as concurrent too.
     let transfer = exchange.entry_verb.is_full_transfer().then(|| exchange.cluster.requests.begin_transfer());
     let cluster = Arc::clone(&exchange.cluster);
+    // The timeout counts from the request, including the wait for the initial state.
     let now = Instant::now();
     let start = match start(exchange, target, options, &selector).await {
         Ok(start) => start,
@@ -263,6 +264,7 @@ impl WatchStream {
             if self.is_blocked() {
                 // Without the bookmark timer, which would fire repeatedly while the stream is
                 // blocked.
+                // The wait still ends with a change or the deadline: an unblocked or expired stream must react.
                 self.wait(false).await;
                 continue;
             }
@@ -302,6 +304,7 @@ impl WatchStream {
     }
 
     fn is_expired(&self) -> bool {
+        // The deadline is checked between chunks, so that it never cuts an event.
         self.control.is_ended() || Instant::now() >= self.deadline
     }
 
@@ -371,6 +374,7 @@ impl WatchStream {
     }
 
     fn put_event(&mut self, buffer: &mut BytesMut, change: &Change) {
+        // One log serves all namespaces of a resource. Other namespaces still advance the cursor.
         if self.namespace.is_some() && change.namespace != self.namespace {
             return;
         }
@@ -388,6 +392,7 @@ impl WatchStream {
     }
 
     fn put_line(&mut self, buffer: &mut BytesMut, kind: &str, change: &Change, shown: Shown) {
+        // Every event is written as a whole, so that chunks contain complete events only.
         self.rendering.put_event(buffer, kind, |rendering, buffer| rendering.put_object(buffer, change, shown));
         self.rendering.with_columns = false;
     }

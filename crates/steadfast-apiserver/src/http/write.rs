@@ -57,6 +57,7 @@ fn carry_out(
         }
         Verb::Update => {
             let object = write.object()?;
+            // Some kinds are created by an update of an absent object, which responds with 201.
             let (stored, created) = exchange.write_judged(&target, |state| state.put(&target, object.clone()))?;
             Ok(shown(if created { 201 } else { 200 }, rendering, &stored))
         }
@@ -114,6 +115,7 @@ async fn delete_found(
     let options = ListOptions { limit, ..options.clone() };
     let page = list::find(exchange, write.target, &options, selector, &rendering).await?;
     exchange.write(|state| {
+        // One write for the whole collection: no request sees a part of the deletion.
         for found in &page.objects {
             let namespace = found.namespace.clone().unwrap_or_default();
             let target = WriteTarget { namespace, name: found.name.clone(), ..target.clone() };

@@ -115,6 +115,7 @@ impl Definition {
             schema.prune_nulls(object);
             schema.fill_in(object);
         }
+        // Defaults are part of the stored version's schema, so they precede the conversion.
         if stored != version {
             self.convert(object, version);
         }
@@ -135,6 +136,7 @@ impl DefinedVersion {
     fn of(spec: &Value, version: &Value) -> Self {
         let words = version.pointer("/schema/openAPIV3Schema");
         let schema = words.map(Schema::parse);
+        // An invalid schema types nothing, so that its objects are merged by their own structure.
         let merging = schema.as_ref().is_some_and(Result::is_ok).then(|| Type::of_schema(words));
         let scale = version.pointer("/subresources/scale").map(|scale| ScalePaths {
             spec_replicas: text(scale, "specReplicasPath"),
@@ -193,6 +195,7 @@ fn deprecation(spec: &Value, version: &Value) -> String {
         .map(|other| text(other, "name"))
         .filter(|other| by_priority(other, &name).is_lt())
         .collect();
+    // The newest version that is not deprecated replaces this one.
     newer.sort_by(|one, other| by_priority(one, other));
     let instead = newer.first().map(|newest| format!("; use {group}/{newest} {kind}")).unwrap_or_default();
     format!("{group}/{name} {kind} is deprecated{instead}")

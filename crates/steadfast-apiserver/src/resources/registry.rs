@@ -50,6 +50,7 @@ impl Registry {
     /// Replaces the resources of `CustomResourceDefinition`s. Runs under the lock of the store at each write of a
     /// definition. Only changed definitions are parsed again.
     pub(crate) fn define<'a>(&mut self, definitions: impl Iterator<Item = &'a Arc<Value>>) {
+        // Definitions that are not passed again were deleted, and their resources end with `before`.
         let mut before = std::mem::take(&mut self.defined);
         for definition in definitions {
             let Some(name) = defined_name(definition) else { continue };

@@ -41,6 +41,7 @@ impl ServedResource {
     pub(crate) fn storage_version(&self) -> &str {
         match &self.definition {
             Some(definition) => &definition.storage,
+            // Built-in kinds have no conversion on this server: the first version is the stored one.
             None => self.versions.first().map_or("", String::as_str),
         }
     }

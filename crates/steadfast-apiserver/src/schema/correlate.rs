@@ -34,6 +34,7 @@ impl<'a> Before<'a> {
     /// Returns whether the value is unchanged. Fields without a schema count as changed.
     pub(super) fn is(self, new: &Value) -> bool {
         match (self.value, new) {
+            // The order of a list map does not matter. Items of other lists are compared in order.
             (Value::Array(old), Value::Array(items)) if old.len() == items.len() => {
                 if self.schema.list_type == Some(ListType::Map) && self.schema.items.is_some() {
                     return items.iter().all(|item| self.item(item).is_some_and(|before| before.is(item)));

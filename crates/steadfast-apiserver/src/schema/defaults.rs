@@ -16,6 +16,7 @@ impl Schema {
                         fields.insert(name.clone(), default.clone());
                     }
                 }
+                // After the defaults of this level, which may contain fields with defaults themselves.
                 for (name, value) in fields {
                     match (self.properties.get(name), self.of_fields()) {
                         (Some(schema), _) => schema.fill_in(value),

@@ -40,6 +40,7 @@ const KNOWN: [&str; 26] = [
 
 /// Returns whether the format is checked.
 pub(super) fn is_known(format: &str) -> bool {
+    // Hyphens are optional in the registry of go-openapi: `date-time` and `datetime` are one format.
     !format.is_empty() && KNOWN.contains(&format.replace('-', "").as_str())
 }
 
@@ -150,6 +151,7 @@ fn is_cidr(text: &str) -> bool {
     } else {
         return false;
     };
+    // A sign would pass the parse, so the digits are checked first.
     !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) && bits.parse::<u32>().is_ok_and(|n| n <= most)
 }
 

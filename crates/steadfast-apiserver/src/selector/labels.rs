@@ -74,6 +74,7 @@ impl Requirement {
                 "unable to parse requirement: {field}: Invalid value: {value}: {why}"
             )))
         };
+        // Keys are validated before values, which determines the reported error.
         if let Some(why) = naming::key(&self.key).first() {
             return refuse("<nil>", &self.key, why);
         }
@@ -96,6 +97,7 @@ impl Operator {
             Self::In(values) => value.is_some_and(|value| values.iter().any(|allowed| allowed == value)),
             // An absent label also satisfies `notin` and `!=`.
             Self::NotIn(values) => value.is_none_or(|value| values.iter().all(|excluded| excluded != value)),
+            // Labels that are not integers match neither operator.
             Self::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
             Self::LessThan(bound) => number().is_some_and(|number| number < *bound),
         }

@@ -21,6 +21,7 @@ fn requirement(expression: &Value) -> (&str, String) {
     let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or_default();
     let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
     let mut values: Vec<&str> = values.filter_map(Value::as_str).collect();
+    // client-go sorts the values, so that equal sets have equal texts.
     values.sort_unstable();
     let (key, values) = (text("key"), values.join(","));
     let text = match text("operator") {

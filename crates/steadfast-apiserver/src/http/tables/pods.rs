@@ -91,6 +91,7 @@ fn initial(row: &Row, summary: &mut Summary) -> bool {
     for (place, status) in row.items("/status/initContainerStatuses").iter().enumerate() {
         summary.count_restarts(status);
         let ended = status.pointer("/state/terminated");
+        // A container that ended successfully hands over to the next init container.
         if ended.is_some_and(|ended| ended.get("exitCode").and_then(Value::as_i64).unwrap_or(0) == 0) {
             continue;
         }
@@ -124,6 +125,7 @@ fn main(row: &Row, summary: &mut Summary) {
             summary.ready += 1;
         }
     }
+    // Another container still runs, although the first one has completed.
     if summary.reason == "Completed" && running {
         let reason = if row.condition("Ready") == "True" { "Running" } else { "NotReady" };
         reason.clone_into(&mut summary.reason);

@@ -41,6 +41,7 @@ pub(super) fn read(write: &Write<'_>) -> Result<Options, Status> {
     };
     let orphans = options.get("orphanDependents").and_then(Value::as_bool);
     let policy = text("propagationPolicy");
+    // `orphanDependents` is the deprecated form of the policy. Both at once would be ambiguous.
     if !policy.is_empty() && orphans.is_some() {
         let why = format!("Invalid value: \"{policy}\": orphanDependents and deletionPropagation cannot be both set");
         return Err(invalid("propagationPolicy", why));
