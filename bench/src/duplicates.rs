@@ -168,7 +168,7 @@ async fn keep_children(parent: &ConfigMap, (client, children): &Context) -> Resu
     let own = match children {
         Cache::Informer(pods) => match pods.lister() {
             Ok(lister) => lister.all().iter().filter(|pod| is_own(pod)).count(),
-            // No lister exists before the sync: a cache that has not synced would show no children.
+            // No lister exists before the sync: an unsynced cache would show no children.
             Err(_) => return Ok(()),
         },
         Cache::Store(pods) => pods.state().iter().filter(|pod| is_own(pod)).count(),

@@ -79,7 +79,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Trouble> {
             };
         };
         tokio::spawn(async move {
-            // The loser is dropped, which closes the connection without a GOAWAY, as after a crash.
+            // The drop of the loser closes the connection without a GOAWAY, as after a crash.
             tokio::select! {
                 () = served => {}
                 _ = cuts.changed() => {}

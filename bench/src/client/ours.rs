@@ -53,7 +53,7 @@ pub(super) async fn start<K: Form>(
         Event::Added { object, .. } | Event::Updated { new: object, .. } => {
             seen.see(object.version().as_str(), || object.sent());
         }
-        // Deletions have no sending time, so that only objects that exist are counted.
+        // Deletions have no sending time, so only existing objects count.
         Event::Deleted { .. } | Event::Resynced { .. } => {}
     })?;
     timeout(SYNC_TIMEOUT, registration.until_synced()).await?;

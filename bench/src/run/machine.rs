@@ -72,7 +72,7 @@ fn page() -> f64 {
     let mut memory = vec![0u8; PAGE * PAGES];
     let started = Instant::now();
     for page in memory.chunks_mut(PAGE) {
-        // `black_box` keeps the write, which the compiler could remove.
+        // Without `black_box`, the compiler could remove the write.
         *black_box(&mut page[0]) = 1;
     }
     started.elapsed().as_secs_f64() / PAGES as f64

@@ -141,7 +141,7 @@ fn subtract<'a>(left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>, Fault>
 fn scale<'a>(operator: Operator, left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>, Fault> {
     let is_division = operator != Operator::Multiply;
     let result = match (left, right) {
-        // The check precedes the match on operators: `checked_div` cannot tell division by zero from overflow.
+        // The check precedes the match on operators: `checked_div` cannot distinguish division by zero from overflow.
         (Value::Int(_), Value::Int(0)) | (Value::Uint(_), Value::Uint(0)) if is_division => {
             return Err(Fault::DivisionByZero);
         }
@@ -158,10 +158,10 @@ fn scale<'a>(operator: Operator, left: &Value<'a>, right: &Value<'a>) -> Result<
             _ => left.checked_rem(*right),
         }
         .map(Value::Uint),
-        // Division of doubles by zero results in infinity, as IEEE 754 specifies.
         (Value::Double(left), Value::Double(right)) if operator == Operator::Multiply => {
             Some(Value::Double(left * right))
         }
+        // Division of doubles by zero results in infinity, as IEEE 754 specifies.
         (Value::Double(left), Value::Double(right)) if operator == Operator::Divide => {
             Some(Value::Double(left / right))
         }

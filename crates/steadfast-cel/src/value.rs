@@ -256,8 +256,8 @@ impl<'a> List<'a> {
 
     /// Returns the number of items.
     #[expect(clippy::len_without_is_empty, reason = "no caller needs `is_empty`")]
-    // Null items count, even if null fields count as absent: the positions of other items depend on them.
     pub fn len(&self) -> usize {
+        // Null items count, even if null fields count as absent: the positions of other items depend on them.
         match &self.items {
             Items::Json(items, _) => items.len(),
             Items::Built(items) => items.len(),

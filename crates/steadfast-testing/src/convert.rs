@@ -61,8 +61,7 @@ pub(crate) fn held<K: Kept>(
     passes: impl Fn(&K) -> bool,
 ) -> contract::StoreHeld {
     match snapshot.entry(key.namespace.as_deref(), &key.name) {
-        // The order of the arms matters: a tainted entry has a last decoded state, which says nothing about the current
-        // one.
+        // The order of the arms matters: a tainted entry has a last decoded state, but not a known current state.
         None => contract::StoreHeld::Absent,
         Some(entry) if entry.is_tainted() => contract::StoreHeld::Unknown { version: entry.version().to_string() },
         Some(entry) if entry.last().is_some_and(|object| !passes(object)) => contract::StoreHeld::Absent,

@@ -158,7 +158,7 @@ impl Stage {
     async fn until_equal(&mut self, from: Instant, limit: Duration) -> Result<Option<Duration>, Trouble> {
         let client = self.client.as_mut().ok_or("the client was not started")?;
         loop {
-            // Compared by UID and version, which is cheap and shows any missed write.
+            // The comparison by UID and version is cheap and shows any missed write.
             if client.cache().await? == *self.truth.objects() {
                 return Ok(Some(from.elapsed()));
             }
@@ -175,7 +175,7 @@ impl Stage {
         verdict.patience = patience.as_secs();
         let recovered = self.until_equal(self.healed.unwrap_or(fault), patience).await?;
         verdict.recovered = recovered.map(|time| time.as_secs_f64());
-        // The handler may lag behind the cache. Its last events must arrive before they are counted as lost.
+        // The handler may lag behind the cache. The last events must arrive before any count as lost.
         sleep(SETTLE).await;
         let now = self.server.request_counts();
         verdict.lists = now.full_transfers() - requests.full_transfers();
@@ -187,7 +187,7 @@ impl Stage {
             (verdict.noticed, verdict.said) = (Some(after.as_secs_f64()), Some(said));
         }
         let truth = self.truth.objects();
-        // Objects that a handler considers existing although they are deleted, and objects without their last state.
+        // `ghosts` are deleted objects in the view of a handler. `untold` are objects without their last state.
         let ghosts = heard.world.keys().filter(|name| !truth.contains_key(*name)).count();
         let untold = truth.iter().filter(|(name, known)| heard.world.get(*name) != Some(known)).count();
         verdict.lost = ghosts + untold;

@@ -133,7 +133,7 @@ fn page(
         metadata.insert("continue".to_owned(), "".into());
     }
     if remaining > 0 {
-        // Tokens contain a signed version, where a negative number marks an inconsistent continuation.
+        // Tokens contain a signed version: a negative number marks an inconsistent continuation.
         let rv = i64::try_from(revision).unwrap_or(i64::MAX);
         metadata.insert("continue".to_owned(), ContinueToken::after(rv, &last, namespace).encode().into());
         // With a selector, the number of remaining objects is unknown, and the real server omits it.

@@ -52,7 +52,7 @@ impl State {
             take_in(target, &mut object)?;
         }
         // A dry run ignores the version.
-        // The error has no reason, as on a real server, where the registry's generic error becomes a 500.
+        // The error has no reason, as on a real server: the registry's generic error becomes a 500.
         if !metadata::text(&object, "resourceVersion").is_empty() && !target.dry_run {
             return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
         }

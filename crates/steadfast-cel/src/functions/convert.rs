@@ -86,7 +86,7 @@ fn int<'a>(value: &Value<'a>, meter: &mut Meter) -> Converted<'a> {
             text.parse().map_err(|_| Fault::argument("int", "a string must be a decimal integer of 64 bits"))?
         }
         Value::Timestamp(moment) => {
-            // The text of `now` changes every second, so the result is valid until the next second only.
+            // The seconds of `now` increase, so the result is valid until the next second only.
             meter.recheck_after(next_second(moment));
             moment.at.as_second()
         }

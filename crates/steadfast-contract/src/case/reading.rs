@@ -269,7 +269,7 @@ impl<'a> Reader<'a> {
         let still = changed.max(restored);
         let quiet = self.quiet?.max(still);
         let in_time = quiet + convergence.max(audit.unwrap_or_default());
-        // A settled record before the last change says nothing about that change.
+        // A settled record before the last change does not cover that change.
         let recorded = self.settled.filter(|settled| settled.at + slack >= still);
         // No entry was recorded at this instant, so all entries of the instant come before it.
         let in_time = Moment { at: in_time, position: usize::MAX };

@@ -41,7 +41,7 @@ fn entry_times(case: &Case<'_>, handler: &Handler<'_>) -> Vec<Duration> {
 
 fn too_deep(depth: &Depth) -> Option<String> {
     let Depth { entries, live, owed, .. } = depth;
-    // Each live object has at most one pending entry, and each owed deletion has one more.
+    // Each live object has at most one pending entry, and each undelivered deletion has one more.
     (*entries > live + owed).then(|| {
         format!(
             "{entries} entries are pending, with {live} objects live and {owed} delivered as added and not as deleted"

@@ -97,7 +97,7 @@ async fn serve(network: Arc<Network>, port: Arc<Port>, targets: Vec<SocketAddr>)
         // Events are small, and must not wait for the acknowledgement of earlier ones.
         let _ = near.set_nodelay(true);
         match network.admit() {
-            // A connection can be in the accept queue when the port closes. A reset looks like a refused connection.
+            // A connection can be in the accept queue when the port closes. A reset is like a rejected connection.
             None => near.reset_on_drop(),
             Some(open) if network.turns_away() => open.end(Ended::TurnedAway),
             Some(open) => {
