@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_step_waits_twice_as_long_each_time() {
+    fn repeated_step_delay_doubles() {
         let (mut attempts, mut now) = (Attempts::default(), Instant::now());
         let mut delays = Vec::new();
         for _ in 0..12 {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn other_and_changed_steps_do_not_wait() {
+    fn new_or_changed_step_is_immediate() {
         let (mut attempts, now) = (Attempts::default(), Instant::now());
         attempts.due(vec![add("a", 1)], now, DELAYS);
         let due = attempts.due(vec![add("a", 1), add("b", 1)], now, DELAYS);

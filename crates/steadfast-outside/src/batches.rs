@@ -223,7 +223,7 @@ mod tests {
     const LIMITS: BatchLimits = BatchLimits { count: 4, bytes: 100 };
 
     #[tokio::test]
-    async fn rejected_batch_is_split_to_single_changes() {
+    async fn rejected_batch_is_split() {
         let (mut odd, suspects) = (OddRejecter::default(), Suspects::default());
         let result = send_in_batches(&mut odd, &[2, 4, 5, 6, 8, 10], LIMITS, &suspects).await;
         assert_eq!(result, Err("odd"));

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fitting_keys_stay_and_others_get_a_stable_name() {
+    fn invalid_key_gets_stable_name() {
         for key in ["web-1", "a.b_C", &"x".repeat(128)] {
             assert_eq!(bounded_name(key, 128), key);
         }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn key_in_the_form_of_a_result_cannot_take_its_name() {
+    fn generated_name_as_key_does_not_collide() {
         let result = bounded_name("c1/shop/web-1", 125);
         assert_ne!(bounded_name(&result, 125), result);
     }

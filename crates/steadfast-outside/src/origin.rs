@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn doubt_concerns_its_cluster_and_object_only() {
+    fn doubt_is_limited_to_its_origin() {
         let mut doubts = Doubts { sources: ["a", "b"].map(str::to_owned).into(), ..Doubts::default() };
         assert_eq!(doubts.about(None), None);
         doubts.clusters.insert("a".into(), "stale".into());
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_of_unknown_origin_is_held_by_any_doubt() {
+    fn any_doubt_holds_unknown_origin() {
         let mut doubts = Doubts { sources: ["a".to_owned()].into(), ..Doubts::default() };
         doubts.objects.insert(origin("a", "bad").object, "fails".into());
         assert!(doubts.about(None).is_some());

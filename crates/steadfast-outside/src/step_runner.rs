@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_hanging_steps_run_last_next_time() {
+    async fn hanging_steps_run_last_next_time() {
         let names: Vec<String> = (0..100).map(|number| format!("hang/{number:02}")).chain(["other/z".into()]).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let (slow, begun) = (SlowEntries::default(), Instant::now());
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn steps_of_one_entry_keep_their_order() {
+    async fn steps_of_entry_keep_order() {
         let (done, _) = run(&["a", "b", "a", "c", "a"], &SlowEntries::default()).await;
         assert_eq!(done.iter().filter(|name| *name == "a").count(), 3);
         assert_eq!(done[3..], ["a", "a"], "the second and third step of `a` follow its first one");

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn write_takes_no_step_after_its_term() {
+    async fn write_stops_at_end_of_term() {
         let (keeper, gate) = TermKeeper::new();
         assert!(gate.permit().is_none());
         let is_open = Arc::new(AtomicBool::new(true));

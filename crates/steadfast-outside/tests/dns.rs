@@ -54,7 +54,7 @@ async fn want(mirror: &Mirror<Record>, lines: &[&str], kept: &[&str]) -> Result 
 }
 
 #[tokio::test]
-async fn names_come_and_change_and_go_and_those_of_others_are_left_alone() -> Result {
+async fn mirror_manages_only_its_names() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "names").await?;
         let before = running.zone()?;
@@ -119,7 +119,7 @@ async fn names_come_and_change_and_go_and_those_of_others_are_left_alone() -> Re
 }
 
 #[tokio::test]
-async fn what_somebodys_hand_changes_is_put_right_and_what_else_a_name_has_is_left() -> Result {
+async fn manual_change_of_record_is_reverted() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "hand").await?;
         let mirror = mirror(running.target("one")?);
@@ -145,7 +145,7 @@ async fn what_somebodys_hand_changes_is_put_right_and_what_else_a_name_has_is_le
 }
 
 #[tokio::test]
-async fn a_server_that_was_away_or_has_lost_its_zone_is_told_again() -> Result {
+async fn restarted_server_gets_records_again() -> Result {
     for kind in Kind::there()? {
         let mut running = Running::start(kind, "restarts").await?;
         let mirror = mirror(running.target("one")?);
@@ -181,7 +181,7 @@ async fn a_server_that_was_away_or_has_lost_its_zone_is_told_again() -> Result {
 }
 
 #[tokio::test]
-async fn a_name_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_it() -> Result {
+async fn name_taken_after_read_stays_foreign() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "race").await?;
         let target = running.target("one")?;
@@ -223,7 +223,7 @@ async fn a_name_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_
 }
 
 #[tokio::test]
-async fn of_two_mirrors_that_want_a_name_one_has_it() -> Result {
+async fn contested_name_belongs_to_one_mirror() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "two").await?;
         let (one, other) = (mirror(running.target("one")?), mirror(running.target("other")?));
@@ -245,7 +245,7 @@ async fn of_two_mirrors_that_want_a_name_one_has_it() -> Result {
 }
 
 #[tokio::test]
-async fn a_name_with_more_than_goes_into_a_message_keeps_no_other_waiting() -> Result {
+async fn oversized_name_delays_no_other() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "much").await?;
         let target = running.target("one")?;
@@ -263,7 +263,7 @@ async fn a_name_with_more_than_goes_into_a_message_keeps_no_other_waiting() -> R
 }
 
 #[tokio::test]
-async fn what_is_described_can_be_told_to_nsupdate() -> Result {
+async fn described_steps_are_nsupdate_commands() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "described").await?;
         let target = running.target("one")?;
@@ -284,7 +284,7 @@ async fn what_is_described_can_be_told_to_nsupdate() -> Result {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
+async fn server_errors_include_remedy() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "wrong").await?;
         let look = async |zone: &str, key: &str| -> Result<String> {
@@ -323,7 +323,7 @@ async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
 
 /// Precondition of all scenarios: the test reads the zone as it was written.
 #[tokio::test]
-async fn the_judge_sees_the_zone_as_it_was_written() -> Result {
+async fn judge_reads_zone_as_written() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "judge").await?;
         let expected = [
@@ -359,7 +359,7 @@ fn apex(kind: &str, data: &str) -> Result<(String, Record)> {
 }
 
 #[tokio::test]
-async fn apex_records_of_others_are_left_alone() -> Result {
+async fn foreign_apex_records_stay_unchanged() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "apex").await?;
         running.nsupdate(&[
@@ -421,7 +421,7 @@ async fn apex_records_of_others_are_left_alone() -> Result {
 }
 
 #[tokio::test]
-async fn text_of_others_at_own_name_is_left_alone() -> Result {
+async fn foreign_records_at_own_name_stay() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "text").await?;
         let target = running.target("one")?;
@@ -494,7 +494,7 @@ async fn rejected_name_delays_no_other_name() -> Result {
 }
 
 #[tokio::test]
-async fn address_that_never_responds_is_skipped() -> Result {
+async fn silent_address_is_skipped() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "rotation").await?;
         // Accepts connections and never responds.
@@ -515,7 +515,7 @@ async fn address_that_never_responds_is_skipped() -> Result {
 }
 
 #[tokio::test]
-async fn change_by_hand_is_reported_within_seconds() -> Result {
+async fn manual_change_is_reported_within_seconds() -> Result {
     let limit = Duration::from_secs(10);
     for kind in Kind::there()? {
         let mut running = Running::start(kind, "serial").await?;
@@ -565,7 +565,7 @@ async fn failing_zone_delays_no_other_zone() -> Result {
 }
 
 #[tokio::test]
-async fn second_process_with_one_mark_is_reported() -> Result {
+async fn second_process_with_mark_is_reported() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "owner").await?;
         let (one, other) = (running.target("m")?, running.target("m")?);
@@ -584,7 +584,7 @@ async fn second_process_with_one_mark_is_reported() -> Result {
 }
 
 #[tokio::test]
-async fn server_rejects_updates_of_an_earlier_term() -> Result {
+async fn server_rejects_updates_of_earlier_term() -> Result {
     for kind in Kind::there()? {
         let running = Running::start(kind, "term").await?;
         let (earlier, later) = (running.target("m")?, running.target("m")?);

@@ -169,7 +169,7 @@ async fn want(mirror: &Mirror<EtcdValue>, entries: &[(&str, &str)]) -> Result<St
 }
 
 #[tokio::test]
-async fn keys_come_and_change_and_go_and_those_of_others_are_left_alone() -> Result {
+async fn mirror_manages_only_its_keys() -> Result {
     if !is_there()? {
         return Ok(());
     }
@@ -199,7 +199,7 @@ async fn keys_come_and_change_and_go_and_those_of_others_are_left_alone() -> Res
 }
 
 #[tokio::test]
-async fn a_lease_that_is_kept_outlives_its_time_and_one_that_is_lost_is_granted_again() -> Result {
+async fn lease_is_renewed_and_granted_again() -> Result {
     if !is_there()? {
         return Ok(());
     }
@@ -258,7 +258,7 @@ async fn a_lease_that_is_kept_outlives_its_time_and_one_that_is_lost_is_granted_
 }
 
 #[tokio::test]
-async fn a_key_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_it() -> Result {
+async fn key_taken_after_read_stays_foreign() -> Result {
     if !is_there()? {
         return Ok(());
     }
@@ -284,7 +284,7 @@ async fn a_key_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_i
 }
 
 #[tokio::test]
-async fn more_keys_than_a_page_or_a_transaction_are_all_seen_and_written() -> Result {
+async fn many_keys_are_paged_and_batched() -> Result {
     if !is_there()? {
         return Ok(());
     }
@@ -300,7 +300,7 @@ async fn more_keys_than_a_page_or_a_transaction_are_all_seen_and_written() -> Re
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
+async fn server_errors_include_remedy() -> Result {
     if !is_there()? {
         return Ok(());
     }
@@ -367,7 +367,7 @@ async fn frozen_member_delays_requests_once() -> Result {
 }
 
 #[tokio::test]
-async fn endpoint_that_accepts_and_never_responds_is_skipped() -> Result {
+async fn silent_endpoint_is_skipped() -> Result {
     if !is_there()? {
         return Ok(());
     }
@@ -417,7 +417,7 @@ async fn reports(target: &Etcd, limit: Duration) -> bool {
 }
 
 #[tokio::test]
-async fn changes_by_others_are_reported_at_once() -> Result {
+async fn external_changes_are_reported_immediately() -> Result {
     if !is_there()? {
         return Ok(());
     }
@@ -514,7 +514,7 @@ async fn user_with_password_gets_new_tokens() -> Result {
 }
 
 #[tokio::test]
-async fn second_process_with_one_mark_is_reported() -> Result {
+async fn second_process_with_mark_is_reported() -> Result {
     if !is_there()? {
         return Ok(());
     }
@@ -540,7 +540,7 @@ async fn second_process_with_one_mark_is_reported() -> Result {
 }
 
 #[tokio::test]
-async fn etcd_rejects_writes_of_an_earlier_term() -> Result {
+async fn etcd_rejects_writes_of_earlier_term() -> Result {
     if !is_there()? {
         return Ok(());
     }

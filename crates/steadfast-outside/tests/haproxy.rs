@@ -161,7 +161,7 @@ async fn until(mirror: &Mirror<Server>, what: impl FnMut(&Status<Server>) -> boo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn traffic_goes_where_it_is_wanted_through_drains_and_a_restart() -> Result {
+async fn traffic_follows_drain_and_restart() -> Result {
     let Some(program) = program()? else { return Ok(()) };
     let mut running = Running::start(program, "traffic").await?;
     let (a, b, c) = (backend("a").await?, backend("b").await?, backend("c").await?);
@@ -210,7 +210,7 @@ async fn traffic_goes_where_it_is_wanted_through_drains_and_a_restart() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_there_at_the_start_is_adopted() -> Result {
+async fn existing_servers_are_adopted() -> Result {
     let Some(program) = program()? else { return Ok(()) };
     let running = Running::start(program, "adopted").await?;
     let a = backend("a").await?;
@@ -228,7 +228,7 @@ async fn what_is_there_at_the_start_is_adopted() -> Result {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
+async fn server_errors_include_remedy() -> Result {
     let Some(program) = program()? else { return Ok(()) };
     let running = Running::start(program, "wrong").await?;
     let error = Haproxy::new(&running.socket(), "nowhere", "sf-")?.read().await.expect_err("no such backend");
@@ -239,7 +239,7 @@ async fn what_is_wrong_is_told_with_what_to_do_about_it() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousand_servers_return_within_two_seconds_of_a_restart() -> Result {
+async fn thousand_servers_return_in_two_seconds() -> Result {
     let Some(program) = program()? else { return Ok(()) };
     let mut running = Running::start(program, "thousand").await?;
     let target = running.target()?.server_options("check inter 60s maxconn 10".parse()?);
@@ -270,7 +270,7 @@ async fn thousand_servers_return_within_two_seconds_of_a_restart() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mirror_repairs_a_restarted_haproxy_before_its_next_comparison() -> Result {
+async fn restarted_haproxy_is_repaired_early() -> Result {
     let Some(program) = program()? else { return Ok(()) };
     let mut running = Running::start(program, "repaired").await?;
     let a = backend("a").await?;
@@ -293,7 +293,7 @@ async fn mirror_repairs_a_restarted_haproxy_before_its_next_comparison() -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn checked_server_that_is_dead_costs_no_request() -> Result {
+async fn dead_checked_server_costs_no_request() -> Result {
     let Some(program) = program()? else { return Ok(()) };
     let running = Running::start(program, "checked").await?;
     let target = running.target()?.server_options("check inter 100ms fall 1 rise 1 slowstart 0 maxconn 50".parse()?);
@@ -335,7 +335,7 @@ async fn checked_server_that_is_dead_costs_no_request() -> Result {
 }
 
 #[tokio::test]
-async fn option_that_haproxy_rejects_is_reported_with_what_to_do() -> Result {
+async fn rejected_option_error_includes_remedy() -> Result {
     let Some(program) = program()? else { return Ok(()) };
     let running = Running::start(program, "options").await?;
     let target = running.target()?.server_options("ssl verify required ca-file /nowhere/ca.pem".parse()?);

@@ -29,7 +29,7 @@ const A: &str = "10.8.0.2:8001";
 const B: &str = "10.8.0.3:8002";
 
 #[test]
-fn a_real_ipvs_is_made_as_it_is_wanted() -> Result {
+fn ipvs_reaches_desired_state() -> Result {
     holds_in_a_guest("a_copy_of_this_program")
 }
 

@@ -136,7 +136,7 @@ async fn until(mirror: &Mirror<Number>, what: impl FnMut(&Status<Number>) -> boo
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_fails_and_whoever_meddles_it_comes_to_what_is_wanted() {
+async fn target_converges_despite_failures_and_interference() {
     let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
     let mut steps = 0;
     for seed in 0..seeds {
@@ -182,7 +182,7 @@ async fn whatever_fails_and_whoever_meddles_it_comes_to_what_is_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_taken_out_on_the_word_of_a_view_in_doubt_and_what_is_missing_is_put_there() {
+async fn uncertain_view_adds_but_never_removes() {
     let outside = Outside::new(1, 0);
     let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
     mirror.want(wanted(0..10, 1));
@@ -200,7 +200,7 @@ async fn nothing_is_taken_out_on_the_word_of_a_view_in_doubt_and_what_is_missing
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_used_is_waited_for_but_not_for_ever() {
+async fn entry_in_use_drains_until_timeout() {
     let outside = Outside::new(1, 0);
     let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
     mirror.want(wanted(0..3, 1));
@@ -223,7 +223,7 @@ async fn what_is_used_is_waited_for_but_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_wanted_again_while_it_drains_serves_again() {
+async fn draining_entry_wanted_again_serves() {
     let outside = Outside::new(1, 0);
     let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
     mirror.want(wanted(0..3, 1));
@@ -237,7 +237,7 @@ async fn what_is_wanted_again_while_it_drains_serves_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_a_third_is_asked_for_which_no_restart_forgets() {
+async fn approval_request_survives_restart() {
     let folder = std::env::temp_dir().join(format!("steadfast-mirrors-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let path = folder.join("memory.json");
@@ -283,7 +283,7 @@ async fn more_than_a_third_is_asked_for_which_no_restart_forgets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outside_that_cannot_be_reached_is_asked_less_and_less_and_that_is_told() {
+async fn unreachable_target_is_retried_with_backoff() {
     let outside = Outside::new(1, 100);
     let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
     mirror.want(wanted(0..3, 1));
@@ -324,7 +324,7 @@ impl Target for Picky {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_entry_delays_no_other() {
+async fn rejected_entry_delays_no_other() {
     let outside = Outside::new(1, 0);
     let mirror = Mirror::start("m", Picky(outside.clone()), anything_goes(), Memory::volatile());
     mirror.want(wanted(10..20, 1));
@@ -368,7 +368,7 @@ impl Target for Owned {
 }
 
 #[tokio::test(start_paused = true)]
-async fn processes_with_one_mark_remove_nothing_of_each_other() {
+async fn second_process_with_mark_prevents_removal() {
     let outside = Outside::new(1, 0);
     outside.lock().own.insert("theirs".to_owned(), Number(1));
     let claim = Arc::new(Mutex::new(Claim::Other { instance: "other".to_owned(), renewed: 0 }));

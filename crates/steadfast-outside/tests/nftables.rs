@@ -253,7 +253,7 @@ fn times(all: &[(&str, usize)]) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn packets_go_where_it_is_wanted_and_connections_stay_where_they_are() -> Result {
+async fn packets_follow_weights_connections_stay() -> Result {
     let Some(networks) = Networks::start(0)? else { return Ok(()) };
     let (_backends, mut client) = (Copy::start(&networks.0[2], "backends")?, Copy::start(&networks.0[0], "client")?);
     networks.by_hand(&["add", "table", "ip", "somebody_elses"])?;
@@ -297,7 +297,7 @@ async fn packets_go_where_it_is_wanted_and_connections_stay_where_they_are() -> 
 }
 
 #[tokio::test]
-async fn the_other_family_is_written_and_read_alike() -> Result {
+async fn ipv6_table_round_trips() -> Result {
     let Some(networks) = Networks::start(1)? else { return Ok(()) };
     let target = Nftables::new("six", "[fd00::1]:443".parse()?)?.by(networks.nft());
     let own = wanted(&[("a", "[fd00::a]:8443", 2), ("b", "[fd00::b]:8443", 1), ("c", "[fd00::c]:8443", 0)]).entries;
@@ -310,7 +310,7 @@ async fn the_other_family_is_written_and_read_alike() -> Result {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn datagrams_reach_backends_of_a_udp_table() -> Result {
+async fn datagrams_reach_udp_backends() -> Result {
     let Some(networks) = Networks::start(2)? else { return Ok(()) };
     let (_backends, mut client) = (Copy::start(&networks.0[2], "backends")?, Copy::start(&networks.0[0], "client")?);
     let limits = Limits { share: 1.0, ..Limits::default() };

@@ -28,7 +28,7 @@ fn played() -> Result<(DryRun<Haproxy>, Said)> {
 }
 
 #[tokio::test]
-async fn what_would_be_done_is_seen_and_neither_done_nor_remembered() -> Result {
+async fn preview_changes_and_records_nothing() -> Result {
     let (target, said) = played()?;
     let file = std::env::temp_dir().join(format!("steadfast-preview-{}.json", std::process::id()));
     let memory = Memory::open(&file)?;
@@ -54,7 +54,7 @@ async fn what_would_be_done_is_seen_and_neither_done_nor_remembered() -> Result 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mirror_that_is_played_goes_through_all_that_a_real_one_would() -> Result {
+async fn dry_run_takes_all_mirror_steps() -> Result {
     let (target, said) = played()?;
     let mirror = Mirror::start("web", target, Settings::default(), Memory::volatile());
     let mut status = mirror.status();

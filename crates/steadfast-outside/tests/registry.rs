@@ -49,7 +49,7 @@ fn step(key: &str, value: &Value) -> Step<Item> {
 }
 
 #[tokio::test]
-async fn items_come_change_and_go_and_those_of_others_are_left_alone() -> Result {
+async fn mirror_manages_only_its_items() -> Result {
     let tree = Tree::start().await;
     tree.now().put("/services/theirs", json!({"key": "theirs", "owner": "somebody", "value": 1}));
     tree.now().put("/services/nobodys", json!({"key": "nobodys"}));
@@ -84,7 +84,7 @@ async fn items_come_change_and_go_and_those_of_others_are_left_alone() -> Result
 }
 
 #[tokio::test]
-async fn an_item_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for_it() -> Result {
+async fn item_taken_after_read_stays_foreign() -> Result {
     let tree = Tree::start().await;
     let target = target(&tree, "one")?;
     target.read().await?;
@@ -113,7 +113,7 @@ async fn an_item_that_somebody_takes_in_between_is_theirs_and_no_other_waits_for
 }
 
 #[tokio::test]
-async fn a_registry_that_does_not_answer_truly_is_no_empty_one() -> Result {
+async fn failing_registry_is_not_considered_empty() -> Result {
     let tree = Tree::start().await;
     let mirror = begun(&tree, "one")?;
     let all = [("a", json!(1)), ("b", json!(2))];
@@ -135,7 +135,7 @@ async fn a_registry_that_does_not_answer_truly_is_no_empty_one() -> Result {
 }
 
 #[tokio::test]
-async fn what_would_be_done_is_told_in_words_that_do_it() -> Result {
+async fn described_steps_are_curl_commands() -> Result {
     let tree = Tree::start().await;
     let target = target(&tree, "one")?;
     let steps = [step("it's", &json!({"port": 80})), Step::Remove { name: "b".to_owned(), value: Item(json!(1)) }];

@@ -25,7 +25,7 @@ fn all(records: &[Record]) -> Result<BTreeMap<String, Record>, String> {
 }
 
 #[test]
-fn what_is_said_the_same_is_one_entry_however_it_is_written() {
+fn equivalent_records_share_one_entry() {
     let made = all(&[
         record("Web.Example.ORG", 60, "a", "10.0.0.1"),
         record("web.example.org.", 60, "A", "10.0.0.1"),
@@ -48,7 +48,7 @@ fn what_is_said_the_same_is_one_entry_however_it_is_written() {
 }
 
 #[test]
-fn what_cannot_be_in_the_zone_is_told() {
+fn invalid_records_are_rejected() {
     let long = format!("{}.example.org", ["a".repeat(59), "b".repeat(59), "c".repeat(59), "d".repeat(59)].join("."));
     let a = |name: &str| record(name, 60, "A", "10.0.0.1");
     for (records, dns_error) in [
@@ -98,7 +98,7 @@ fn what_cannot_be_in_the_zone_is_told() {
 }
 
 #[test]
-fn a_key_that_is_none_is_told_and_no_secret_ever() {
+fn key_error_contains_no_secret() {
     for (text, dns_error) in [
         ("mirror:c2VjcmV0", "it is not of the form ALGORITHM:NAME:SECRET"),
         ("hmac-md5:mirror:c2VjcmV0", "its algorithm is none of hmac-sha256"),
@@ -116,7 +116,7 @@ fn a_key_that_is_none_is_told_and_no_secret_ever() {
 }
 
 #[test]
-fn a_server_has_its_port_unless_another_is_said() {
+fn server_port_defaults_to_53() {
     for (said, meant) in [
         ("10.0.0.1", "10.0.0.1:53"),
         ("10.0.0.1:5353", "10.0.0.1:5353"),
@@ -130,7 +130,7 @@ fn a_server_has_its_port_unless_another_is_said() {
 }
 
 #[test]
-fn all_of_a_name_is_changed_at_once_and_its_mark_with_the_first_and_the_last() {
+fn steps_of_name_form_one_update() {
     let zone = Zone::new("[fd00::53]:5353", "example.org", key(), "m").expect("a zone");
     let own = all(&[record("old.example.org", 60, "A", "10.0.0.1"), record("web.example.org", 60, "A", "10.0.0.2")]);
     let found = ActualState { own: own.expect("entries"), others: [].into(), busy: [].into() };
@@ -249,7 +249,7 @@ fn response(answers: Answers, operation: &mut Message<Vec<u8>>) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn no_answer_is_believed_that_is_not_signed_as_it_has_to_be() {
+async fn unauthenticated_response_is_rejected() {
     for (answers, dns_error) in [
         (Answers::Ahead, "the key mirror.: its clock is 3600 s ahead (BADTIME): set the clocks of both"),
         (Answers::Unsigned, "the response is not signed and was rejected"),
@@ -272,7 +272,7 @@ async fn no_answer_is_believed_that_is_not_signed_as_it_has_to_be() {
 }
 
 #[tokio::test]
-async fn a_zone_that_cannot_be_seen_is_not_changed() {
+async fn unreadable_zone_is_not_changed() {
     let address = server(Answers::Unsigned).await;
     let zone = Zone::new(&address, "example.org", key(), "m").expect("a zone");
     let settings = Settings { limits: Limits { share: 1.0, ..Limits::default() }, ..Settings::default() };
@@ -288,7 +288,7 @@ fn wanted(records: &[Record]) -> BTreeMap<String, Record> {
 }
 
 #[test]
-fn text_is_read_and_shown_as_in_zone_files() {
+fn text_uses_zone_file_syntax() {
     let long = "x".repeat(300);
     for (text, shown) in [
         ("v=spf1 -all", "TXT \"v=spf1 -all\""),
@@ -307,7 +307,7 @@ fn text_is_read_and_shown_as_in_zone_files() {
 }
 
 #[test]
-fn longest_ttl_of_rfc_2181_is_valid() {
+fn rfc_2181_maximum_ttl_is_valid() {
     let all = wanted(&[
         record("web.example.org", 86_400, "A", "10.0.0.1"),
         record("x.example.org", i32::MAX as u32, "A", "10.0.0.1"),
@@ -316,7 +316,7 @@ fn longest_ttl_of_rfc_2181_is_valid() {
 }
 
 #[test]
-fn settle_rejects_only_what_clashes() {
+fn settle_rejects_only_conflicting_records() {
     let zone = Zone::new("127.0.0.1", "example.org", key(), "m").expect("a zone");
     let mut all = wanted(&[
         record("web.example.org", 60, "A", "10.0.0.1"),
@@ -340,7 +340,7 @@ fn settle_rejects_only_what_clashes() {
 }
 
 #[test]
-fn settle_keeps_existing_alias_and_foreign_records() {
+fn settle_keeps_alias_and_foreign_records() {
     let zone = Zone::new("127.0.0.1", "example.org", key(), "m").expect("a zone");
     let alias = record("web.example.org.", 90, "CNAME", "x.");
     let foreign = record("example.org.", 300, "TXT", "theirs");

@@ -5,7 +5,7 @@ fn etcd() -> Etcd {
 }
 
 #[test]
-fn what_is_no_endpoint_is_told() {
+fn invalid_endpoint_is_rejected() {
     for endpoint in
         ["127.0.0.1:2379", "https://127.0.0.1:2379", "http://127.0.0.1", "http://h:1/v3", "http://a@h:1", ""]
     {
@@ -18,7 +18,7 @@ fn what_is_no_endpoint_is_told() {
 }
 
 #[test]
-fn a_lease_is_of_one_mark_and_one_prefix_and_the_same_in_every_release() {
+fn lease_id_is_stable_and_unique() {
     assert_eq!(lease_of("cluster-1", "/services/"), etcd().lease);
     assert_eq!(etcd().lease, 0x6f64_010b_0af7_bca9);
     let others = [("cluster-2", "/services/"), ("cluster-1", "/services"), ("cluster-1/", "services/")];
@@ -26,14 +26,14 @@ fn a_lease_is_of_one_mark_and_one_prefix_and_the_same_in_every_release() {
 }
 
 #[test]
-fn a_prefix_ends_where_the_next_begins() {
+fn prefix_range_ends_at_next_prefix() {
     assert_eq!(after(b"/services/"), b"/services0");
     assert_eq!(after(b"a\xff\xff"), b"b");
     assert_eq!(after(b"\xff"), [0]);
 }
 
 #[test]
-fn a_step_is_described_in_words_that_a_shell_reads_as_they_are() {
+fn described_steps_are_shell_quoted() {
     let (name, it) = ("it's".to_owned(), EtcdValue("{\"a\": 1}".to_owned()));
     let steps = [Step::Add { name: name.clone(), value: it.clone() }, Step::Remove { name, value: it }];
     let found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
@@ -46,7 +46,7 @@ fn a_step_is_described_in_words_that_a_shell_reads_as_they_are() {
 }
 
 #[test]
-fn what_is_no_list_of_keys_is_no_empty_one() {
+fn malformed_key_list_is_an_error() {
     let message = |text: &str| responses::kvs(&serde_json::from_str(text).expect("JSON"));
     assert_eq!(message(r#"{"header": {"revision": "7"}}"#), Ok(Vec::new()));
     assert!(message("{}").is_err());
@@ -96,7 +96,7 @@ const KEPT: (&str, &str) = ("lease/keepalive", r#"{"result": {"TTL": "300"}}"#);
 const PAGE: (&str, &str) = ("kv/range", r#"{"header": {"revision": "7"}}"#);
 
 #[tokio::test]
-async fn write_without_response_is_not_sent_again() {
+async fn write_without_response_is_not_retried() {
     let (urls, requested) = endpoints([&[KEPT], &[KEPT, ("kv/txn", r#"{"succeeded": true}"#)]]).await;
     let urls: Vec<_> = urls.iter().map(String::as_str).collect();
     let target = Etcd::new(&urls, "/p/", "m").expect("a target");
@@ -110,7 +110,7 @@ async fn write_without_response_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn read_without_response_goes_to_next_endpoint() {
+async fn unresponsive_endpoint_is_skipped_for_reads() {
     let (urls, requested) = endpoints([&[], &[KEPT, PAGE]]).await;
     let urls: Vec<_> = urls.iter().map(String::as_str).collect();
     let target = Etcd::new(&urls, "/p/", "m").expect("a target");
@@ -119,7 +119,7 @@ async fn read_without_response_goes_to_next_endpoint() {
 }
 
 #[test]
-fn owner_record_lies_outside_of_any_prefix() {
+fn owner_record_is_outside_prefix() {
     for prefix in ["/services/", "s", "steadfast-owner/", "_steadfast-owner/", "_"] {
         let target = Etcd::new(&["http://h:1"], prefix, "m").expect("a target");
         assert!(!target.owner_key().starts_with(prefix), "{prefix}: {}", target.owner_key());

@@ -24,7 +24,7 @@ fn judge(
 }
 
 #[test]
-fn share_may_go_and_more_needs_approval() {
+fn loss_above_share_needs_approval() {
     assert_eq!(judge(&mut Guard::default(), 100, 0..34, 0), (set(&names(0..34)), None));
     let (granted, ask) = judge(&mut Guard::default(), 100, 0..35, 0);
     let ask = ask.expect("more than a third");
@@ -33,7 +33,7 @@ fn share_may_go_and_more_needs_approval() {
 }
 
 #[test]
-fn small_losses_add_up_within_the_window() {
+fn small_losses_add_up_in_window() {
     let mut guard = Guard::default();
     assert_eq!(judge(&mut guard, 100, 0..20, 0).0.len(), 20);
     assert_eq!(judge(&mut guard, 80, 20..34, 60).0.len(), 14);
@@ -51,7 +51,7 @@ fn repeated_attempt_is_decided_alike() {
 }
 
 #[test]
-fn few_may_go_whatever_the_share() {
+fn few_entries_need_no_approval() {
     let other = |guard: &mut Guard, serving: usize| {
         let flow = Flow { serving, outs: names(0..serving), ..Flow::default() };
         let others = Flow { serving: 10, ..Flow::default() };
@@ -62,7 +62,7 @@ fn few_may_go_whatever_the_share() {
 }
 
 #[test]
-fn approval_covers_what_it_names_only() {
+fn approval_covers_only_named_entries() {
     let mut guard = Guard::default();
     let ask = judge(&mut guard, 100, 0..50, 0).1.expect("half of them");
     let wrong = guard.approve("00000000").expect_err("another one");
@@ -80,7 +80,7 @@ fn approval_covers_what_it_names_only() {
 }
 
 #[test]
-fn approval_ends_when_something_else_would_happen() {
+fn changed_removal_invalidates_approval() {
     let mut guard = Guard::default();
     let ask = judge(&mut guard, 10, 0..5, 0).1.expect("half of them");
     guard.approve(&ask.id).expect("it is pending");
@@ -142,7 +142,7 @@ fn memory_survives_a_restart() {
 }
 
 #[test]
-fn clock_set_back_does_not_hold_losses_for_ever() {
+fn clock_set_back_discards_later_losses() {
     let mut guard = Guard::default();
     assert_eq!(judge(&mut guard, 100, 0..30, 1_000_000).0.len(), 30);
     assert_eq!(judge(&mut guard, 70, 30..50, 1_000).0.len(), 20);
@@ -164,7 +164,7 @@ fn memory_of_changing_numbers_is_bounded() {
 }
 
 #[test]
-fn id_tells_different_removals_apart() {
+fn id_differs_between_removals() {
     let ids: BTreeSet<String> = [("g", "a", "1"), ("g", "a", "2"), ("g", "a1", ""), ("ga", "1", ""), ("", "ga", "1")]
         .map(|(group, name, text)| id_of(group, &[(name.to_owned(), text.to_owned())].into()))
         .into();
@@ -173,7 +173,7 @@ fn id_tells_different_removals_apart() {
 }
 
 #[test]
-fn group_emptied_one_by_one_needs_approval() {
+fn gradual_group_loss_needs_approval() {
     let mut guard = Guard::default();
     let mut look = |serving: usize, gone: usize, now: u64| {
         let flow = Flow { serving, gone: names(0..gone), ..Flow::default() };

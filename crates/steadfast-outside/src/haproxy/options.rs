@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_option_is_named_with_what_to_do() {
+    fn invalid_option_error_includes_remedy() {
         for (text, what) in [
             ("chekc", "`chekc`: it is not one of addr, alpn, backup"),
             ("check;disable", "it is not one of"),

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn other_pid_lower_uptime_or_count_is_a_restart() {
+    async fn restart_is_detected_from_process_info() {
         let earlier = process(8, 100, 50);
         advance(Duration::from_secs(10)).await;
         assert_eq!(process(8, 110, 60).replaced(&earlier), None);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn restart_is_due_once_with_its_reason() {
+    async fn restart_is_reported_once_with_reason() {
         let observed = Observed::default();
         let first = process(8, 1, 1);
         assert!(observed.poll(Some(first.clone())), "the first response");

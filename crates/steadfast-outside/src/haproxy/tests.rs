@@ -15,7 +15,7 @@ fn haproxy() -> Haproxy {
 }
 
 #[test]
-fn state_is_read_by_the_names_of_its_columns() {
+fn state_columns_are_read_by_name() {
     // Port `-` of a foreign server without a port.
     for state in
         [STATE.to_owned(), STATE.replace("- 1 - 0", "- - - 0").replace("other 127.0.0.1 2 0 0", "other - 2 0 x")]
@@ -35,7 +35,7 @@ fn state_is_read_by_the_names_of_its_columns() {
 }
 
 #[test]
-fn response_without_table_is_no_empty_table() {
+fn response_without_table_is_an_error() {
     let servers = |response: &str| responses::servers(response, "sf-").expect_err("no table");
     assert_eq!(servers("Can't find backend.\n"), responses::ParseError::Refused);
     assert_eq!(servers(""), responses::ParseError::Refused);
@@ -44,14 +44,14 @@ fn response_without_table_is_no_empty_table() {
 }
 
 #[test]
-fn sessions_of_the_mirrors_servers_are_read() {
+fn own_server_sessions_are_parsed() {
     let response = "# pxname,svname,qcur,qmax,scur,smax,\nweb,other,0,0,-,0,\nweb,sf-a,0,0,2,7,\n\n";
     assert_eq!(responses::used(response, "sf-"), Ok(BTreeMap::from([("sf-a".to_owned(), 2)])));
     assert_eq!(responses::used("No such proxy.\n", "sf-"), Err(responses::ParseError::Refused));
 }
 
 #[test]
-fn response_confirms_commands_or_complains() {
+fn response_confirms_or_rejects_commands() {
     let add = ["add server b/a 127.0.0.1:1 weight 1", "enable health b/a", "set server b/a state ready"];
     let del = ["set server b/a state maint", "shutdown sessions server b/a", "del server b/a"];
     let change = ["set server b/a addr 127.0.0.2 port 2", "set server b/a weight 1"];
@@ -85,7 +85,7 @@ fn response_confirms_commands_or_complains() {
 }
 
 #[test]
-fn response_to_a_look_is_split_by_its_headers() {
+fn combined_response_is_split_by_headers() {
     let info = "Name: HAProxy\nPid: 7\nUptime_sec: 3\nnode: # be_id\n\n";
     let stat = "# pxname,svname,scur,\nweb,sf-a,0,\n\n";
     let state = &STATE[2..];
@@ -97,7 +97,7 @@ fn response_to_a_look_is_split_by_its_headers() {
 }
 
 #[test]
-fn settle_removes_servers_that_haproxy_cannot_have() {
+fn settle_removes_invalid_servers() {
     let server = |address: &str, weight| Server { address: address.parse().expect("an address"), weight };
     let wanted = [
         ("good", server("10.0.0.1:80", 256)),
@@ -115,7 +115,7 @@ fn settle_removes_servers_that_haproxy_cannot_have() {
 }
 
 #[test]
-fn names_of_keys_fit_behind_their_prefix() {
+fn entry_names_fit_after_prefix() {
     let prefix = "p".repeat(96);
     for key in ["web-1", "c1/shop/web-1", &"x".repeat(300)] {
         let target = Haproxy::new(Path::new("/s"), "web", &prefix).expect("a prefix");
@@ -127,7 +127,7 @@ fn names_of_keys_fit_behind_their_prefix() {
 }
 
 #[test]
-fn server_options_are_sent_when_a_server_is_added() {
+fn added_server_gets_server_options() {
     let options = "check inter 1s maxconn 7".parse().expect("options");
     let target = haproxy().server_options(options);
     let server = Server { address: "10.0.0.1:80".parse().expect("an address"), weight: 5 };
@@ -155,7 +155,7 @@ fn server_options_are_sent_when_a_server_is_added() {
 }
 
 #[test]
-fn a_step_is_described_in_words_that_can_be_run() {
+fn described_steps_are_socat_commands() {
     let server = Server { address: "10.0.0.1:80".parse().expect("an address"), weight: 5 };
     let add = Step::Add { name: "a".to_owned(), value: server };
     let to = Server { weight: 0, ..server };
@@ -176,7 +176,7 @@ fn a_step_is_described_in_words_that_can_be_run() {
 }
 
 #[test]
-fn a_name_that_would_be_a_second_command_is_none() {
+fn command_injection_in_name_is_rejected() {
     for name in ["a b", "a;b", "a\nshow info", "", "ä", &"a".repeat(129)] {
         let error = Haproxy::new(Path::new("/s"), "web", name).expect_err(name);
         assert!(matches!(error, HaproxyError::Name(full_name) if full_name == name));
@@ -215,7 +215,7 @@ fn confirming(path: &Path) -> Arc<std::sync::Mutex<Vec<String>>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hanging_server_delays_no_other_and_drains_wait_for_additions() {
+async fn hanging_server_delays_no_other() {
     let path = std::env::temp_dir().join(format!("steadfast-hang-{}.sock", std::process::id()));
     let lines = confirming(&path);
     let target = Haproxy::new(&path, "web", "sf-").expect("plain names");

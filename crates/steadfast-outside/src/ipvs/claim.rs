@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn second_claim_to_one_service_is_rejected_until_the_first_ends() {
+    fn claimed_service_rejects_second_claim() {
         let (first, second) = (ServiceClaim::default(), ServiceClaim::default());
         let port = u16::try_from(std::process::id() % 60_000).expect("a port") + 1;
         first.take(&service(port)).expect("free");

@@ -35,12 +35,12 @@ mod recorded {
     }
 
     #[test]
-    fn what_is_asked_is_what_ipvsadm_asks() {
+    fn request_equals_ipvsadm_request() {
         assert_eq!(written(0x1c, 7, messages::GET_DEST, ReplyCount::All, service_id(&web())), bytes(QUESTION));
     }
 
     #[test]
-    fn a_service_is_read_and_compared_with_what_it_is_to_be() {
+    fn recorded_service_is_parsed() {
         let seen = read_service(&bytes(SERVICE)).expect("a service");
         assert!(seen.is(&web()), "{seen:?}");
         assert!(!seen.is(&web().scheduler("rr").expect("a name")));
@@ -48,7 +48,7 @@ mod recorded {
     }
 
     #[test]
-    fn a_real_server_is_read_with_whoever_uses_it() {
+    fn recorded_server_is_parsed_with_connections() {
         let seen = read_server(&bytes(SERVER), &web()).expect("a real server");
         assert_eq!(seen, seen_at("10.8.0.2:8001", 3, (2, 1)));
         let special = SERVER.replace("0800050000000000", "0800050009000000");
@@ -56,7 +56,7 @@ mod recorded {
     }
 
     #[test]
-    fn what_is_cut_off_or_missing_is_an_error_and_no_panic() {
+    fn truncated_message_is_an_error() {
         for text in [bytes(SERVICE), bytes(SERVER)] {
             for end in 0..text.len() {
                 assert!(read_service(&text[..end]).is_err() && read_server(&text[..end], &web()).is_err(), "{end}");
@@ -86,7 +86,7 @@ fn add(name: &str, value: RealServer) -> Step<RealServer> {
 }
 
 #[test]
-fn what_is_told_is_read_as_it_was_meant() {
+fn service_attributes_round_trip() {
     let services = [
         web(),
         web().persistent(300),
@@ -109,7 +109,7 @@ fn what_is_told_is_read_as_it_was_meant() {
 }
 
 #[test]
-fn a_server_is_told_with_all_that_the_kernel_demands() {
+fn server_message_has_required_attributes() {
     let address: SocketAddr = "[fd00::2]:53".parse().expect("an address");
     for (number, forward) in [(0_u32, Forward::Masquerade), (2, Forward::Tunnel), (3, Forward::Direct)] {
         let text = told_server(&web(), address, Some(&RealServer::new(9, forward)));
@@ -133,7 +133,7 @@ fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn answers_are_read_to_their_end_and_others_are_left_out() {
+fn replies_to_other_requests_are_skipped() {
     let (error, done) = (2, 3);
     let mut replies = Replies::new(7);
     let early = message(error, 6, &(-1_i32).to_ne_bytes());
@@ -154,7 +154,7 @@ fn answers_are_read_to_their_end_and_others_are_left_out() {
 }
 
 #[test]
-fn answers_without_an_end_are_given_up() {
+fn endless_reply_is_rejected() {
     let mut replies = Replies::new(7);
     let piece = message(28, 6, b"\x05\x01\0\0").repeat(1024);
     let read = (0..=MAX_REPLY_MESSAGES / 1024).find_map(|_| replies.read(&piece).err()).expect("an error");
@@ -173,7 +173,7 @@ proptest! {
 }
 
 #[test]
-fn whoever_is_busy_and_what_is_askew_is_told() {
+fn busy_and_drifted_servers_are_detected() {
     let servers = || {
         let special = SeenServer { is_special: true, ..seen_at("10.8.0.4:80", 1, (0, 0)) };
         let elsewhere = SeenServer { forward: None, ..seen_at("10.8.0.5:80", 1, (0, 0)) };
@@ -205,7 +205,7 @@ fn whoever_is_busy_and_what_is_askew_is_told() {
 }
 
 #[test]
-fn what_would_be_done_is_said_as_ipvsadm_is_told_it() {
+fn described_steps_are_ipvsadm_commands() {
     let ipvs = Ipvs::new(web());
     let steps = [
         add("10.8.0.2:80", RealServer::new(3, Forward::Direct)),
@@ -235,7 +235,7 @@ fn what_would_be_done_is_said_as_ipvsadm_is_told_it() {
 }
 
 #[test]
-fn what_cannot_be_is_told_before_the_kernel_is_asked() {
+fn invalid_names_are_rejected_locally() {
     for name in ["web-1", "10.8.0.2", "10.8.0.2:0", "[FD00::2]:80", "[fe80::1%2]:80", "10.8.0.02:80", ""] {
         let error = Ipvs::new(web()).check(name, Some(&masqueraded(1))).expect_err(name);
         assert!(matches!(error, IpvsError::Name(_)), "{name}: {error}");
@@ -254,7 +254,7 @@ fn what_cannot_be_is_told_before_the_kernel_is_asked() {
 }
 
 #[test]
-fn settle_removes_entries_that_are_no_real_servers() {
+fn settle_removes_invalid_servers() {
     let wanted = ["10.8.0.2:80", "web-1", "[fd00::2]:80", "10.8.0.3:0"];
     let mut wanted: BTreeMap<_, _> = wanted.map(|name| (name.to_owned(), masqueraded(1))).into();
     let reasons = Ipvs::new(web()).validate(&mut wanted);
@@ -264,7 +264,7 @@ fn settle_removes_entries_that_are_no_real_servers() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_told_with_what_to_do() {
+fn kernel_rejection_includes_remedy() {
     let ipvs = Ipvs::new(web().scheduler("mh").expect("a name"));
     let step = add("10.8.0.2:80", masqueraded(1));
     for (code, what, remedy) in [

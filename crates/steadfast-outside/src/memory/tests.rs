@@ -39,7 +39,7 @@ fn names(memory: &Memory) -> Vec<(String, String)> {
 }
 
 #[test]
-fn reopened_memory_has_what_was_flushed() {
+fn reopened_memory_has_flushed_records() {
     let folder = Folder::new("reopen");
     let memory = Memory::open(&folder.file()).expect("a memory");
     memory.flush("m").expect("nothing to write");
@@ -67,7 +67,7 @@ fn reopened_memory_has_what_was_flushed() {
 }
 
 #[test]
-fn torn_last_line_is_dropped_and_overwritten() {
+fn torn_last_line_is_overwritten() {
     let folder = Folder::new("torn");
     let memory = Memory::open(&folder.file()).expect("a memory");
     memory.update("m", |record| record.hold("a", held("g")));
@@ -83,7 +83,7 @@ fn torn_last_line_is_dropped_and_overwritten() {
 }
 
 #[test]
-fn damaged_file_is_an_error_with_its_line() {
+fn damaged_file_error_names_line() {
     let folder = Folder::new("damaged");
     let memory = Memory::open(&folder.file()).expect("a memory");
     memory.update("m", |record| record.hold("a", held("g")));
@@ -105,7 +105,7 @@ fn file_of_first_release_is_replaced() {
 }
 
 #[test]
-fn file_stays_in_proportion_to_what_it_holds() {
+fn rewritten_entries_do_not_grow_file() {
     let folder = Folder::new("size");
     let memory = Memory::open(&folder.file()).expect("a memory");
     for round in 0..3000 {
@@ -133,7 +133,7 @@ fn failed_flush_is_repeated_whole() {
 }
 
 #[test]
-fn replica_adopts_guard_and_origins_of_the_leader() {
+fn replica_adopts_leader_guard_and_origins() {
     let held = |group: &str| EntryRecord {
         origin: std::sync::Arc::new(crate::origin::Origin { group: group.to_owned(), ..Default::default() }),
         locations: Vec::new(),

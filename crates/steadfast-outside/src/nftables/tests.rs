@@ -13,7 +13,7 @@ fn entries(all: &[(&str, &str, u16)]) -> BTreeMap<String, Backend> {
 }
 
 #[test]
-fn a_table_is_written_as_a_whole_with_as_few_turns_as_the_weights_allow() {
+fn table_is_written_with_reduced_weights() {
     let own = entries(&[("a", "10.0.0.1:8001", 100), ("b", "10.0.0.2:8002", 50), ("c", "10.0.0.3:8003", 0)]);
     let text = web().table.written(&own);
     assert!(
@@ -28,7 +28,7 @@ fn a_table_is_written_as_a_whole_with_as_few_turns_as_the_weights_allow() {
 }
 
 #[test]
-fn what_cannot_be_is_told_and_keeps_nothing_else_waiting() {
+fn invalid_backend_delays_no_other() {
     let add = |name: &str, address, weight| Step::Add { name: name.to_owned(), value: backend(address, weight) };
     let steps = [
         add("six", "[fd00::1]:80", 1),
@@ -57,7 +57,7 @@ fn udp_table_matches_udp_ports() {
 }
 
 #[test]
-fn settle_removes_entries_that_the_table_cannot_have() {
+fn settle_removes_invalid_entries() {
     let mut wanted = entries(&[
         ("good", "10.0.0.1:80", 256),
         ("a b", "10.0.0.1:80", 1),
@@ -86,7 +86,7 @@ fn picky(folder: &std::path::Path) -> Nftables {
 }
 
 #[tokio::test]
-async fn entry_that_the_kernel_rejects_keeps_no_other_out() {
+async fn rejected_entry_delays_no_other() {
     let folder = std::env::temp_dir().join(format!("steadfast-nftables-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let steps: Vec<_> = ["a", "bad-1", "c", "d", "bad-2", "f", "g"]
@@ -101,7 +101,7 @@ async fn entry_that_the_kernel_rejects_keeps_no_other_out() {
 }
 
 #[tokio::test]
-async fn a_tool_that_is_not_there_or_may_not_says_what_to_do() {
+async fn tool_error_includes_remedy() {
     let error = web().by(["/nowhere/nft"]).read().await.expect_err("no such tool");
     assert!(error.to_string().contains("the package nftables"), "{error}");
     let failing = ["sh", "-c", "echo 'Operation not permitted (you must be root)' >&2; exit 1"];

@@ -146,7 +146,7 @@ mod tests {
     const URL: &str = "https://tree.example.test/services/{key}";
 
     #[test]
-    fn what_cannot_be_a_registry_is_told_without_what_may_be_secret() {
+    fn layout_error_contains_no_secret() {
         let told = |url: &str, list: &str, mark: &str| match Layout::new(url, list, mark).check() {
             Ok(()) => String::new(),
             Err(error) => error.to_string(),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bears_no_mark_is_somebody_elses_and_what_is_no_list_is_no_empty_one() {
+    fn unmarked_items_belong_to_other_clients() {
         let mut layout = Layout::new(URL, URL, "m");
         let read = |layout: &Layout, list: &Json| layout.read(list.to_string().as_bytes());
         let items = json!([
@@ -195,6 +195,7 @@ mod tests {
         assert_eq!(read(&layout, &items), Ok(wanted.clone()));
         layout.items = "/data/all".to_owned();
         assert_eq!(read(&layout, &json!({"data": {"all": items}})), Ok(wanted));
+        // A response of another shape is an error and not an empty list, which would add every item again.
         for no_list in [json!({}), json!({"data": {"all": null}}), json!([]), json!({"data": {"all": [{"name": "a"}]}})]
         {
             assert!(read(&layout, &no_list).is_err(), "{no_list}");

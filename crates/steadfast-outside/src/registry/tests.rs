@@ -91,7 +91,7 @@ async fn hanging_key_delays_no_other_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hanging_list_ends_at_its_own_deadline() {
+async fn hanging_list_ends_at_deadline() {
     let registry = registry(Memory { hangs_list: true, ..Memory::default() });
     let begun = Instant::now();
     let error = registry.read().await.expect_err("no response");
@@ -100,7 +100,7 @@ async fn hanging_list_ends_at_its_own_deadline() {
 }
 
 #[tokio::test]
-async fn settle_removes_keys_of_other_places_only() {
+async fn settle_removes_keys_of_other_paths() {
     let mut wanted: BTreeMap<_, _> =
         ["shop/web", "shop/../other/web", "shop//web"].map(|key| (key.to_owned(), Item(json!(1)))).into();
     let reasons = registry(Memory::default()).validate(&mut wanted);

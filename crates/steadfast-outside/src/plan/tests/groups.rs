@@ -208,7 +208,7 @@ fn rolling_update_needs_no_approval() {
 }
 
 #[test]
-fn scale_down_needs_no_approval_while_others_serve() {
+fn partial_scale_down_needs_no_approval() {
     let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..10);
     ready(&mut world, 1, 0..1);
@@ -251,7 +251,7 @@ fn last_entry_of_mirror_needs_approval() {
 }
 
 #[test]
-fn mass_unreadiness_needs_approval_of_its_group_only() {
+fn mass_unreadiness_needs_group_approval() {
     let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..9);
     ready(&mut world, 1, 0..9);
@@ -265,7 +265,7 @@ fn mass_unreadiness_needs_approval_of_its_group_only() {
 }
 
 #[test]
-fn flapping_readiness_does_not_exceed_the_share() {
+fn flapping_readiness_stays_within_share() {
     let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..99);
     mirrored.read(&world.wanted(true), &plan_settings);
@@ -314,7 +314,7 @@ fn moved_addresses_need_no_approval() {
 }
 
 #[test]
-fn place_belongs_to_group_that_holds_it() {
+fn contested_entry_stays_with_holder() {
     let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 1, 0..3);
     mirrored.read(&world.wanted(false), &plan_settings);
@@ -343,7 +343,7 @@ fn place_belongs_to_group_that_holds_it() {
 }
 
 #[test]
-fn entry_of_failing_object_stays_and_others_go() {
+fn failing_object_keeps_only_its_entry() {
     let (mut world, mut mirrored, plan_settings) = (world(), Mirrored::new(), plan_settings(1.0 / 3.0, false));
     ready(&mut world, 0, 0..4);
     mirrored.read(&world.wanted(true), &plan_settings);
