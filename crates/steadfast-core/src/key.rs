@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn key_is_parsed_as_it_is_displayed() {
+    fn displayed_key_parses_unchanged() {
         for key in [ObjectKey::cluster("node-1"), ObjectKey::namespaced("default", "web")] {
             assert_eq!(key.to_string().parse(), Ok(key));
         }

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn unseen_stay_end_is_delivered_to_replicas_only() {
+    fn only_replicas_get_unseen_stay_end() {
         let mut outbox = created_and_deleted(true);
         assert_eq!(outbox.first_pending(), Some(&ResourceVersion::new("6")));
         outbox.cut(false);

@@ -265,7 +265,7 @@ mod tests {
     #[cfg(unix)]
     // Checked with a folder that other users can read.
     #[test]
-    fn address_and_approvals_are_readable_by_owner_only() {
+    fn address_and_approvals_are_private() {
         use std::os::unix::fs::PermissionsExt;
         let folder = std::env::temp_dir().join(format!("steadfast-state-modes-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);

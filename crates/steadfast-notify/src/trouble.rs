@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn sink_is_down_after_ten_seconds_without_success() {
+    fn sink_is_down_after_ten_seconds() {
         let mut trouble = Trouble::default();
         let second = Duration::from_secs;
         assert!(!trouble.is_down(second(100)), "no attempt has failed");

@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_is_a_subresource_and_no_name() {
+    fn proxy_is_detected_as_subresource() {
         for path in [
             "/api/v1/nodes/one/proxy",
             "/api/v1/nodes/one/proxy/metrics",

@@ -35,7 +35,7 @@ mod tests {
     use super::IdPool;
 
     #[test]
-    fn the_smallest_free_number_is_next() {
+    fn smallest_free_id_is_next() {
         let mut ordinals = IdPool::default();
         assert_eq!([ordinals.take(), ordinals.take(), ordinals.take()], [0, 1, 2]);
         ordinals.give_back(1);
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_were_given_back_leave_nothing() {
+    fn released_ids_leave_no_entries() {
         let mut ordinals = IdPool::default();
         let mut taken: Vec<usize> = (0..100).map(|_| ordinals.take()).collect();
         taken.rotate_left(37);

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_is_of_who_met_it() {
+    async fn failed_probe_fails_only_its_caller() {
         let (board, environment, made) = stage();
         let refused = || Some(Err(Failure::unreachable("forbidden")));
         let (first, second, third) = tokio::join!(

@@ -41,8 +41,8 @@ const EVENT: &str = "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resource
 const NOBODY: &str = "02:00:00:00:00:01";
 
 #[test]
-fn a_peer_that_vanished_from_an_idle_stream_is_noticed_by_keepalive_within_15_s() {
-    in_a_network(0, "a_peer_that_vanished_from_an_idle_stream_is_noticed_by_keepalive_within_15_s", async |network| {
+fn keepalive_detects_vanished_peer() {
+    in_a_network(0, "keepalive_detects_vanished_peer", async |network| {
         let mut ordinary = TcpStream::connect(network.peer).await.expect("a connection");
         let (connection, mut body) = watch(network.peer).await;
         network.cut();
@@ -61,8 +61,8 @@ fn a_peer_that_vanished_from_an_idle_stream_is_noticed_by_keepalive_within_15_s(
 }
 
 #[test]
-fn a_peer_that_acknowledges_nothing_is_noticed_by_tcp_user_timeout_within_15_s() {
-    in_a_network(1, "a_peer_that_acknowledges_nothing_is_noticed_by_tcp_user_timeout_within_15_s", async |network| {
+fn tcp_user_timeout_detects_unacknowledged_data() {
+    in_a_network(1, "tcp_user_timeout_detects_unacknowledged_data", async |network| {
         let threads = Threads::new().expect("threads");
         let peer = network.peer;
         let mut ordinary = TcpStream::connect(peer).await.expect("a connection");
@@ -83,8 +83,8 @@ fn a_peer_that_acknowledges_nothing_is_noticed_by_tcp_user_timeout_within_15_s()
 }
 
 #[test]
-fn a_peer_that_vanished_with_bytes_on_their_way_is_noticed_on_an_upgraded_connection_in_half_a_minute() {
-    let name = "a_peer_that_vanished_with_bytes_on_their_way_is_noticed_on_an_upgraded_connection_in_half_a_minute";
+fn upgraded_connection_detects_vanished_peer() {
+    let name = "upgraded_connection_detects_vanished_peer";
     in_a_network(3, name, async |network| {
         let url = format!("http://{}", network.peer).parse().expect("a URL");
         let connection = Connection::new(kube::Config::new(url)).expect("a connection");
@@ -111,8 +111,8 @@ fn a_peer_that_vanished_with_bytes_on_their_way_is_noticed_on_an_upgraded_connec
 }
 
 #[test]
-fn a_silent_peer_that_is_there_is_kept_beyond_these_15_s() {
-    in_a_network(2, "a_silent_peer_that_is_there_is_kept_beyond_these_15_s", async |network| {
+fn silent_reachable_peer_is_kept() {
+    in_a_network(2, "silent_reachable_peer_is_kept", async |network| {
         let (connection, mut body) = watch(network.peer).await;
         timeout(BOUND + Duration::from_millis(500), piece(&mut body)).await.expect_err("neither an end nor data");
         assert_eq!(connection.connections().len(), 1);
@@ -122,8 +122,8 @@ fn a_silent_peer_that_is_there_is_kept_beyond_these_15_s() {
 /// Basis of a [`Fence`](steadfast::transport::Fence): the program does nothing after its write, as if it were
 /// suspended.
 #[test]
-fn what_is_not_to_be_late_never_arrives_once_a_cut_cable_is_mended_and_what_may_be_does() {
-    let name = "what_is_not_to_be_late_never_arrives_once_a_cut_cable_is_mended_and_what_may_be_does";
+fn limited_lateness_drops_delayed_write() {
+    let name = "limited_lateness_drops_delayed_write";
     in_a_network(4, name, async |network| {
         let threads = Threads::new().expect("threads");
         let limit = Duration::from_millis(2500);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_released_as_keys_are_removed() {
+    fn removed_keys_release_memory() {
         let mut places = Places::default();
         let all: Vec<Slot> = (0..10_000).map(|number| places.find_or_make(&key(number), || number)).collect();
         let most = places.footprint();

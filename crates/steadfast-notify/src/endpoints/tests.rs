@@ -107,7 +107,7 @@ fn null_and_absent_lists_give_no_entries() {
 }
 
 #[test]
-fn endpoint_keys_differ_by_pod_address_and_port() {
+fn endpoint_key_includes_pod_address_port() {
     let endpoints = json!([
         pod("web-0", "10.0.0.1", json!({})),
         {"addresses": ["10.0.0.2"]},

@@ -102,7 +102,7 @@ fn known_and_open_fields_are_accepted() {
 }
 
 #[test]
-fn field_of_one_of_several_resources_is_accepted() {
+fn field_of_any_resource_is_accepted() {
     assert_eq!(
         reported(&[DEPLOYMENTS, WIDGETS], "object.spec.size == 1 || object.spec.replicas == 1", "true"),
         [""; 0]

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn panic_in_the_gathering_task_restarts_the_mirror() {
+    async fn gathering_panic_restarts_mirror() {
         let mirror = Fixture::start(0, 2, false);
         sleep(Duration::from_secs(5)).await;
         assert_eq!(

@@ -443,7 +443,7 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn busy_receiver_gets_one_letter_of_a_redrive() {
+async fn busy_receiver_stops_redrive() {
     let folder = Folder::new("redrive-busy");
     let dead = letters(&folder, 10);
     for name in ["a", "b", "c"] {
@@ -462,7 +462,7 @@ async fn busy_receiver_gets_one_letter_of_a_redrive() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn engine_reports_when_only_down_sinks_have_messages() {
+async fn engine_reports_undeliverable_messages() {
     // The fourth object is accepted.
     let sink = Scripted::new(|message, _| {
         let outcome = if message.name == "d" { Outcome::Delivered } else { retry() };
@@ -484,7 +484,7 @@ async fn engine_reports_when_only_down_sinks_have_messages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hanging_attempt_of_a_down_sink_is_not_awaited() {
+async fn hanging_attempt_does_not_delay_report() {
     let sink = Scripted::new(|_, tries| {
         let wait = if tries < 5 { AT_ONCE } else { Duration::from_secs(600) };
         (wait, retry())

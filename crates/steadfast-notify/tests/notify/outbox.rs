@@ -42,7 +42,7 @@ proptest! {
     /// For any behaviour of a sink, all messages of an object are delivered or become dead letters. First attempts keep their
     /// order, no message follows an acknowledged newer message, and the concurrency limit holds.
     #[test]
-    fn whatever_a_sink_does_order_is_kept_and_nothing_is_lost(
+    fn outbox_keeps_order_and_loses_nothing(
         puts in prop::collection::vec((0_usize..4, 0_u64..2_000), 1..40),
         fates in prop::collection::vec((fate(), 0_u64..3_000, 0.0_f64..1.0), 1..60),
         concurrency in 1_usize..4,

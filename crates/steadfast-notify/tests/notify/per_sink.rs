@@ -189,7 +189,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dead_sink_does_not_delay_another_sink_of_its_rule() {
+async fn dead_sink_delays_no_other_sink() {
     let world = World::new("dead-sink").await;
     world.receivers["pager"].set(true, false);
     let run = world.start(&["pager", "chat"]).await;

@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_rule_fires_where_a_naive_reading_of_it_does((old, new) in states()) {
+    fn rule_verdict_equals_reference_model((old, new) in states()) {
         let rule = rule(
             "when = \"changed('spec.replicas') && object.spec.replicas > 2 || \
              event.type == 'Deleted' && object.metadata.labels.app == 'web'\"\n\

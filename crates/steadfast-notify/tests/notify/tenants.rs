@@ -139,7 +139,7 @@ async fn flood(folder: Option<&Folder>, when: &str, objects: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn flood_of_a_namespace_leaves_space_for_another() {
+async fn namespace_flood_leaves_space_for_others() {
     flood(Some(&Folder::new("flood")), "true", 11_000).await;
 }
 
@@ -149,7 +149,7 @@ async fn flood_without_checkpoint_leaves_space_for_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn huge_objects_of_a_namespace_fill_only_its_cache() {
+async fn huge_objects_fill_only_namespace_cache() {
     let scopes = ["hostile", "quiet"].map(Scope::namespace);
     let world = World::start(&scopes, Some(1_000_000), None, "true").await;
     let huge = "x".repeat(400_000);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_who_wait_have_what_comes_of_one_attempt() {
+    async fn concurrent_callers_share_one_attempt() {
         let (environment, attempts, made) = (environment(), Attempts::new(), Arc::new(AtomicUsize::new(0)));
         let join = || {
             let made = made.clone();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_attempt_that_panics_is_none_and_stands_in_no_ones_way() {
+    async fn panicking_attempt_blocks_no_later_attempt() {
         let (environment, attempts) = (environment(), Attempts::new());
         let panics = || -> BoxFuture<'static, usize> { Box::pin(async { std::panic::resume_unwind(Box::new("no")) }) };
         assert_eq!(attempts.join(&environment, PAUSE, panics).await, None);

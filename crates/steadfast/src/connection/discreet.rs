@@ -260,7 +260,7 @@ mod tests {
     const WATCH: &str = "/api/v1/namespaces/a/secrets?watch=true&resourceVersion=5";
 
     #[test]
-    fn secrets_and_tokens_are_known_by_their_paths() {
+    fn secret_and_token_paths_are_detected() {
         assert_eq!(kind("GET", ALL), Some(Kind::Secrets));
         assert_eq!(kind("GET", WATCH), Some(Kind::Events));
         assert_eq!(kind("GET", "/api/v1/namespaces/a/secrets"), Some(Kind::Secrets));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_a_word_of_it() {
+    fn error_contains_no_secret_value() {
         let bodies: [&[u8]; 6] = [
             br#"{"kind":"Secret","apiVersion":"v1","metadata":{},"data":"hunter2"}"#,
             br#"{"kind":"Secret","apiVersion":"v1","metadata":{},"data":{"a":"hunter2!"}}"#,
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_rightly_says_passes() {
+    fn valid_responses_pass_check() {
         let secret = br#"{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a"},"data":{"a":"aHVudGVyMg=="}}"#;
         let list = br#"{"kind":"SecretList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"a"}}]}"#;
         let status = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;

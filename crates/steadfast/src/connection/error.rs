@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_malformed_kubeconfig_is_named_by_its_place_and_not_quoted() {
+    fn malformed_kubeconfig_error_quotes_no_secret() {
         let text = "users:\n- name: admin\n  user: {token: s3cr3t-token, token: [}\n";
         let error = Kubeconfig::from_yaml(text).unwrap_err();
         assert!(error.to_string().contains("s3cr3t"), "kube quotes it: {error}");

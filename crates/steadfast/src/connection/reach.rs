@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_compressed_unless_the_server_is_here_or_the_configuration_says_no() {
+    fn compression_depends_on_server_and_configuration() {
         for (url, compressed) in [
             ("https://api.example", true),
             ("https://10.0.0.1:6443", true),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_named_without_credentials() {
+    fn server_name_contains_no_credentials() {
         for (url, named) in [
             ("https://admin:hunter2@api.example:6443/base/", "https://api.example:6443/base"),
             ("https://api.example", "https://api.example"),

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn four_are_there_at_once_as_long_as_they_make_progress() {
+    async fn fifth_transfer_waits_for_progressing_four() {
         let transfers = four();
         let mut held = transfers.crowd(4).await;
         let mut fifth = transfers.wait("fifth");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_drips_counts_for_half_a_minute() {
+    async fn dripping_transfer_counts_half_a_minute() {
         let transfers = four();
         let mut held = transfers.crowd(4).await;
         let mut fifth = transfers.wait("fifth");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_comes_after_all_counts_again() {
+    async fn revived_transfer_counts_again() {
         let transfers = four();
         let mut silent = transfers.crowd(4).await;
         let others = transfers.crowd(3).await;
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_was_silent_lets_others_go_first_and_leaves_them_a_place() {
+    async fn formerly_silent_callers_wait_for_others() {
         let transfers = four();
         drop({
             let held = transfers.crowd(8).await;
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_no_more_takes_no_place() {
+    async fn abandoned_waiter_takes_no_slot() {
         let transfers = four();
         let held = transfers.crowd(4).await;
         drop(transfers.wait("gone"));

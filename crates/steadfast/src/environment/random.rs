@@ -35,7 +35,7 @@ mod tests {
     use super::Random;
 
     #[test]
-    fn a_seed_is_a_sequence() {
+    fn equal_seeds_give_equal_sequences() {
         let (left, right, other) = (Random::seeded(7), Random::seeded(7), Random::seeded(8));
         let first: Vec<u64> = (0..8).map(|_| left.next()).collect();
         let second: Vec<u64> = (0..8).map(|_| right.next()).collect();

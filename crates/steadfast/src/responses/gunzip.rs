@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn body_without_output_is_read_in_small_steps() {
+    fn empty_output_is_read_in_steps() {
         let mut gunzip = Gunzip::default();
         gunzip.feed(packed(b"").repeat(10_000).into());
         let mut steps = 0;

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn suspicion_ends_with_the_first_sign_of_life() {
+    fn received_data_ends_suspicion() {
         let suspect = ConnectionState::Ready.after(Signal::Late);
         assert_eq!(suspect, ConnectionState::Suspect);
         assert!(!suspect.accepts());

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rejected_write_has_no_effect_without_earlier_attempt() {
+    async fn first_rejected_write_has_no_effect() {
         let refused = |witness: Witness| assert!(!witness.answered(StatusCode::CONFLICT));
         assert_eq!(after(&Method::POST, None, refused), Outcome::Nothing);
         assert_eq!(after(&Method::POST, None, |witness| witness.not_sent()), Outcome::Nothing);

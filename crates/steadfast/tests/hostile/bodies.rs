@@ -41,7 +41,7 @@ async fn nesting_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_that_say_nothing_are_named() {
+async fn malformed_watch_records_are_named() {
     survives("no object", watch("{\"type\":\"ADDED\"}\n"), "a watch record without an object").await;
     survives("no type", watch("{\"object\":{}}\n"), "unknown type of watch record").await;
     survives("an array", watch("[]\n"), "a watch record without an object").await;

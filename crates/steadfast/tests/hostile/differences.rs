@@ -118,7 +118,7 @@ async fn invalid_metadata_list_is_not_compared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_that_cannot_be_compared_are_not() {
+async fn incomparable_metadata_is_abandoned() {
     let older = metadata_of("PartialObjectMetadataList", "3", &held().join(","));
     let version = "not of one version that can be compared";
     is_given_up("an older list", [Attack { only: METADATA, ..list(&older) }], version, false).await;
@@ -145,7 +145,7 @@ async fn empty_metadata_list_deletes_no_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_without_an_end_are_given_up() {
+async fn endless_metadata_is_abandoned() {
     let same = r#"{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"12","continue":"x"},"items":[]}"#;
     is_given_up("the same token", [Attack { only: METADATA, ..list(same) }], "the list has no end", false).await;
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000000\r\n\r\n";

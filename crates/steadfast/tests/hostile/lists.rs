@@ -23,7 +23,7 @@ async fn another_document_is_no_empty_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_without_an_end_are_given_up() {
+async fn endless_pages_are_abandoned() {
     let same = of(r#""resourceVersion":"10","continue":"next","remainingItemCount":-5"#, "");
     survives("the same token", list(&same), "the list has no end").await;
     let long = of(&format!(r#""resourceVersion":"10","continue":"{}""#, "x".repeat(200_000)), "");
@@ -60,7 +60,7 @@ async fn version_is_sent_back_verbatim_and_escaped() {
 
 /// Go's `omitempty` leaves out empty items: kube-apiserver 1.30 does so with `ValidatingAdmissionPolicy` lists.
 #[tokio::test(start_paused = true)]
-async fn list_of_requested_kind_without_items_is_empty() {
+async fn list_without_items_is_empty() {
     let body = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"529"}}"#;
     let (names, watch, _) = takes_list(body).await;
     assert!(names.is_empty() && watch.contains("&resourceVersion=529&"), "{names:?} {watch}");
@@ -82,7 +82,7 @@ async fn duplicate_list_item_is_cached_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_of_other_namespace_are_skipped_and_reported() {
+async fn foreign_namespace_objects_are_skipped_and_reported() {
     let items = [item("a", "default", "1"), item("b", "kube-system", "2")].join(",");
     let (names, _, notes) = takes(&items, "10").await;
     assert_eq!(names, ["a"]);

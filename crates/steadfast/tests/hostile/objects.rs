@@ -129,7 +129,7 @@ fn any() -> ApiResource {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deeply_nested_object_is_unknown_without_side_effects() {
+async fn deeply_nested_object_affects_only_itself() {
     let _alone = ALONE.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let objects = [object("a", 5, "", ""), deep("deep", 6), object("c", 7, "", "")];
@@ -153,7 +153,7 @@ async fn deep_managed_fields_keep_metadata_readable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn oversized_object_is_unknown_without_side_effects() {
+async fn oversized_object_affects_only_itself() {
     let _alone = ALONE.lock().await;
     for way in [Way::Pages, Way::Stream] {
         let objects = [object("a", 5, "", ""), huge("big", 6), huge_from_behind("late", 7), object("z", 8, "", "")];

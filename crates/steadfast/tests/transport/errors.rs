@@ -72,7 +72,7 @@ async fn tls_mismatch_is_reported() {
 }
 
 #[tokio::test]
-async fn configurations_that_cannot_be_used() {
+async fn unusable_configurations_are_rejected() {
     let server = ApiServer::start().await.expect("a server");
     let mut config = config(&server).await;
     config.cluster_url = "ftp://example.org".parse().expect("a URL");

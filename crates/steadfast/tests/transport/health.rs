@@ -121,7 +121,7 @@ async fn goaway_drains() {
 
 /// F2, third seed: a failed connection is never used again.
 #[tokio::test(start_paused = true)]
-async fn a_dead_connection_is_never_used_again() {
+async fn dead_connection_is_never_reused() {
     for settings in [http2(), Settings::default()] {
         let server = in_memory().await;
         let sockets = Sockets::default();

@@ -29,7 +29,7 @@ async fn more_watches_than_streams_open_more_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limit_is_the_servers() {
+async fn server_stream_limit_is_respected() {
     let server = ApiServer::builder().in_memory().max_streams(7).start().await.expect("a server");
     let connection = over_pipes(&server, http2(), &Sockets::default()).await;
     let _watches = join_all((0..40).map(|_| watch(&connection))).await;

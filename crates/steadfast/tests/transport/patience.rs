@@ -53,7 +53,7 @@ async fn busy_server_causes_retries_of_all_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_respected_up_to_a_minute() {
+async fn retry_after_is_capped_at_a_minute() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
     for (asked, least, most) in [(7, 7, 8), (3600, 60, 67)] {
@@ -129,7 +129,7 @@ async fn configured_write_timeout_extends_requests_with_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_connect_timeout_of_the_configuration_holds() {
+async fn configured_connect_timeout_is_applied() {
     let server = in_memory().await;
     let mut config = config(&server).await;
     config.connect_timeout = Some(Duration::from_secs(3));

@@ -83,7 +83,7 @@ async fn permanent_rejection_ends_in_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_stream_is_not_sent_again() {
+async fn reset_stream_is_not_retried() {
     let server = scripted(&[Manner::Reset, Manner::Answer]).await;
     let error = text(&server.connection, post(PODS, "{}")).await.expect_err("reset");
     assert!(error.maybe_sent());

@@ -60,7 +60,7 @@ async fn client_lists(client: kube::Client) {
 }
 
 #[test]
-fn a_connection_serves_any_executor() {
+fn connection_works_without_tokio_runtime() {
     // This thread has no tokio runtime; the connection uses its own.
     let server = tokio::runtime::Runtime::new().expect("a runtime");
     let running = server.block_on(ApiServer::start()).expect("a server");

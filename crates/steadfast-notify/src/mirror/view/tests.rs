@@ -118,7 +118,7 @@ async fn entry_is_removed_at_its_instant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn entry_in_doubt_is_unknown_and_others_proceed() {
+async fn entry_in_doubt_delays_no_other() {
     let mut world =
         World::start("object.metadata.name == 'b' || get('services', 'default', object.metadata.name) == null").await;
     assert_eq!(world.entries().await, (true, counts(Some(1), Some(1))));

@@ -76,7 +76,7 @@ async fn standby_sends_no_time_messages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn instant_without_a_leader_is_sent_by_the_next() {
+async fn next_leader_sends_missed_instant() {
     let (_world, _folders, receiver, [leader, standby]) = pair("replica-gap", OLD_ENOUGH).await;
     leader.keeper.close();
     sleep(Duration::from_secs(60)).await;
@@ -91,7 +91,7 @@ async fn instant_without_a_leader_is_sent_by_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lookup_change_without_a_leader_is_sent_by_the_next() {
+async fn next_leader_sends_missed_lookup_change() {
     let (mut world, _folders, receiver, [leader, standby]) = pair("replica-lookup", "true").await;
     assert_eq!(receiver.until(1).await.len(), 1);
     leader.keeper.close();

@@ -26,7 +26,7 @@ async fn restarted(world: &World, folder: &Folder, receiver: &Arc<Receiver>, num
 }
 
 #[tokio::test(start_paused = true)]
-async fn instant_while_down_is_reported_once_after_restart() {
+async fn missed_instant_is_reported_once() {
     let (world, folder, receiver, run) = started("instant-down", OLD_ENOUGH).await;
     let other = Arc::<Receiver>::default();
     let undisturbed = Run::start(&world.server, 9, OLD_ENOUGH, other.clone()).await;
@@ -48,7 +48,7 @@ async fn instant_while_down_is_reported_once_after_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lookup_change_while_down_is_reported_once_after_restart() {
+async fn missed_lookup_change_is_reported_once() {
     let (mut world, folder, receiver, run) = started("lookup-down", "true").await;
     assert_eq!(receiver.until(2).await.len(), 2);
     run.kill(&folder, 0);
@@ -65,7 +65,7 @@ async fn lookup_change_while_down_is_reported_once_after_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lookup_message_in_flight_at_kill_is_sent_again() {
+async fn lookup_message_is_resent_after_kill() {
     let (mut world, folder, receiver, run) = started("lookup-flight", "true").await;
     assert_eq!(receiver.until(2).await.len(), 2);
     // Messages from now on are lost.
@@ -80,7 +80,7 @@ async fn lookup_message_in_flight_at_kill_is_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn instant_in_flight_at_kill_is_sent_again() {
+async fn instant_message_is_resent_after_kill() {
     let (world, folder, receiver, run) = started("instant-flight", OLD_ENOUGH).await;
     run.is_killed.store(true, Ordering::Relaxed);
     sleep(Duration::from_secs(60)).await;
@@ -93,7 +93,7 @@ async fn instant_in_flight_at_kill_is_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn object_changed_while_down_is_reported_as_it_is() {
+async fn restart_reports_current_object_state() {
     let phases = "now - timestamp(object.data.since) < duration('40s') ? 'young' : \
                   now - timestamp(object.data.since) < duration('80s') ? 'grown' : 'old'";
     let (mut world, folder, receiver) = (World::new().await, Folder::new("changed-down"), Arc::<Receiver>::default());

@@ -127,7 +127,7 @@ fn servers_get_the_scheme_of_kubectl() {
 }
 
 #[test]
-fn errors_name_the_field_and_quote_no_secret() {
+fn errors_name_field_without_secret() {
     for (from, to, expected) in [
         ("token: hunter2", "token: 1234567", "user \"u\" has a field of another type"),
         ("kind: Config", "kind: Secret", "of the kind \"Secret\""),

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_go_to_the_proxy_and_addresses_as_bytes() {
+    async fn socks_request_encodes_names_and_addresses() {
         let welcome = [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         let (outcome, said) = asked("api", None, &welcome).await;
         assert_eq!((outcome, said.as_slice()), (Ok(()), &b"\x05\x01\x00\x05\x01\x00\x03\x03api\x12\x34"[..]));
