@@ -144,7 +144,8 @@ fn kubectl_prints_webhook_warning() -> Result<(), WorldError> {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kubectl-webhook.yaml");
     fs::write(&file, webhook)?;
     let served = Served::start("warning", &[])?;
-    let (applied, _, said) = served.kubectl(&kubectl, &["apply", "-f", file.to_str().ok_or("it is text")?])?;
+    let (applied, _, said) =
+        served.kubectl(&kubectl, &["apply", "-f", file.to_str().ok_or("the path is not valid UTF-8")?])?;
     assert!(applied && said.contains("Warning: ") && said.contains("this server calls no webhooks"), "{said}");
     Ok(())
 }

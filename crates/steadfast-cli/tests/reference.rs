@@ -166,9 +166,9 @@ impl Told {
         let object = Ref::new(key.namespace.as_deref(), &key.name, uid, version.unwrap_or_default());
         Ok(match line.kind.as_str() {
             "Added" => Seen::Added { object, initial: !self.synced },
-            "Updated" => Seen::Updated { old: before.ok_or("an update of what was never added")?, new: object },
+            "Updated" => Seen::Updated { old: before.ok_or("an update of an unknown object")?, new: object },
             "Deleted" => {
-                let last = before.ok_or("a deletion of what was never added")?;
+                let last = before.ok_or("a deletion of an unknown object")?;
                 assert_eq!(last.uid, uid, "{key} is another one");
                 let certainty = match line.certainty.as_deref() {
                     Some("Observed") => Certainty::Observed,

@@ -97,7 +97,7 @@ mod tests {
             assert_eq!(names(&attempts.due(vec![add("a", 1)], now, DELAYS)), ["a"]);
             let (due, next) = attempts.due(vec![add("a", 1)], now, DELAYS);
             assert!(due.is_empty());
-            let next = next.expect("it is withheld");
+            let next = next.expect("the step is withheld");
             delays.push((next - now).as_millis());
             now = next;
         }

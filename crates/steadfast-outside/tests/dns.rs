@@ -40,7 +40,7 @@ fn mirror(target: Zone) -> Mirror<Record> {
 async fn until(mirror: &Mirror<Record>, what: impl Fn(&Status<Record>) -> bool) -> Result<Status<Record>> {
     let mut status = mirror.status();
     let waited = timeout(SOON, status.wait_for(|status| status.settled && what(status))).await;
-    Ok(waited.map_err(|_| format!("not in {SOON:?}: {:?}", mirror.status().borrow()))??.clone())
+    Ok(waited.map_err(|_| format!("not within {SOON:?}: {:?}", mirror.status().borrow()))??.clone())
 }
 
 async fn want(mirror: &Mirror<Record>, lines: &[&str], kept: &[&str]) -> Result {
@@ -113,7 +113,7 @@ async fn mirror_manages_only_its_names() -> Result {
         assert_eq!(running.dig(&["web.example.org", "A"])?, chain, "{kind:?}");
 
         want(&mirror, &[], &[]).await?;
-        assert_eq!(running.zone()?, before, "{kind:?}: all that was the mirror's is gone, marks too, and nothing else");
+        assert_eq!(running.zone()?, before, "{kind:?}: only the records and marks of the mirror are removed");
     }
     Ok(())
 }
@@ -215,7 +215,7 @@ async fn name_taken_after_read_stays_foreign() -> Result {
             "send",
         ])?;
         let all = found.own.into_iter().map(|(name, value)| Step::Remove { name, value });
-        let error = target.apply(&all.collect::<Vec<_>>()).await.expect_err("no more its own");
+        let error = target.apply(&all.collect::<Vec<_>>()).await.expect_err("the record has another owner");
         assert!(error.to_string().contains("NXRRSET"), "{kind:?}: {error}");
         assert_eq!(running.dig(&["beside.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
     }
@@ -289,7 +289,7 @@ async fn server_errors_include_remedy() -> Result {
         let running = Running::start(kind, "wrong").await?;
         let look = async |zone: &str, key: &str| -> Result<String> {
             let target = Zone::new(&running.address.to_string(), zone, key.parse()?, "one")?;
-            Ok(target.read().await.expect_err("something is wrong").to_string())
+            Ok(target.read().await.expect_err("an error of the server").to_string())
         };
         let error = look("example.org", &key("nobody", MIRROR.1)).await?;
         assert!(error.contains("it does not know the key, or not for this zone (BADKEY)"), "{kind:?}: {error}");
@@ -309,13 +309,13 @@ async fn server_errors_include_remedy() -> Result {
             .into_iter()
             .map(|(name, value)| Step::Add { name, value })
             .collect();
-        let error = target.apply(&steps).await.expect_err("it may only read").to_string();
+        let error = target.apply(&steps).await.expect_err("a read-only key").to_string();
         let expected = if kind == Kind::Knot { "(BADKEY)" } else { "REFUSED; let the key update the zone" };
         assert!(error.contains(expected), "{kind:?}: {error}");
 
         let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let target = Zone::new(&nobody, "example.org", key(MIRROR.0, MIRROR.1).parse()?, "one")?;
-        let error = target.read().await.expect_err("nobody listens").to_string();
+        let error = target.read().await.expect_err("no server listens").to_string();
         assert!(error.contains("does not respond over TCP"), "{error}");
     }
     Ok(())
@@ -508,7 +508,10 @@ async fn silent_address_is_skipped() -> Result {
         let started = Instant::now();
         add(&target, &["web 30 A 10.0.0.1"]).await?;
         assert_eq!(target.read().await?.own.len(), 1, "{kind:?}");
-        assert!(started.elapsed() < Duration::from_secs(1), "{kind:?}: the silent address was asked again");
+        assert!(
+            started.elapsed() < Duration::from_secs(1),
+            "{kind:?}: a second request was sent to the silent address"
+        );
         drop(silent);
     }
     Ok(())

@@ -157,7 +157,7 @@ fn adds(names: &[&str]) -> Vec<Step<EtcdValue>> {
 async fn until(mirror: &Mirror<EtcdValue>, what: impl Fn(&Status<EtcdValue>) -> bool) -> Result<Status<EtcdValue>> {
     let mut status = mirror.status();
     let waited = timeout(SOON, status.wait_for(|status| status.settled && what(status))).await;
-    Ok(waited.map_err(|_| format!("not in {SOON:?}: {:?}", mirror.status().borrow().failing))??.clone())
+    Ok(waited.map_err(|_| format!("not within {SOON:?}: {:?}", mirror.status().borrow().failing))??.clone())
 }
 
 /// Waits until the target matches the current desired state, and not an earlier one.
@@ -234,7 +234,7 @@ async fn lease_is_renewed_and_granted_again() -> Result {
     let steps = mirror.status().borrow().done.clone();
     sleep(Duration::from_secs(5)).await;
     assert_eq!(running.keys()?, all);
-    assert_eq!(mirror.status().borrow().done, steps, "nothing had to be put there again");
+    assert_eq!(mirror.status().borrow().done, steps, "no entry was added again");
 
     // A restart of either side preserves the entries.
     running.stop()?;
@@ -306,7 +306,7 @@ async fn server_errors_include_remedy() -> Result {
     }
     let running = Running::start("wrong").await?;
     let nobody = format!("http://{}", TcpListener::bind("127.0.0.1:0")?.local_addr()?);
-    let error = Etcd::new(&[&nobody], "/services/", "m")?.read().await.expect_err("nobody listens");
+    let error = Etcd::new(&[&nobody], "/services/", "m")?.read().await.expect_err("no server listens");
     assert!(error.to_string().contains("is it in its `--advertise-client-urls`"), "{error}");
     // Another endpoint responds.
     Etcd::new(&[&nobody, &running.client], "/services/", "m")?.read().await?;
@@ -318,7 +318,7 @@ async fn server_errors_include_remedy() -> Result {
     running.etcdctl(&["user", "add", "root:secret"])?;
     running.etcdctl(&["user", "grant-role", "root", "root"])?;
     running.etcdctl(&["auth", "enable"])?;
-    let error = running.target("m")?.read().await.expect_err("it has users");
+    let error = running.target("m")?.read().await.expect_err("authentication is enabled");
     assert!(error.to_string().ends_with("; it has users: give the mirror one, with a password"), "{error}");
     let target = running.target("m")?.user("root", || Ok("wrong".to_owned()));
     let error = target.read().await.expect_err("a wrong password").to_string();
@@ -361,7 +361,11 @@ async fn frozen_member_delays_requests_once() -> Result {
     let started = Instant::now();
     target.apply(&adds(&["during"])).await?;
     assert_eq!(target.read().await?.own.len(), 2);
-    assert!(started.elapsed() < Duration::from_secs(2), "the frozen member was asked again: {:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(2),
+        "a second request was sent to the frozen member: {:?}",
+        started.elapsed()
+    );
     members[0].signal("-CONT")?;
     Ok(())
 }

@@ -157,7 +157,7 @@ fn wanted(servers: &[(&str, SocketAddr, u16)]) -> DesiredState<Server> {
 async fn until(mirror: &Mirror<Server>, what: impl FnMut(&Status<Server>) -> bool) -> Result<Status<Server>> {
     let mut status = mirror.status();
     let waited = timeout(SOON, status.wait_for(what)).await;
-    Ok(waited.map_err(|_| format!("not in {SOON:?}: {:?}", mirror.status().borrow()))??.clone())
+    Ok(waited.map_err(|_| format!("not within {SOON:?}: {:?}", mirror.status().borrow()))??.clone())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -187,7 +187,7 @@ async fn traffic_follows_drain_and_restart() -> Result {
     assert_eq!(running.asked(8).await, BTreeMap::from([("b".to_owned(), 2), ("c".to_owned(), 6)]));
     let (_, mut at_a) = held.remove(held.iter().position(|(name, _)| *name == b'a').ok_or("one of two is at a")?);
     at_a.write_all(b"!").await?;
-    assert_eq!(at_a.read_u8().await?, b'a', "it still answers who was there before");
+    assert_eq!(at_a.read_u8().await?, b'a', "an existing connection still gets responses");
     drop(at_a);
     until(&mirror, |status| status.settled && status.entries == 2).await?;
 
@@ -204,7 +204,7 @@ async fn traffic_follows_drain_and_restart() -> Result {
     };
     timeout(SOON, retry_delay).await?;
     let found = running.target()?.read().await?;
-    assert_eq!(found.others.into_iter().collect::<Vec<_>>(), ["other"], "what others have put there is left alone");
+    assert_eq!(found.others.into_iter().collect::<Vec<_>>(), ["other"], "foreign servers stay unchanged");
     mirror.stop().await;
     Ok(())
 }
@@ -302,7 +302,11 @@ async fn dead_checked_server_costs_no_request() -> Result {
     let add = |name: &str, address| Step::Add { name: name.to_owned(), value: Server { address, weight: 10 } };
     target.read().await?;
     target.apply(&[add("alive", alive), add("dead", dead)]).await?;
-    assert_eq!(running.asked(20).await, BTreeMap::from([("a".to_owned(), 20)]), "redispatched until it is down");
+    assert_eq!(
+        running.asked(20).await,
+        BTreeMap::from([("a".to_owned(), 20)]),
+        "requests are redispatched until the server is down"
+    );
     let state = async || -> Result<BTreeMap<String, String>> {
         let mut stream = tokio::net::UnixStream::connect(running.socket()).await?;
         stream.write_all(b"show servers state web\n").await?;

@@ -71,7 +71,7 @@ fn without_the_capability_it_says_which() -> Result {
         let runtime = runtime::Builder::new_current_thread().build()?;
         Ok(runtime.block_on(web("wrr").read()))
     });
-    let error = looked.join().map_err(|_| "it panicked")??.expect_err("refused");
+    let error = looked.join().map_err(|_| "the thread panicked")??.expect_err("refused");
     assert!(error.to_string().contains("it takes CAP_NET_ADMIN"), "{error}");
     Ok(())
 }
@@ -101,9 +101,9 @@ async fn what_ipvsadm_is_told_does_the_same() -> Result {
     assert_eq!(listed()?, ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 7"]);
     // Another client was faster: removal of a missing server succeeds, and adding an existing server is reported.
     target.apply(&[Step::Remove { name: B.to_owned(), value: masqueraded(0) }]).await?;
-    let error = target.apply(&[add(A, 1), add(B, 1)]).await.expect_err("it is there");
+    let error = target.apply(&[add(A, 1), add(B, 1)]).await.expect_err("the server exists");
     assert!(error.to_string().contains("another program added it"), "{error}");
-    assert!(target.read().await?.own.contains_key(B), "what is wrong with one server keeps no other waiting");
+    assert!(target.read().await?.own.contains_key(B), "a rejected server delays no other");
     run(Command::new("ipvsadm").arg("-C"))?;
     Ok(())
 }
@@ -167,7 +167,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
 
     mirror.want(wanted(&[(A, 1), (B, 3)]));
     settled(&mirror, 2).await?;
-    assert_eq!(listed()?.join("\n"), all(&[a_once, &b(3)]), "a weight changes in its place");
+    assert_eq!(listed()?.join("\n"), all(&[a_once, &b(3)]), "a weight changes without a new server");
     assert_eq!(asked(8), times(&[('a', 2), ('b', 6)]));
 
     // Drained: existing connections stay open.
@@ -176,7 +176,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
     until(&mirror, |status| status.kept.get(B) == Some(&SkipReason::InUse)).await?;
     assert_eq!(listed()?.join("\n"), all(&[a_once, &b(0)]));
     assert_eq!(asked(4), times(&[('a', 4)]));
-    assert_eq!(answer(&mut held)?, 'b', "who is connected is served to the end");
+    assert_eq!(answer(&mut held)?, 'b', "an existing connection stays open");
     drop(held);
     settled(&mirror, 1).await?;
     assert_eq!(listed()?.join("\n"), all(&[a_once]));
@@ -191,7 +191,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
     assert_eq!(
         listed()?.join("\n"),
         [own_service, a_once, &b(1)].join("\n"),
-        "the service of others is not the mirror's to mend"
+        "the mirror does not restore foreign services"
     );
     restored(&others.join("\n"))?;
     let right = (listed()?, thresholds()?);
@@ -258,7 +258,7 @@ fn wanted(all: &[(&str, u16)]) -> DesiredState<RealServer> {
 async fn until(mirror: &Mirror<RealServer>, what: impl FnMut(&Status<RealServer>) -> bool) -> Result {
     let mut status = mirror.status();
     let waited = timeout(SOON, status.wait_for(what)).await;
-    waited.map_err(|_| format!("not in {SOON:?}: {:?}", mirror.status().borrow()))??;
+    waited.map_err(|_| format!("not within {SOON:?}: {:?}", mirror.status().borrow()))??;
     Ok(())
 }
 

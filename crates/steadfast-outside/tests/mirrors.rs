@@ -92,7 +92,7 @@ impl Target for Outside {
                 return self.answer().await;
             }
             let mut world = self.lock();
-            assert!(!world.others.contains(step.name()), "{step:?} is about another's");
+            assert!(!world.others.contains(step.name()), "{step:?} changes a foreign entry");
             world.steps += 1;
             match step {
                 Step::Add { name, value } | Step::Change { name, to: value, .. } => {
@@ -130,8 +130,8 @@ async fn until(mirror: &Mirror<Number>, what: impl FnMut(&Status<Number>) -> boo
     let mut status = mirror.status();
     let waited = tokio::time::timeout(Duration::from_secs(20 * 60), status.wait_for(what)).await;
     waited
-        .unwrap_or_else(|_| panic!("not in twenty minutes: {:?}", mirror.status().borrow()))
-        .expect("a mirror at work")
+        .unwrap_or_else(|_| panic!("not within twenty minutes: {:?}", mirror.status().borrow()))
+        .expect("a running mirror")
         .clone()
 }
 
@@ -178,7 +178,7 @@ async fn target_converges_despite_failures_and_interference() {
         steps += outside.lock().steps;
         mirror.stop().await;
     }
-    assert!(steps as u64 > seeds * 20, "hardly anything was done: {steps}");
+    assert!(steps as u64 > seeds * 20, "too few steps: {steps}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,7 +211,7 @@ async fn entry_in_use_drains_until_timeout() {
     mirror.want(wanted(2..3, 1));
     let status = until(&mirror, |status| status.settled && status.kept.len() == 2).await;
     assert_eq!(status.kept["0"], SkipReason::InUse);
-    assert_eq!(outside.lock().serving(), 1, "nothing new comes to it");
+    assert_eq!(outside.lock().serving(), 1, "a draining entry gets no new traffic");
     sleep(Duration::from_secs(10)).await;
     outside.lock().busy.remove("0");
     mirror.nudge();
@@ -252,20 +252,20 @@ async fn approval_request_survives_restart() {
     until(&mirror, |status| status.settled && status.entries == 30).await;
     // A mistake in a rule.
     mirror.want(wanted(0..3, 1));
-    let ask = until(&mirror, |status| status.ask.is_some()).await.ask.expect("it asks");
+    let ask = until(&mirror, |status| status.ask.is_some()).await.ask.expect("a pending approval");
     assert_eq!((ask.names.len(), ask.of), (27, 30));
     sleep(Duration::from_secs(3600)).await;
     assert_eq!(outside.lock().serving(), 30);
     mirror.stop().await;
 
     let (mirror, memory) = start();
-    assert_eq!(memory.asks()["m"], ask, "before it has looked");
+    assert_eq!(memory.asks()["m"], ask, "before the first read");
     mirror.want(wanted(0..3, 1));
     assert_eq!(until(&mirror, |status| status.settled).await.ask, Some(ask.clone()));
     assert_eq!(outside.lock().serving(), 30);
-    let error = memory.approve("m", "abc").expect_err("another one");
+    let error = memory.approve("m", "abc").expect_err("another ID");
     assert!(error.to_string().contains(&ask.id), "{error}");
-    memory.approve("m", &ask.id).expect("what it asks for");
+    memory.approve("m", &ask.id).expect("the pending approval");
     mirror.stop().await;
 
     // Approved, but not applied before the process exited.
@@ -277,7 +277,7 @@ async fn approval_request_survives_restart() {
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).expect("a file").permissions());
     assert_eq!(mode & 0o777, 0o600);
     std::fs::write(&path, "no memory").expect("written");
-    let error = Memory::open(&path).expect_err("no guess");
+    let error = Memory::open(&path).expect_err("a malformed file");
     assert!(error.to_string().contains("remove it, and approve pending removals again"), "{error}");
     std::fs::remove_dir_all(&folder).expect("removed");
 }
@@ -379,7 +379,7 @@ async fn second_process_with_mark_prevents_removal() {
     let status = until(&mirror, |status| status.settled && status.kept.len() == 2).await;
     assert_eq!(status.kept.values().collect::<BTreeSet<_>>().len(), 1);
     sleep(Duration::from_secs(600)).await;
-    assert_eq!(outside.lock().own.len(), 11, "it removes neither theirs nor its own");
+    assert_eq!(outside.lock().own.len(), 11, "the mirror removes no entry");
 
     // The other process has exited: its entries are removed, and entries of a third process stay.
     *claim.lock().expect("no panic") = Claim::Ours;

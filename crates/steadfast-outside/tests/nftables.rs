@@ -130,7 +130,7 @@ impl Copy {
             }
             line.clear();
         }
-        Err(format!("it ended without {what}").into())
+        Err(format!("the process exited without {what}").into())
     }
 
     fn tell(&mut self, what: &str) -> Result<String> {
@@ -244,7 +244,7 @@ fn wanted(all: &[(&str, &str, u16)]) -> DesiredState<Backend> {
 async fn until(mirror: &Mirror<Backend>, what: impl FnMut(&Status<Backend>) -> bool) -> Result {
     let mut status = mirror.status();
     let waited = timeout(SOON, status.wait_for(what)).await;
-    waited.map_err(|_| format!("not in {SOON:?}: {:?}", mirror.status().borrow()))??;
+    waited.map_err(|_| format!("not within {SOON:?}: {:?}", mirror.status().borrow()))??;
     Ok(())
 }
 
@@ -274,7 +274,7 @@ async fn packets_follow_weights_connections_stay() -> Result {
     mirror.want(wanted(&[stays]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
     assert_eq!(client.ask(5)?, times(&[(other, 5)]));
-    assert_eq!(client.tell("again")?, kept, "whoever is connected stays where it is");
+    assert_eq!(client.tell("again")?, kept, "an existing connection keeps its backend");
 
     // Another client removes all entries, and adds an unwanted entry.
     networks.by_hand(&["flush", "chain", "ip", "steadfast_web", "balance"])?;
@@ -291,7 +291,7 @@ async fn packets_follow_weights_connections_stay() -> Result {
     mirror.want(wanted(&[]));
     until(&mirror, |status| status.settled && status.entries == 0).await?;
     assert_eq!(client.ask(1)?, times(&[("-", 1)]));
-    assert!(networks.by_hand(&["list", "tables"])?.contains("somebody_elses"), "what is others' is left alone");
+    assert!(networks.by_hand(&["list", "tables"])?.contains("somebody_elses"), "foreign tables stay unchanged");
     mirror.stop().await;
     Ok(())
 }
@@ -320,7 +320,7 @@ async fn datagrams_reach_udp_backends() -> Result {
     mirror.want(wanted(&[("one", A, 10), ("two", B, 30)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(client.responses("datagram", 8)?, times(&[("a", 2), ("b", 6)]));
-    assert_eq!(client.ask(1)?, times(&[("-", 1)]), "TCP is not sent on");
+    assert_eq!(client.ask(1)?, times(&[("-", 1)]), "TCP is not forwarded");
     mirror.want(wanted(&[("two", B, 30)]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
     assert_eq!(client.responses("datagram", 4)?, times(&[("b", 4)]));

@@ -91,7 +91,7 @@ async fn item_taken_after_read_stays_foreign() -> Result {
     let theirs = |key: &str| json!({"key": key, "owner": "somebody", "value": "theirs"});
     tree.now().put("/services/race", theirs("race"));
     let adds = ["a", "race", "z"].map(|key| step(key, &json!("mine")));
-    let error = target.apply(&adds).await.expect_err("it is taken");
+    let error = target.apply(&adds).await.expect_err("the key is taken");
     assert!(matches!(&error, RegistryError::Taken { key } if key == "race"), "{error}");
     let there = [("a", json!("mine")), ("race", json!("theirs")), ("z", json!("mine"))];
     assert_eq!(tree.now().values(), values(&there));
@@ -129,7 +129,7 @@ async fn failing_registry_is_not_considered_empty() -> Result {
     }
     tree.now().answers = None;
     want(&mirror, DesiredState::certain(entries(&all))).await?;
-    assert_eq!(request(&tree), before, "nothing was written meanwhile");
+    assert_eq!(request(&tree), before, "no write is sent after a failed read");
     assert_eq!(tree.now().values(), values(&all));
     Ok(())
 }

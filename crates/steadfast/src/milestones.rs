@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(seen(), [1, 1, 0]);
         assert!(poll(0) && poll(1) && !poll(2));
         milestones.pass(&version(3), 1);
-        assert_eq!(seen(), [1, 1, 1], "in another epoch it may never come");
+        assert_eq!(seen(), [1, 1, 1], "another epoch may never reach this version");
         assert!(poll(2));
     }
 
@@ -178,7 +178,7 @@ mod tests {
         assert!(place.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         milestones.pass(&version(5), 0);
         assert!(place.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
-        assert!(milestones.enter(&ResourceVersion::from("0x5")).is_none(), "that is in no order");
+        assert!(milestones.enter(&ResourceVersion::from("0x5")).is_none(), "the version is not comparable");
     }
 
     #[test]

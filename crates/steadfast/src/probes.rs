@@ -163,6 +163,6 @@ mod tests {
             others
         });
         assert!(stuck.is_err() && others.iter().all(Result::is_ok));
-        assert_eq!(made.load(Ordering::Relaxed), 2, "the one that stands still, and one for all others");
+        assert_eq!(made.load(Ordering::Relaxed), 2, "one stuck probe, and one probe for all other callers");
     }
 }

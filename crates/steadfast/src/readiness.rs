@@ -131,7 +131,7 @@ mod tests {
     fn readiness_requires_fresh_informers() {
         let all = of(&[("pods", fresh(1)), ("nodes", fresh(3))]);
         assert_eq!((all.status(), all.to_string().as_str()), (StatusCode::OK, "ok\n"));
-        assert_eq!(all.worst().map(|(name, _)| name), Some("nodes"), "the one proven longest ago");
+        assert_eq!(all.worst().map(|(name, _)| name), Some("nodes"), "the informer with the oldest proof");
         assert_eq!(of(&[]).to_string(), "starting: no informer was started\n");
         let shut_down = FactoryFreshness::new(Vec::new(), true);
         assert!(!of(&[]).is_ready() && !shut_down.is_ready() && shut_down.to_string().starts_with("stopped: "));

@@ -331,6 +331,6 @@ mod tests {
         asked.reach("9".into());
         let mut writes = Writes::default();
         writes.push(Arc::new(asked));
-        assert!(writes.are_versioned(), "the server was asked");
+        assert!(writes.are_versioned(), "a probe was sent to the server");
     }
 }

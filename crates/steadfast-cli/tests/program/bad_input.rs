@@ -72,9 +72,12 @@ fn refused_connection_fails_after_wait() {
 #[test]
 fn untrusted_server_certificate_is_reported() {
     let (server, other) = (Serving::start("one.kubeconfig", &[]), Serving::start("other.kubeconfig", &[]));
-    let read = |path: &str| std::fs::read_to_string(path).expect("it was written");
+    let read = |path: &str| std::fs::read_to_string(path).expect("the file exists");
     let server_line = |text: &str| {
-        text.lines().find(|line| line.trim_start().starts_with("server:")).expect("it names a server").to_owned()
+        text.lines()
+            .find(|line| line.trim_start().starts_with("server:"))
+            .expect("the server of the kubeconfig")
+            .to_owned()
     };
     let (right, wrong) = (read(&server.kubeconfig), read(&other.kubeconfig));
     let mixed = file("mixed.kubeconfig", &wrong.replace(&server_line(&wrong), &server_line(&right)));
@@ -135,7 +138,7 @@ fn unmergeable_kubeconfig_is_left_unchanged() {
     ] {
         let path = file(name, text);
         fails(&steadfast(&["serve", "--kubeconfig", &path]), 3, &[name, "left unchanged", says]);
-        assert_eq!(std::fs::read_to_string(&path).expect("it exists"), text);
+        assert_eq!(std::fs::read_to_string(&path).expect("the file exists"), text);
     }
     let taken = steadfast(&["serve", "--kubeconfig", &place("taken.kubeconfig")]);
     fails(&taken, 3, &["cluster \"steadfast\"", "--context"]);
@@ -169,8 +172,8 @@ fn kustomization_given_as_folder_is_reported() {
 
 #[test]
 fn non_http_server_is_reported() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
-    let address = listener.local_addr().expect("it has one");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("a bound address");
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let _ = std::io::Write::write_all(&mut stream, b"220 mail.example.test ESMTP\r\n");
@@ -191,7 +194,7 @@ fn unknown_scenario_manifest_and_port_are_reported() {
     fails(&steadfast(&["serve", "-f", &secret]), 2, &["secret.yaml", "line "]);
     let unknown = file("unknown.yaml", "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n");
     fails(&steadfast(&["serve", "-f", &unknown]), 1, &["Thing \"x\" cannot be created", "example.com/v1"]);
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
-    let port = taken.local_addr().expect("it has one").port().to_string();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = taken.local_addr().expect("a bound address").port().to_string();
     fails(&steadfast(&["serve", "--port", &port]), 1, &[&port, "--port 0"]);
 }

@@ -132,7 +132,7 @@ fn replicas_are_checked_and_have_rights() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", said(&output));
     let part = text.split("---\n").find(|part| part.contains("kind: Role\n")).expect("a role in the lease's namespace");
-    let rights: Value = serde_saphyr::from_str(part).expect("it is YAML");
+    let rights: Value = serde_saphyr::from_str(part).expect("valid YAML");
     assert_eq!(rights["metadata"]["namespace"], "ops");
     let rules = rights["rules"].as_array().expect("rules");
     let granted: Vec<_> =

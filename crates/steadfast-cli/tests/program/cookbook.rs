@@ -387,7 +387,7 @@ fn tiers_recipe_follows_namespace_label() {
     let Some(etcd) = Etcd::start(&folder.0) else { return };
     let label = |server: &ApiServer, tier: Value| {
         let patch = json!({"metadata": {"labels": {"tier": tier}}});
-        server.merge_patch("namespaces", "", "shop", patch).expect("it exists");
+        server.merge_patch("namespaces", "", "shop", patch).expect("the object exists");
     };
     let objects = [pod("shop", "web-0", "10.0.0.1", true), pod("other", "web-0", "10.0.0.3", true)];
     // The pod itself never changes.

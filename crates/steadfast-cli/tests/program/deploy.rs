@@ -10,11 +10,11 @@ const IMAGE: &str = include_str!("../../../../examples/notify/deploy/Containerfi
 
 fn documents(text: &str) -> Vec<Value> {
     let parts = text.split("---\n").filter(|part| part.contains("kind:"));
-    parts.map(|part| serde_saphyr::from_str(part).expect("it is YAML")).collect()
+    parts.map(|part| serde_saphyr::from_str(part).expect("valid YAML")).collect()
 }
 
 fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
-    documents.iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("there is a {kind}"))
+    documents.iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("the manifest has no {kind}"))
 }
 
 /// Checks the arguments: the program must fail only at the missing file, its last step.
@@ -57,13 +57,13 @@ fn manifests_unit_and_image_have_valid_arguments() {
     assert_eq!(probes, ["/livez", "/readyz"]);
 
     let line = |begins: &str| {
-        let line = SERVICE.lines().find_map(|line| line.strip_prefix(begins)).expect("it has that line");
+        let line = SERVICE.lines().find_map(|line| line.strip_prefix(begins)).expect("a line with this key");
         line.split(' ').skip(1).map(str::to_owned).collect::<Vec<_>>()
     };
     for begins in ["ExecStart=", "ExecStartPre="] {
         takes(&line(begins).iter().map(String::as_str).collect::<Vec<_>>());
     }
-    let command = IMAGE.lines().find_map(|line| line.strip_prefix("CMD ")).expect("it has a command");
-    let command = arguments(&serde_json::from_str(command).expect("it is a list"));
+    let command = IMAGE.lines().find_map(|line| line.strip_prefix("CMD ")).expect("a command of the image");
+    let command = arguments(&serde_json::from_str(command).expect("a JSON list"));
     takes(&command.iter().map(String::as_str).collect::<Vec<_>>());
 }

@@ -32,9 +32,9 @@ impl Watching {
     /// Starts the program and returns its standard output, which the caller must read.
     fn unread(arguments: &[&str]) -> (Self, std::process::ChildStdout) {
         let mut child = start(arguments);
-        let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
         let mut line = String::new();
-        stderr.read_line(&mut line).expect("it can be read");
+        stderr.read_line(&mut line).expect("a readable line");
         let address = line.trim().strip_prefix("metrics at http://").and_then(|rest| rest.strip_suffix("/metrics"));
         let address = address.unwrap_or_else(|| panic!("{line:?}")).to_owned();
         let said = Arc::new(Mutex::new(String::new()));
@@ -44,14 +44,14 @@ impl Watching {
                 heard.lock().expect("no panic").push_str(&(line + "\n"));
             }
         });
-        let stdout = child.stdout.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("a piped stdout");
         (Self { child, address, said }, stdout)
     }
 
     /// Sends `request` and returns the response verbatim.
     fn raw(&self, request: &[u8]) -> String {
-        let mut stream = TcpStream::connect(&self.address).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("it can be set");
+        let mut stream = TcpStream::connect(&self.address).expect("the endpoint listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a read timeout");
         // The server may respond to an oversized request before its end, and reset the connection.
         let _ = stream.write_all(request);
         let mut answer = Vec::new();
@@ -109,8 +109,8 @@ fn readiness_names_failing_resource_and_cause() {
     let mut server = Serving::start("readiness.kubeconfig", &[]);
     let watching = Watching::start(&["configmaps", "-A", "--kubeconfig", &server.kubeconfig]);
     assert_eq!(watching.ready("200"), "ok\n");
-    server.child.kill().expect("it can be killed");
-    server.child.wait().expect("it can be waited for");
+    server.child.kill().expect("the process is killed");
+    server.child.wait().expect("an exit status");
     let told = watching.ready("503");
     assert!(told.starts_with("configmaps in all namespaces: ") && told.contains(" for "), "{told}");
     assert!(watching.get("/healthz").0.starts_with("HTTP/1.1 200"), "alive, though not ready");
@@ -125,17 +125,17 @@ fn replaced_server_is_reported_and_relisted() {
         .collect();
     let manifests = file("anew.yaml", &manifests.concat());
     let mut server = Serving::start("anew.kubeconfig", &["-f", &manifests]);
-    let kubeconfig = std::fs::read_to_string(&server.kubeconfig).expect("it is written");
-    let port = kubeconfig.split("127.0.0.1:").nth(1).expect("it names the server");
+    let kubeconfig = std::fs::read_to_string(&server.kubeconfig).expect("the file exists");
+    let port = kubeconfig.split("127.0.0.1:").nth(1).expect("the address of the server");
     let port: String = port.chars().take_while(char::is_ascii_digit).collect();
     let watching = Watching::start(&["configmaps", "-n", "default", "--kubeconfig", &server.kubeconfig]);
     assert_eq!(watching.ready("200"), "ok\n");
-    server.child.kill().expect("it can be killed");
-    server.child.wait().expect("it can be waited for");
+    server.child.kill().expect("the process is killed");
+    server.child.wait().expect("an exit status");
     let told = watching.ready("503");
     let server = Serving::start_beside("anew.kubeconfig", &["--port", &port]);
     assert_eq!(watching.ready("200"), "ok\n", "after {told}");
-    let scraped = Exposition::parse(&watching.get("/metrics").1).expect("it is a scrape");
+    let scraped = Exposition::parse(&watching.get("/metrics").1).expect("a valid scrape");
     let held = scraped.sum("steadfast_informer_objects", &[("resource", "configmaps")]);
     assert_eq!(held, (0.0, 1), "ready with no object in the cache");
     let said = watching.said.lock().expect("no panic").clone();
@@ -154,31 +154,31 @@ async fn events_merged_during_blocked_output_are_marked() {
         serde_json::from_value(object).expect("a config map")
     };
     // More lines than the pipe and the program hold.
-    server.create(&config_map("a", "0")).expect("to create");
+    server.create(&config_map("a", "0")).expect("the object is created");
     for number in 0..4000 {
-        server.create(&config_map(&format!("m-{number}"), "0")).expect("to create");
+        server.create(&config_map(&format!("m-{number}"), "0")).expect("the object is created");
     }
     let kubeconfig = file("merged-lines.kubeconfig", &server.kubeconfig());
     let arguments = ["watch", "cm", "--kubeconfig", &kubeconfig, "--metrics", "127.0.0.1:0"];
     let (watching, stdout) = Watching::unread(&arguments);
     assert_eq!(watching.ready("200"), "ok\n");
     for value in 1..=CHANGES {
-        server.replace(&config_map("a", &value.to_string())).expect("to replace");
+        server.replace(&config_map("a", &value.to_string())).expect("the object is replaced");
     }
     let revision = server.revision() as f64;
     let started = Instant::now();
     while Exposition::parse(&watching.get("/metrics").1)
-        .expect("it is a scrape")
+        .expect("a valid scrape")
         .sum("steadfast_informer_resource_version", &[])
         .0
         < revision
     {
-        assert!(started.elapsed() < Duration::from_secs(60), "it did not come to {revision}");
+        assert!(started.elapsed() < Duration::from_secs(60), "the metrics never reached {revision}");
         std::thread::sleep(Duration::from_millis(50));
     }
     let (mut changes, mut merged) = (0, 0);
     for line in BufReader::new(stdout).lines() {
-        let line = line.expect("it can be read");
+        let line = line.expect("a readable line");
         let Some((_, more)) = line.split_once(" ~ configmaps default/a") else { continue };
         let several = more.strip_prefix(" (").and_then(|more| more.split_once(" changes")).map(|(count, _)| count);
         let several: Option<usize> = several.map(|count| count.parse().expect("a number"));
@@ -188,7 +188,7 @@ async fn events_merged_during_blocked_output_are_marked() {
             break;
         }
     }
-    assert_eq!((changes, merged), (CHANGES, 1), "each is in a line, and one of them is for several");
+    assert_eq!((changes, merged), (CHANGES, 1), "all changes are written, several of them in one line");
     let aside = "! configmaps: ";
     let started = Instant::now();
     while !watching.said.lock().expect("no panic").contains(aside) {
@@ -228,8 +228,8 @@ fn oversized_request_head_is_rejected() {
 
 #[test]
 fn used_metrics_address_is_reported() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
-    let address = taken.local_addr().expect("it has one").to_string();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("a bound address").to_string();
     let output = steadfast(&["watch", "--embedded", "--metrics", &address]);
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains(&address) && said(&output).contains("choose another"), "{}", said(&output));

@@ -62,7 +62,7 @@ impl SecureEtcd {
         let _ = self.process.0.kill();
         let _ = self.process.0.wait();
         issue(&self.folder);
-        self.process = Killed(spawn(&found("etcd").expect("it was started"), &self.arguments));
+        self.process = Killed(spawn(&found("etcd").expect("the program is installed"), &self.arguments));
         eventually("etcd with other certificates", || self.keys().is_some());
     }
 
@@ -84,7 +84,7 @@ impl SecureEtcd {
 
 fn spawn(program: &Path, arguments: &[OsString]) -> Child {
     let mut command = Command::new(program);
-    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it can be started")
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the process starts")
 }
 
 /// Creates a new authority and the certificates of server and client.
@@ -115,8 +115,8 @@ fn replaced_etcd_certificates_apply_without_reload() {
     let folder = std::env::temp_dir().join(format!("steadfast-etcd-tls-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the folder is writable");
     let Some(mut etcd) = SecureEtcd::start(&folder) else { return };
-    let runtime = Runtime::new().expect("there are threads");
-    let server = runtime.block_on(ApiServer::start()).expect("it starts");
+    let runtime = Runtime::new().expect("a runtime");
+    let server = runtime.block_on(ApiServer::start()).expect("the server starts");
     let create = |name: &str| {
         let object =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": name}});
@@ -148,5 +148,5 @@ fn replaced_etcd_certificates_apply_without_reload() {
     assert!(stderr.contains("sink registry: uses its replaced secret or certificate"), "{stderr}");
     assert!(!stderr.contains("of-notify"), "{stderr}");
     drop(etcd);
-    std::fs::remove_dir_all(folder).expect("it was there");
+    std::fs::remove_dir_all(folder).expect("the folder exists");
 }

@@ -64,7 +64,7 @@ impl Haproxy {
 
     /// Returns the servers of the mirror with their weights.
     pub(crate) fn servers(&self) -> BTreeMap<String, u32> {
-        self.try_servers().expect("it answers")
+        self.try_servers().expect("HAProxy responds")
     }
 
     /// [`servers`](Self::servers); `None` while `HAProxy` restarts.
@@ -101,7 +101,7 @@ impl Haproxy {
 
     /// Returns the servers with a weight above zero.
     pub(crate) fn serving(&self) -> BTreeSet<String> {
-        self.try_serving().expect("it answers")
+        self.try_serving().expect("HAProxy responds")
     }
 
     /// [`serving`](Self::serving); `None` while `HAProxy` restarts.
@@ -126,7 +126,7 @@ impl Haproxy {
 fn spawn(program: &Path, folder: &Path) -> Child {
     let mut command = Command::new(program);
     command.arg("-db").arg("-f").arg(folder.join("haproxy.cfg")).stderr(Stdio::null()).stdout(Stdio::null());
-    command.spawn().expect("it can be started")
+    command.spawn().expect("the process starts")
 }
 
 impl Drop for Haproxy {
@@ -141,7 +141,7 @@ impl Drop for Haproxy {
 /// Starts a server that responds to every connection with `name`; returns its port.
 pub(crate) fn backend(name: &str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = listener.local_addr().expect("it has one").port();
+    let port = listener.local_addr().expect("a bound address").port();
     let name = name.to_owned();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
@@ -156,7 +156,7 @@ pub(crate) fn backend(name: &str) -> u16 {
 pub(crate) fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !reached() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not come");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

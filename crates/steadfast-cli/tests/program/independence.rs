@@ -42,16 +42,16 @@ impl Fixture {
         let folder = PathBuf::from(place(name));
         // Remove files of an earlier test run.
         let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("there is space");
-        let runtime = Runtime::new().expect("there are threads");
-        let east = runtime.block_on(ApiServer::start()).expect("it starts");
+        std::fs::create_dir_all(&folder).expect("the folder is writable");
+        let runtime = Runtime::new().expect("a runtime");
+        let east = runtime.block_on(ApiServer::start()).expect("the server starts");
         let fixture = Self { folder, east, runtime };
         fixture.write("east", &fixture.east.kubeconfig());
         fixture
     }
 
     fn write(&self, file: &str, text: &str) {
-        std::fs::write(self.folder.join(file), text).expect("there is space");
+        std::fs::write(self.folder.join(file), text).expect("the folder is writable");
     }
 
     /// Writes the configuration: the clusters `east` and `west`, then `more`.
@@ -62,10 +62,10 @@ impl Fixture {
 
     fn start(&self, drain: &str) -> Acting {
         let file = self.folder.join("notify.toml");
-        let file = file.to_str().expect("it is text");
+        let file = file.to_str().expect("a UTF-8 path");
         let mut child = Killed(start(&["notify", "-c", file, "--metrics", "127.0.0.1:0", "--drain", drain]));
-        let stdout = gathered(child.0.stdout.take().expect("it is piped"));
-        let stderr = gathered(child.0.stderr.take().expect("it is piped"));
+        let stdout = gathered(child.0.stdout.take().expect("a piped stdout"));
+        let stderr = gathered(child.0.stderr.take().expect("a piped stderr"));
         let mut acting = Acting { child, stdout, stderr, address: String::new() };
         let mut address = None;
         eventually("the address", || {
@@ -121,9 +121,9 @@ impl Acting {
     }
 
     fn get(&self, path: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.address).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(5))).expect("it can be set");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");
+        let mut stream = TcpStream::connect(&self.address).expect("the endpoint listens");
+        stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a read timeout");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("the request is sent");
         let mut response = String::new();
         stream.read_to_string(&mut response).expect("a response within five seconds");
         let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
@@ -134,7 +134,7 @@ impl Acting {
     fn terminated(mut self) -> (Duration, String) {
         let started = Instant::now();
         signal(&self.child.0, "TERM");
-        self.child.0.wait().expect("it ends");
+        self.child.0.wait().expect("an exit status");
         (started.elapsed(), self.said())
     }
 }
@@ -143,7 +143,7 @@ impl Acting {
 fn dead_clusters_delay_no_other_cluster() {
     let fixture = Fixture::new("independent-clusters");
     fixture.configure(&rule("maps", "cm"));
-    fixture.east.create(&config_map("a", "1")).expect("to create");
+    fixture.east.create(&config_map("a", "1")).expect("the object is created");
     // The kubeconfig of west does not exist yet.
     let acting = fixture.start("2");
     acting.until_sent("maps", "east/a");
@@ -154,12 +154,12 @@ fn dead_clusters_delay_no_other_cluster() {
 
     // First an address without a server, then a running server.
     fixture.write("west", &kubeconfig("http://127.0.0.1:1"));
-    eventually("the refused connection", || acting.get("/readyz").1.contains("Connection refused"));
+    eventually("the failed connection", || acting.get("/readyz").1.contains("Connection refused"));
     let said = acting.said();
     assert!(said.contains("cluster west: unreachable: ") && said.contains("other clusters are not affected"), "{said}");
     let file = fixture.folder.join("notify.toml");
-    let output = steadfast(&["notify", "status", "-c", file.to_str().expect("it is text"), "-o", "json"]);
-    let status: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let output = steadfast(&["notify", "status", "-c", file.to_str().expect("a UTF-8 path"), "-o", "json"]);
+    let status: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
     let clusters = &status["now"]["clusters"];
     assert_eq!((&clusters[0]["state"], &clusters[1]["state"]), (&json!("watching"), &json!("unreachable")), "{status}");
     let (_, metrics) = acting.get("/metrics");
@@ -171,8 +171,8 @@ fn dead_clusters_delay_no_other_cluster() {
 fn kubeconfig_that_appears_later_is_used() {
     let fixture = Fixture::new("independent-kubeconfig");
     fixture.configure(&rule("maps", "cm"));
-    let west = fixture.runtime.block_on(ApiServer::start()).expect("it starts");
-    west.create(&config_map("b", "1")).expect("to create");
+    let west = fixture.runtime.block_on(ApiServer::start()).expect("the server starts");
+    west.create(&config_map("b", "1")).expect("the object is created");
     let acting = fixture.start("2");
     eventually("the report", || acting.said().contains("cluster west: unreachable: "));
     fixture.write("west", &west.kubeconfig());
@@ -186,7 +186,7 @@ fn resource_served_later_is_watched() {
     let fixture = Fixture::new("independent-kinds");
     let rules = rule("maps", "cm") + &rule("widgets", "widgets.example.com");
     fixture.configure(&rules.replace("initial", "clusters = [\"east\"]\ninitial"));
-    fixture.east.create(&config_map("a", "1")).expect("to create");
+    fixture.east.create(&config_map("a", "1")).expect("the object is created");
     let acting = fixture.start("2");
     acting.until_sent("maps", "east/a");
     let (status, text) = acting.get("/readyz");
@@ -203,7 +203,7 @@ fn resource_served_later_is_watched() {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
         },
     });
-    fixture.east.create(&definition).expect("to create");
+    fixture.east.create(&definition).expect("the object is created");
     let widget =
         json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"}});
     eventually("the kind", || fixture.east.create(&widget).is_ok());
@@ -221,7 +221,7 @@ fn reload_waits_for_no_cluster() {
     let hanging = TcpListener::bind("127.0.0.1:0").expect("a port");
     fixture.write("west", &kubeconfig(&format!("http://{}", hanging.local_addr().expect("an address"))));
     fixture.configure(&rule("maps", "cm"));
-    fixture.east.create(&config_map("a", "1")).expect("to create");
+    fixture.east.create(&config_map("a", "1")).expect("the object is created");
     let acting = fixture.start("2");
     acting.until_sent("maps", "east/a");
     fixture.configure(&(rule("maps", "cm") + &rule("again", "cm")));
@@ -254,7 +254,7 @@ fn unreadable_secret_affects_its_sink_alone() {
         rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"hook\"]"),
     );
     fixture.configure(&more);
-    fixture.east.create(&config_map("a", "1")).expect("to create");
+    fixture.east.create(&config_map("a", "1")).expect("the object is created");
     let acting = fixture.start("2");
     acting.until_sent("maps", "east/a");
     let said = acting.said();
@@ -278,7 +278,7 @@ fn errors_of_the_file_itself_stay_fatal() {
     ] {
         fixture.configure(&format!("{more}{}", rule("maps", "cm")));
         let file = fixture.folder.join("notify.toml");
-        let output = steadfast(&["notify", "-c", file.to_str().expect("it is text")]);
+        let output = steadfast(&["notify", "-c", file.to_str().expect("a UTF-8 path")]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(said.contains(says), "{says}: {said}");
@@ -305,7 +305,7 @@ fn hanging(name: &str) -> (Fixture, (UnixListener, TcpListener, TcpListener)) {
         rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"slow\"]"),
     );
     fixture.configure(&more);
-    fixture.east.create(&config_map("a", "1")).expect("to create");
+    fixture.east.create(&config_map("a", "1")).expect("the object is created");
     (fixture, (socket, etcd, cluster))
 }
 
@@ -335,7 +335,7 @@ fn shutdown_ends_early_if_all_pending_sinks_are_down() {
     fixture.write("west", &fixture.east.kubeconfig());
     let down = "[sinks.down]\nexec = {command = [\"false\"]}\nretry = {first = \"200ms\", longest = \"1s\"}\n";
     fixture.configure(&[down, &rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"down\"]")].concat());
-    fixture.east.create(&config_map("a", "1")).expect("to create");
+    fixture.east.create(&config_map("a", "1")).expect("the object is created");
     let acting = fixture.start("600");
     acting.until_sent("maps", "east/a");
     let (_, said) = acting.terminated();
@@ -363,7 +363,7 @@ fn silent_clients_do_not_block_health_endpoints() {
         for request in ["", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "GET /metrics HTTP/1.1\r\n"] {
             let clients: Vec<TcpStream> = (0..count)
                 .map(|_| {
-                    let mut client = TcpStream::connect(&acting.address).expect("it listens");
+                    let mut client = TcpStream::connect(&acting.address).expect("the endpoint listens");
                     // Fails if the endpoint has already closed this connection in favour of a newer client.
                     let _ = client.write_all(request.as_bytes());
                     client

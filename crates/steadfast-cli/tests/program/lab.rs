@@ -8,9 +8,9 @@ use crate::run::{said, steadfast};
 fn named_scenarios_are_reported_as_json() {
     let output = steadfast(&["lab", "recreate-while-cut", "watch-closed", "-o", "json"]);
     assert!(output.status.success(), "{}\n{}", said(&output), String::from_utf8_lossy(&output.stdout));
-    let told: Value = serde_json::from_slice(&output.stdout).expect("it is one JSON object");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(told["passed"], true);
-    let scenarios = told["scenarios"].as_array().expect("there are scenarios");
+    let scenarios = told["scenarios"].as_array().expect("a list of scenarios");
     let names: Vec<_> = scenarios.iter().map(|scenario| scenario["name"].as_str().unwrap_or_default()).collect();
     assert_eq!(names, ["recreate-while-cut", "watch-closed"]);
     for scenario in scenarios {
@@ -63,7 +63,7 @@ fn fault_number_selects_its_scenarios() {
     assert!(told.contains("recreate-while-cut (F12, client-go-failure-scenarios 5)"), "{told}");
 
     let output = steadfast(&["lab", "F20", "-o", "json"]);
-    let told: Value = serde_json::from_slice(&output.stdout).expect("it is one JSON object");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!((&told["passed"], &told["scenarios"][0]["faults"][0]), (&true.into(), &"F20".into()), "{told}");
 }
 

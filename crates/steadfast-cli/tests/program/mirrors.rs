@@ -24,8 +24,8 @@ struct World {
 impl World {
     fn start(name: &str) -> Option<Self> {
         let haproxy = Haproxy::start(name)?;
-        let runtime = Runtime::new().expect("there are threads");
-        let server = runtime.block_on(ApiServer::builder().tls(true).start()).expect("it starts");
+        let runtime = Runtime::new().expect("a runtime");
+        let server = runtime.block_on(ApiServer::builder().tls(true).start()).expect("the server starts");
         let kubeconfig = haproxy.folder.join("kubeconfig");
         std::fs::write(kubeconfig, server.kubeconfig()).expect("the folder is writable");
         let configuration = haproxy.folder.join("notify.toml").display().to_string();
@@ -48,7 +48,7 @@ impl World {
 
     /// Removes the selectors: the selector check would wait for an unreachable server.
     fn configure_without_selectors(&self) {
-        let text = std::fs::read_to_string(&self.configuration).expect("it exists");
+        let text = std::fs::read_to_string(&self.configuration).expect("the file exists");
         std::fs::write(&self.configuration, text.replace("labels = \"app=web\"\n", ""))
             .expect("the folder is writable");
     }
@@ -62,22 +62,22 @@ impl World {
             "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},
             "status": status(is_ready),
         });
-        self.server.create(&pod).expect("it is a pod");
+        self.server.create(&pod).expect("the pod is created");
     }
 
     fn becomes(&self, name: &str, is_ready: bool) {
         let status = json!({"status": status(is_ready)});
-        self.server.merge_patch("pods", "default", name, status).expect("it exists");
+        self.server.merge_patch("pods", "default", name, status).expect("the object exists");
     }
 
     fn delete(&self, name: &str) {
-        self.server.delete_named("pods", "default", name).expect("it exists");
+        self.server.delete_named("pods", "default", name).expect("the object exists");
     }
 
     fn begin(&self) -> Acting {
         let mut child = start(&["notify", "-c", &self.configuration]);
         let (told, lines) = channel();
-        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
         std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| told.send(line)));
         Acting { child, lines, said: String::new() }
     }
@@ -142,13 +142,13 @@ fn pods_are_in_traffic_while_they_are_ready() {
     let mut acting = world.begin();
     acting.until_said("acting by");
     world.until_serving(&["web-1"]);
-    assert_eq!(world.haproxy.servers().get("web-0"), Some(&0), "it waits there to become ready");
+    assert_eq!(world.haproxy.servers().get("web-0"), Some(&0), "the server waits to become ready");
     world.becomes("web-0", true);
     world.until_serving(&["web-0", "web-1"]);
     world.becomes("web-0", false);
     world.until_serving(&["web-1"]);
     world.delete("web-0");
-    eventually("its end", || !world.haproxy.servers().contains_key("web-0"));
+    eventually("the removal of the server", || !world.haproxy.servers().contains_key("web-0"));
     world.pod("web-2", true);
     world.until_serving(&["web-1", "web-2"]);
 
@@ -162,7 +162,7 @@ fn pods_are_in_traffic_while_they_are_ready() {
     world.configure("'new-' + object.metadata.name", "");
     signal(&acting.child, "HUP");
     acting.until_said(", reloaded: ");
-    eventually("only those", || {
+    eventually("only the renamed entries", || {
         let serving = world.haproxy.serving();
         assert!(serving.len() >= 2, "{serving:?}");
         serving.len() == 2 && serving.iter().all(|name| name.starts_with("new-web-"))
@@ -173,7 +173,7 @@ fn pods_are_in_traffic_while_they_are_ready() {
     drop(acting);
 
     let output = world.says(&["--dry-run"]);
-    assert_eq!(output.status.code(), Some(3), "a mistake is one here too: {}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "the dry run reports the same error: {}", said(&output));
     drop(world.runtime);
 }
 
@@ -229,7 +229,7 @@ fn pending_approval_and_doubt_survive_a_restart() {
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("no removal needs approval"), "{}", said(&output));
     signal(&acting.child, "TERM");
-    assert!(acting.child.wait().expect("it can be waited for").success());
+    assert!(acting.child.wait().expect("an exit status").success());
     assert_eq!(world.haproxy.serving().len(), 1, "a shutdown removes no entry");
     drop(world.runtime);
 }
@@ -259,7 +259,7 @@ fn uncertain_cache_or_object_keeps_its_entries() {
     world
         .server
         .merge_patch("pods", "default", "web-2", json!({"metadata": {"annotations": null}}))
-        .expect("it exists");
+        .expect("the object exists");
     acting.until_said("mirror web: the entries of an object stay unchanged: default/web-2 of here (rule web): `send`");
     world.delete("web-1");
     world.until_serving(&["web-2"]);
@@ -294,12 +294,12 @@ fn approval_waits_for_slow_mirror() {
     let approving = start(&["notify", "approve", "-c", &configuration.display().to_string()]);
     let approval = state.join("approved-web");
     eventually("an approval", || approval.exists());
-    std::fs::remove_file(&approval).expect("it exists");
+    std::fs::remove_file(&approval).expect("the file exists");
     std::thread::sleep(Duration::from_millis(300));
     remembered(Value::Null);
     let output = finish(approving);
     assert!(output.status.success(), "{}", said(&output));
-    std::fs::remove_dir_all(&folder).expect("it exists");
+    std::fs::remove_dir_all(&folder).expect("the folder exists");
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     world.configure_without_selectors();
     let end = |acting: &mut Acting| {
         signal(&acting.child, "TERM");
-        assert!(acting.child.wait().expect("it can be waited for").success());
+        assert!(acting.child.wait().expect("an exit status").success());
     };
     world.pod("web-0", true);
     let mut acting = world.begin();
@@ -316,9 +316,10 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     end(&mut acting);
     let folder = world.haproxy.folder.join("steadfast-state");
     let is_checkpoint = |path: &std::path::PathBuf| path.extension().is_some_and(|ending| ending == "checkpoint");
-    let mut files = std::fs::read_dir(folder).expect("it exists").map(|file| file.expect("it can be listed").path());
+    let mut files =
+        std::fs::read_dir(folder).expect("the folder exists").map(|file| file.expect("a readable folder").path());
     let checkpoint = files.find(is_checkpoint).expect("the cache is kept");
-    let before = std::fs::read(&checkpoint).expect("it can be read");
+    let before = std::fs::read(&checkpoint).expect("a readable file");
 
     world.pod("web-1", true);
     let mut acting = world.begin();

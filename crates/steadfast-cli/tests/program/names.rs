@@ -111,7 +111,7 @@ fn wrong_dns_entries_affect_only_themselves() {
     world.config_map("shop", "day", &day);
     eventually("the next name", || knot.names() == Some(set(&["day", "web"])));
     let moved = json!({"data": {"host": "moved.example.org"}});
-    world.server.merge_patch("configmaps", "shop", "web", moved).expect("it exists");
+    world.server.merge_patch("configmaps", "shop", "web", moved).expect("the object exists");
     eventually("the moved name", || {
         knot.names().is_some_and(|names| names.contains("moved") && !names.contains("web"))
     });

@@ -81,9 +81,9 @@ impl Network {
             return None;
         }
         let mut command = Command::new(&ip);
-        command.args(["netns", "exec", &name]).arg(std::env::current_exe().expect("it has a path"));
+        command.args(["netns", "exec", &name]).arg(std::env::current_exe().expect("the path of this program"));
         command.args(["--exact", "nftables::guest_process", "--nocapture"]).env(ROLE, "1");
-        let mut copy = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
+        let mut copy = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the process starts");
         let (asks, answers) = (copy.stdin.take().expect("a pipe"), copy.stdout.take().expect("a pipe"));
         Some(Self { name, ip, nft, copy, asks, answers: BufReader::new(answers) })
     }
@@ -92,11 +92,11 @@ impl Network {
     fn asked(&mut self, times: usize) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         for _ in 0..times {
-            writeln!(self.asks, "ask").expect("it reads");
+            writeln!(self.asks, "ask").expect("the process accepts input");
             let mut line = String::new();
             while !line.contains("answer ") {
                 line.clear();
-                assert!(self.answers.read_line(&mut line).expect("it can be read") > 0, "it has ended");
+                assert!(self.answers.read_line(&mut line).expect("a readable line") > 0, "the process has exited");
             }
             names.extend(line.split_once("answer ").map(|(_, name)| name.trim().to_owned()));
         }
@@ -105,7 +105,7 @@ impl Network {
 
     fn until_answered_by(&mut self, names: &[&str]) {
         let names: BTreeSet<String> = names.iter().map(|&name| name.to_owned()).collect();
-        eventually(&format!("{names:?} to answer"), || self.asked(6) == names);
+        eventually(&format!("responses of {names:?}"), || self.asked(6) == names);
     }
 }
 
@@ -124,8 +124,8 @@ fn nftables_forwards_to_ready_pods() {
     // Remove files of an earlier test run.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("the folder is writable");
-    let runtime = Runtime::new().expect("there are threads");
-    let server = runtime.block_on(ApiServer::start()).expect("it starts");
+    let runtime = Runtime::new().expect("a runtime");
+    let server = runtime.block_on(ApiServer::start()).expect("the server starts");
     let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).expect("the folder is writable");
     write("kubeconfig", &server.kubeconfig());
     let text = format!(
@@ -143,29 +143,29 @@ fn nftables_forwards_to_ready_pods() {
         json!({"phase": "Running", "podIP": address, "conditions": [{"type": "Ready", "status": told}]})
     };
     for (name, address) in BACKENDS {
-        let (address, port) = address.split_once(':').expect("it has a port");
+        let (address, port) = address.split_once(':').expect("an address with a port");
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"namespace": "default", "name": name, "annotations": {"port": port}},
             "spec": {"containers": [{"name": "main", "image": "example.test/web"}]}, "status": status(address, true),
         });
-        server.create(&pod).expect("it is a pod");
+        server.create(&pod).expect("the pod is created");
     }
     let path = folder.join("notify.toml").display().to_string();
     let mut acting = Killed(start(&["notify", "-c", &path]));
     network.until_answered_by(&["a", "b"]);
     let change = |is_ready: bool| {
         let status = json!({"status": status("10.78.0.3", is_ready)});
-        server.merge_patch("pods", "default", "b", status).expect("it exists");
+        server.merge_patch("pods", "default", "b", status).expect("the object exists");
     };
     change(false);
     network.until_answered_by(&["a"]);
     change(true);
     network.until_answered_by(&["a", "b"]);
-    server.delete_named("pods", "default", "a").expect("it exists");
+    server.delete_named("pods", "default", "a").expect("the object exists");
     network.until_answered_by(&["b"]);
     signal(&acting.0, "TERM");
-    assert!(acting.0.wait().expect("it can be waited for").success());
+    assert!(acting.0.wait().expect("an exit status").success());
     network.until_answered_by(&["b"]);
     drop(runtime);
 }

@@ -64,7 +64,7 @@ fn rbac_grants_watched_resources_only() {
     let arguments = ["notify", "rbac", "--embedded", "-n", "ops", "-c", &example("traffic.toml")];
     let output = steadfast(&arguments);
     assert!(output.status.success(), "{}", said(&output));
-    let text = String::from_utf8(output.stdout).expect("it is text");
+    let text = String::from_utf8(output.stdout).expect("UTF-8 output");
     // The cluster role of a rule for all namespaces covers rules for one namespace.
     let rules: Vec<&str> = text.lines().filter(|line| line.contains("resources:") || line.contains("verbs:")).collect();
     let all = "  verbs: [list, watch]";
@@ -79,21 +79,21 @@ fn rbac_grants_watched_resources_only() {
     let documents: Vec<Value> = text
         .split("---\n")
         .filter(|part| part.contains("kind:"))
-        .map(|part| serde_saphyr::from_str(part).expect("it is YAML"))
+        .map(|part| serde_saphyr::from_str(part).expect("valid YAML"))
         .collect();
     let kinds: Vec<&str> = documents.iter().filter_map(|document| document["kind"].as_str()).collect();
     assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"]);
     assert_eq!(documents[2]["subjects"][0]["namespace"], "ops");
 
     // A rule for one namespace needs only a namespaced role.
-    let text = std::fs::read_to_string(example("traffic.toml")).expect("it exists");
+    let text = std::fs::read_to_string(example("traffic.toml")).expect("the file exists");
     let text = ["registry"].iter().fold(text, |text, rule| {
-        let (first, rest) = text.split_once(&format!("[[rules]]\nname = \"{rule}\"")).expect("it has that rule");
+        let (first, rest) = text.split_once(&format!("[[rules]]\nname = \"{rule}\"")).expect("the rule exists");
         format!("{first}[[rules]]\nnamespaces = [\"default\"]\nname = \"{rule}\"{rest}")
     });
     let named = file("notify-rbac.toml", &text);
     let output = steadfast(&["notify", "rbac", "--embedded", "-c", &named]);
-    let text = String::from_utf8(output.stdout).expect("it is text");
+    let text = String::from_utf8(output.stdout).expect("UTF-8 output");
     assert_eq!(text.matches("kind: Role\n").count(), 4, "two roles, and two bindings to them: {text}");
     assert!(text.contains("  namespace: shop\n") && text.matches("resources: [pods]").count() == 2, "{text}");
 }
@@ -102,7 +102,7 @@ fn rbac_grants_watched_resources_only() {
 fn schema_is_json_and_check_locates_mistakes() {
     let output = steadfast(&["notify", "schema"]);
     assert!(output.status.success(), "{}", said(&output));
-    let schema: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let schema: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
     assert!(schema["properties"]["rules"].is_object(), "{schema}");
 
     let output = steadfast(&["notify", "check", "-c", &example("services.toml")]);
@@ -150,7 +150,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 
     let started = Instant::now();
     while !done() {
-        assert!(started.elapsed() < Duration::from_secs(60), "{what} did not come");
+        assert!(started.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -178,10 +178,10 @@ fn invalid_reload_keeps_last_valid_configuration() {
     let _ = std::fs::remove_dir_all(place("notify-again"));
     let path = file("notify-again.toml", &configuration("object.data.k"));
     let mut child = start(&["notify", "-c", &path]);
-    let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut stdout = BufReader::new(child.stdout.take().expect("a piped stdout"));
     let mut next = || {
         let mut line = String::new();
-        stdout.read_line(&mut line).expect("it can be read");
+        stdout.read_line(&mut line).expect("a readable line");
         serde_json::from_str::<Value>(&line).unwrap_or_else(|_| panic!("no JSON: {line:?}"))
     };
     let mut rules = [next(), next()].map(|line| (line["rule"].clone(), line["data"].clone(), line["cluster"].clone()));
@@ -189,13 +189,13 @@ fn invalid_reload_keeps_last_valid_configuration() {
     assert_eq!(rules[0], (json!("r"), json!("1"), json!("here")));
     assert_eq!(rules[1].0, json!("r-13"));
 
-    let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+    let mut stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
     let mut told = String::new();
     // An invalid configuration changes nothing.
     std::fs::write(&path, configuration("object.data.k +")).expect("the folder is writable");
     signal(&child, "HUP");
     until("the mistake", || {
-        stderr.read_line(&mut told).expect("it can be read");
+        stderr.read_line(&mut told).expect("a readable line");
         told.contains("the configuration is unchanged") && told.contains("rules[0].send")
     });
     // A valid configuration starts its new rule with the existing objects; the old rule keeps its state.

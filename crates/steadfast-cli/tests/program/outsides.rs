@@ -80,7 +80,7 @@ impl Knot {
             let _ = std::fs::remove_dir_all(self.folder.join(state));
         }
         std::fs::write(self.folder.join("zone"), ZONE).expect("the folder is writable");
-        *process = spawn_knot(&found("knotd").expect("it was started"), &self.folder);
+        *process = spawn_knot(&found("knotd").expect("the program is installed"), &self.folder);
         eventually("the zone", || self.names().is_some());
     }
 
@@ -121,15 +121,15 @@ impl Knot {
         );
         let mut command = Command::new("nsupdate");
         let mut child = command.args(["-v", "-y", KEY]).stdin(Stdio::piped()).spawn().expect("installed with dig");
-        child.stdin.take().expect("it is piped").write_all(lines.as_bytes()).expect("it reads");
-        assert!(child.wait().expect("it can be waited for").success());
+        child.stdin.take().expect("a piped stdin").write_all(lines.as_bytes()).expect("the process accepts input");
+        assert!(child.wait().expect("an exit status").success());
     }
 }
 
 fn spawn_knot(program: &Path, folder: &Path) -> Child {
     let mut command = Command::new(program);
     command.arg("-c").arg(folder.join("conf")).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().expect("it can be started")
+    command.spawn().expect("the process starts")
 }
 
 impl Drop for Knot {
@@ -166,13 +166,13 @@ impl Etcd {
         let mut process = self.process.lock().expect("no panic");
         let _ = process.kill();
         let _ = process.wait();
-        *process = spawn_etcd(&found("etcd").expect("it was started"), &self.arguments);
+        *process = spawn_etcd(&found("etcd").expect("the program is installed"), &self.arguments);
         eventually("etcd", || self.keys().is_some());
     }
 
     /// Revokes all leases, which removes their keys.
     pub(crate) fn revoke_leases(&self) {
-        let leases = self.etcdctl(&["lease", "list"]).expect("it answers");
+        let leases = self.etcdctl(&["lease", "list"]).expect("etcd responds");
         // One a line, in hexadecimal, below a line with their number.
         let is_lease = |line: &&str| line.len() == 16 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
         for lease in leases.lines().map(str::trim).filter(is_lease) {
@@ -202,7 +202,7 @@ impl Etcd {
 
     /// Removes a key, like a manual change.
     pub(crate) fn take_out(&self, key: &str) {
-        self.etcdctl(&["del", &format!("/services/{key}")]).expect("it answers");
+        self.etcdctl(&["del", &format!("/services/{key}")]).expect("etcd responds");
     }
 
     /// Returns all leases.
@@ -229,7 +229,7 @@ fn decoded(text: &serde_json::Value) -> Option<String> {
 
 fn spawn_etcd(program: &Path, arguments: &[OsString]) -> Child {
     let mut command = Command::new(program);
-    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it can be started")
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the process starts")
 }
 
 impl Drop for Etcd {

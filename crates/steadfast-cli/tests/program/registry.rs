@@ -26,9 +26,9 @@ fn items(all: &[(&str, Value)]) -> BTreeMap<String, Value> {
 
 #[test]
 fn registry_follows_cluster_and_keeps_foreign_items() {
-    let runtime = Runtime::new().expect("there are threads");
+    let runtime = Runtime::new().expect("a runtime");
     let (server, tree) =
-        runtime.block_on(async { (ApiServer::start().await.expect("it starts"), Tree::start().await) });
+        runtime.block_on(async { (ApiServer::start().await.expect("the server starts"), Tree::start().await) });
     tree.now().token = Some("Bearer hunter2".to_owned());
     tree.now().put("/services/theirs", json!({"key": "theirs", "owner": "somebody", "value": 1}));
     let folder = PathBuf::from(place("registry"));
@@ -48,7 +48,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     std::fs::write(folder.join("notify.toml"), text).expect("the folder is writable");
     let configuration = folder.join("notify.toml").display().to_string();
     for (name, address) in [("a", "10.0.0.1"), ("b", "10.0.0.2")] {
-        server.create(&pod(name, address)).expect("it is a pod");
+        server.create(&pod(name, address)).expect("the pod is created");
     }
 
     // The dry run changes nothing.
@@ -64,7 +64,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     let begin = || {
         let mut child = start(&["notify", "-c", &configuration]);
         // A full pipe would block the program.
-        let mut stderr = child.stderr.take().expect("it is piped");
+        let mut stderr = child.stderr.take().expect("a piped stderr");
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
         child
     };
@@ -76,15 +76,15 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     let _ = acting.wait();
 
     // The deletion is unconfirmed until the server responds, so the item must stay.
-    server.delete_named("pods", "default", "a").expect("it exists");
+    server.delete_named("pods", "default", "a").expect("the object exists");
     server.faults().answer_with(RequestRule::any().resource("pods"), Answer::code(503));
     let mut acting = begin();
     throughout(Duration::from_secs(2), || assert_eq!(tree.now().values(), both));
     server.faults().answer_truly();
     let left = items(&[("b", value("10.0.0.2")), ("theirs", json!(1))]);
-    eventually("what is left", || tree.now().values() == left);
+    eventually("the remaining entries", || tree.now().values() == left);
     signal(&acting, "TERM");
-    assert!(acting.wait().expect("it can be waited for").success());
+    assert!(acting.wait().expect("an exit status").success());
     assert_eq!(tree.now().values(), left, "a shutdown removes no entry");
 
     // `check` reports rejected credentials.

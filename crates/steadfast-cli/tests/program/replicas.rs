@@ -52,7 +52,7 @@ struct Receiver {
 impl Receiver {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("it is bound").port();
+        let port = listener.local_addr().expect("a bound address").port();
         let deliveries = Arc::<Mutex<Vec<Delivery>>>::default();
         let recorded = deliveries.clone();
         std::thread::spawn(move || {
@@ -144,8 +144,8 @@ impl World {
         let folder = PathBuf::from(place(name));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("the folder is writable");
-        let runtime = Runtime::new().expect("there are threads");
-        let server = Arc::new(runtime.block_on(ApiServer::start()).expect("it starts"));
+        let runtime = Runtime::new().expect("a runtime");
+        let server = Arc::new(runtime.block_on(ApiServer::start()).expect("the server starts"));
         let (receiver, etcd) = (Receiver::start(), Etcd::start(&folder));
         std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("the folder is writable");
         let (reign, is_over) = (Arc::<Mutex<Reign>>::default(), Arc::<AtomicBool>::default());
@@ -224,7 +224,7 @@ impl World {
         let identity = format!("r{number}");
         let configuration = self.configuration(number);
         let mut child = start(&["notify", "-c", &configuration, "--identity", &identity, "--drain", "2"]);
-        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
         let (said, from) = (self.said.clone(), Instant::now());
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
@@ -258,15 +258,16 @@ impl World {
             0 if names.len() > 4 => {
                 let name = any(chance);
                 let uid =
-                    self.server.get("configmaps", "default", &name).expect("it exists")["metadata"]["uid"].clone();
+                    self.server.get("configmaps", "default", &name).expect("the object exists")["metadata"]["uid"]
+                        .clone();
                 self.deleted.insert(uid.as_str().expect("a UID").to_owned(), name.clone());
                 self.objects.remove(&name);
-                self.server.delete_named("configmaps", "default", &name).expect("it exists");
+                self.server.delete_named("configmaps", "default", &name).expect("the object exists");
             }
             1 | 2 if names.len() > 2 => {
                 let name = any(chance);
                 let patch = json!({"data": {"value": value}});
-                self.server.merge_patch("configmaps", "default", &name, patch).expect("it exists");
+                self.server.merge_patch("configmaps", "default", &name, patch).expect("the object exists");
                 self.objects.insert(name, value);
             }
             _ => {
@@ -275,7 +276,7 @@ impl World {
                 let object = json!({
                     "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"value": value},
                 });
-                self.server.create(&object).expect("it is new");
+                self.server.create(&object).expect("the object is created");
                 self.objects.insert(name, value);
             }
         }

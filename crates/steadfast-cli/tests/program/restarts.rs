@@ -40,8 +40,8 @@ impl World {
         // Remove files of an earlier test run.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("the folder is writable");
-        let runtime = Runtime::new().expect("there are threads");
-        let server = runtime.block_on(ApiServer::start()).expect("it starts");
+        let runtime = Runtime::new().expect("a runtime");
+        let server = runtime.block_on(ApiServer::start()).expect("the server starts");
         std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("the folder is writable");
         let world = Self { runtime, server: Arc::new(server), folder };
         world.configure(rules);
@@ -62,7 +62,7 @@ impl World {
     }
 
     fn delete(&self, name: &str) {
-        self.server.delete_named("configmaps", "default", name).expect("it exists");
+        self.server.delete_named("configmaps", "default", name).expect("the object exists");
     }
 
     /// Returns the number of lists of config maps.
@@ -73,14 +73,14 @@ impl World {
     }
 
     fn changes(&self) -> Vec<Change> {
-        let history = steadfast_testing::history(&self.server, "", "configmaps").expect("it has one");
+        let history = steadfast_testing::history(&self.server, "", "configmaps").expect("a history");
         history.changes().iter().filter(|change| change.namespace.as_deref() == Some("default")).cloned().collect()
     }
 }
 
 fn set(server: &ApiServer, name: &str, value: &str) {
     let object = config_map(name, value);
-    server.replace(&object).or_else(|_| server.create(&object)).expect("it is a config map");
+    server.replace(&object).or_else(|_| server.create(&object)).expect("the config map is stored");
 }
 
 /// One run of the program and its output.
@@ -96,7 +96,7 @@ impl ProgramRun {
         let mut child = start(&["notify", "-c", configuration]);
         let (lines, said) =
             (Arc::<std::sync::Mutex<Vec<Value>>>::default(), Arc::<std::sync::Mutex<String>>::default());
-        let (stdout, to) = (BufReader::new(child.stdout.take().expect("it is piped")), lines.clone());
+        let (stdout, to) = (BufReader::new(child.stdout.take().expect("a piped stdout")), lines.clone());
         let out = std::thread::spawn(move || {
             // An incomplete last line is ignored.
             for line in stdout.lines().map_while(Result::ok) {
@@ -105,7 +105,7 @@ impl ProgramRun {
                 }
             }
         });
-        let (stderr, to) = (BufReader::new(child.stderr.take().expect("it is piped")), said.clone());
+        let (stderr, to) = (BufReader::new(child.stderr.take().expect("a piped stderr")), said.clone());
         let err = std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 *to.lock().expect("no panic") += &(line + "\n");
@@ -131,7 +131,7 @@ impl ProgramRun {
     /// Ends the program by the signal `name`; returns standard output and standard error.
     fn end(mut self, name: &str) -> (Vec<Value>, String) {
         signal(&self.child, name);
-        let status = self.child.wait().expect("it can be waited for");
+        let status = self.child.wait().expect("an exit status");
         self.readers.drain(..).for_each(|reader| reader.join().expect("no panic"));
         assert!(name == "KILL" || status.success(), "{status}: {}", self.said());
         (self.lines(), self.said())
@@ -177,7 +177,7 @@ fn restart_delivers_only_changes_during_downtime() {
     assert_eq!(life.told(6)[5], "each Updated d");
     let (lines, _) = life.end("TERM");
     assert_eq!(lines.len(), 6, "{lines:?}");
-    assert_eq!(world.lists(), lists, "it went on watching where it was");
+    assert_eq!(world.lists(), lists, "the watch resumed from the recorded version");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn unchanged_message_is_not_resent_after_restart() {
     // The object changes, but its message does not.
     let relabel = |label: &str| {
         let labels = json!({"metadata": {"labels": {"x": label}}});
-        world.server.merge_patch("configmaps", "default", "a", labels).expect("it exists");
+        world.server.merge_patch("configmaps", "default", "a", labels).expect("the object exists");
     };
     relabel("y");
     world.set("b", "1");
@@ -228,9 +228,13 @@ fn undelivered_message_keeps_id_after_kill() {
     let read = || std::fs::read_to_string(&taken).unwrap_or_default();
     eventually("the message", || read().ends_with('\n'));
     let (again, _) = life.end("TERM");
-    let taken: Value = serde_json::from_str(&read()).expect("it was taken once");
+    let taken: Value = serde_json::from_str(&read()).expect("a delivered message");
     assert_eq!(taken["id"], lines[0]["id"]);
-    assert_eq!(again.iter().map(|line| &line["id"]).collect::<Vec<_>>(), [&lines[0]["id"]], "to all of its sinks");
+    assert_eq!(
+        again.iter().map(|line| &line["id"]).collect::<Vec<_>>(),
+        [&lines[0]["id"]],
+        "every sink gets the message again"
+    );
 }
 
 #[test]
@@ -261,15 +265,15 @@ fn secrets_are_not_written_to_state_folder() {
     world.set("a", "1");
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": "s"},
         "data": {"password": "aHVudGVyMg=="}});
-    world.server.create(&secret).expect("it is a secret");
+    world.server.create(&secret).expect("the secret is created");
     let life = world.begin();
     assert_eq!(life.told(2).len(), 2);
     life.end("TERM");
     let (mut files, mut checkpoints) = (0, 0);
-    for file in std::fs::read_dir(world.folder.join("steadfast-state")).expect("it exists") {
-        let path = file.expect("it can be listed").path();
+    for file in std::fs::read_dir(world.folder.join("steadfast-state")).expect("the folder exists") {
+        let path = file.expect("a readable folder").path();
         let mut bytes = Vec::new();
-        std::fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes)).expect("it can be read");
+        std::fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes)).expect("a readable file");
         assert!(!bytes.windows(8).any(|part| part == b"aHVudGVy"), "{}", path.display());
         files += 1;
         checkpoints += usize::from(path.extension().is_some_and(|ending| ending == "checkpoint"));
@@ -310,21 +314,21 @@ fn judge(changes: &[Change], lives: &[Vec<Value>]) -> Result<(usize, usize), Str
         let (id, uid) = (text(line, "id"), text(line, "uid"));
         if let Some(last) = name.last.filter(|last| text(last, "id") == id) {
             if name.life == life {
-                return wrong("told twice in one life");
+                return wrong("delivered twice in one run");
             }
             if (&last["type"], &last["data"]) != (&line["type"], &line["data"]) {
-                return wrong("the same id says another thing");
+                return wrong("another message with the ID of an earlier one");
             }
             (name.life, again) = (life, again + 1);
             continue;
         }
         if !name.ids.insert(id) {
-            return wrong("told before something else");
+            return wrong("delivered again after a later message");
         }
         let version: u64 = text(&line["data"], "now").parse().map_err(|_| format!("no version: {line}"))?;
         let of = versions(uid);
         if !of.contains(&version) && text(line, "type") != "Deleted" {
-            return wrong("it never had that version");
+            return wrong("the object never had this version");
         }
         let last = name.last.map(|last| (text(last, "type"), text(last, "uid"), text(&last["data"], "now")));
         let is_next = match (text(line, "type"), last) {
@@ -340,7 +344,7 @@ fn judge(changes: &[Change], lives: &[Vec<Value>]) -> Result<(usize, usize), Str
             _ => false,
         };
         if !is_next {
-            return wrong("it cannot come there");
+            return wrong("the type cannot follow the previous delivery");
         }
         ends += usize::from(text(line, "type") == "Deleted");
         (name.last, name.life) = (Some(line), life);
@@ -353,7 +357,7 @@ fn judge(changes: &[Change], lives: &[Vec<Value>]) -> Result<(usize, usize), Str
         let last = names.get(name).and_then(|name| name.last);
         let known = last.filter(|last| text(last, "type") != "Deleted").map(|last| text(&last["data"], "now"));
         if known != version.map(|version| version.to_string()).as_deref() {
-            return Err(format!("{name}: {version:?} is there, and the last that was told is {last:?}"));
+            return Err(format!("{name}: the server has {version:?}, but the last delivery is {last:?}"));
         }
     }
     Ok((again, ends))
@@ -376,7 +380,7 @@ fn random_kills_lose_and_reorder_nothing() {
                 std::thread::sleep(Duration::from_millis(10));
                 let name = format!("a-{}", random.below(40));
                 if there.contains(&name) && random.below(4) == 0 {
-                    server.delete_named("configmaps", "default", &name).expect("it exists");
+                    server.delete_named("configmaps", "default", &name).expect("the object exists");
                     if random.below(2) == 0 {
                         there.remove(&name);
                         continue;
@@ -390,7 +394,7 @@ fn random_kills_lose_and_reorder_nothing() {
     let (mut random, mut written) = (Chance(2), Vec::new());
     for _ in 0..kills {
         let life = world.begin();
-        eventually("its first line", || !life.lines().is_empty());
+        eventually("the first line of output", || !life.lines().is_empty());
         std::thread::sleep(Duration::from_millis(random.below(600)));
         let (lines, said) = life.end("KILL");
         assert!(!said.contains("listed again"), "{said}");
@@ -401,14 +405,14 @@ fn random_kills_lose_and_reorder_nothing() {
     let life = world.begin();
     let changes = world.changes();
     let so_far = |life: &ProgramRun| judge(&changes, &[&written[..], &[life.lines()]].concat());
-    eventually("all of it", || so_far(&life).is_ok());
+    eventually("all messages", || so_far(&life).is_ok());
     let (lines, said) = life.end("TERM");
     assert!(said.contains("0 dead letters, 0 failed expressions"), "{said}");
     written.push(lines);
     let (again, ends) = judge(&changes, &written).unwrap_or_else(|wrong| panic!("{wrong}"));
     let told: usize = written.iter().map(Vec::len).sum();
-    println!("{kills} kills: {told} told, {again} of them again, {ends} ends, {} lists", world.lists());
-    assert!(ends * 2 > kills && told > 20 * kills, "{told} told, {ends} ends");
+    println!("{kills} kills: {told} messages, {again} repeated, {ends} deletions, {} lists", world.lists());
+    assert!(ends * 2 > kills && told > 20 * kills, "{told} messages, {ends} deletions");
     // A run without a checkpoint leaves no state, so the next run lists again.
     assert!(world.lists() * 2 <= kills + 1, "{} lists", world.lists());
 }

@@ -27,9 +27,9 @@ pub(crate) fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Chil
 /// Starts the program with captured output and `input` on standard input.
 pub(crate) fn start_fed(arguments: &[&str], input: &str) -> Child {
     let mut child = command(arguments, &[]).stdin(Stdio::piped()).spawn().expect("the program is built");
-    let mut stdin = child.stdin.take().expect("it is piped");
+    let mut stdin = child.stdin.take().expect("a piped stdin");
     // Dropped afterwards, which closes standard input.
-    std::io::Write::write_all(&mut stdin, input.as_bytes()).expect("it reads");
+    std::io::Write::write_all(&mut stdin, input.as_bytes()).expect("the process accepts input");
     child
 }
 
@@ -56,20 +56,20 @@ fn command(arguments: &[&str], variables: &[(&str, &str)]) -> Command {
 /// Waits for the end of a program; kills it after 60 s.
 pub(crate) fn finish(mut child: Child) -> Output {
     // Both pipes are read concurrently: a full pipe would block the program.
-    let stdout = reading(child.stdout.take().expect("it is piped"));
-    let stderr = reading(child.stderr.take().expect("it is piped"));
+    let stdout = reading(child.stdout.take().expect("a piped stdout"));
+    let stderr = reading(child.stderr.take().expect("a piped stderr"));
     let started = Instant::now();
     let status = loop {
-        if let Some(status) = child.try_wait().expect("it can be waited for") {
+        if let Some(status) = child.try_wait().expect("an exit status") {
             break status;
         }
         if started.elapsed() > MAX_RUN_TIME {
-            child.kill().expect("it can be killed");
-            panic!("it did not finish within {MAX_RUN_TIME:?}");
+            child.kill().expect("the process is killed");
+            panic!("the program did not exit within {MAX_RUN_TIME:?}");
         }
         std::thread::sleep(Duration::from_millis(10));
     };
-    let text = |reading: Reading| reading.join().expect("it does not panic").expect("it can be read");
+    let text = |reading: Reading| reading.join().expect("the reader does not panic").expect("readable output");
     Output { status, stdout: text(stdout), stderr: text(stderr) }
 }
 
@@ -87,7 +87,7 @@ fn reading(mut from: impl Read + Send + 'static) -> Reading {
 pub(crate) fn signal(child: &Child, name: &str) {
     // The builtin of the shell: not every machine has a `kill` program.
     let told = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
-    assert!(told.expect("there is a shell").success());
+    assert!(told.expect("a shell").success());
 }
 
 /// Returns standard error as text.
@@ -122,9 +122,9 @@ impl Serving {
     #[cfg(unix)]
     pub(crate) fn stop(mut self) -> String {
         signal(&self.child, "INT");
-        let status = self.child.wait().expect("it can be waited for");
+        let status = self.child.wait().expect("an exit status");
         let mut said = String::new();
-        self.child.stderr.take().expect("it is piped").read_to_string(&mut said).expect("it can be read");
+        self.child.stderr.take().expect("a piped stderr").read_to_string(&mut said).expect("readable output");
         assert!(status.success(), "{status}: {said}");
         said
     }
@@ -145,12 +145,12 @@ impl Serving {
 
     /// Waits until the server `child` with `kubeconfig` is ready.
     pub(crate) fn ready(kubeconfig: String, mut child: Child) -> Self {
-        let rest = BufReader::new(child.stdout.take().expect("it is piped"));
+        let rest = BufReader::new(child.stdout.take().expect("a piped stdout"));
         let mut serving = Self { child, kubeconfig, said: Vec::new(), rest };
         while !serving.said.last().is_some_and(|line| line.starts_with("try: ")) {
             let mut line = String::new();
-            let read = serving.rest.read_line(&mut line).expect("it can be read");
-            assert!(read > 0, "it ended after {:?}", serving.said);
+            let read = serving.rest.read_line(&mut line).expect("a readable line");
+            assert!(read > 0, "the program exited after {:?}", serving.said);
             serving.said.push(line.trim_end().to_owned());
         }
         serving

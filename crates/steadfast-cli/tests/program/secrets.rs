@@ -37,7 +37,7 @@ async fn no_secret_is_printed_or_logged() {
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db", "namespace": "default"},
         "data": {"password": PLANTED[2]},
     });
-    server.create(&serde_json::from_value::<Secret>(secret).expect("a secret")).expect("to create");
+    server.create(&serde_json::from_value::<Secret>(secret).expect("a secret")).expect("the object is created");
     let kubeconfig = file("secrets.kubeconfig", &server.kubeconfig());
 
     let (output, said) = watched(&kubeconfig, &["-o", "json", "--until", "2"]);

@@ -24,7 +24,7 @@ fn folder(name: &str, files: &[(&str, &str)]) -> String {
     let _ = std::fs::remove_dir_all(&folder);
     for (file, text) in files {
         let file = std::path::Path::new(&folder).join(file);
-        std::fs::create_dir_all(file.parent().expect("it is in the folder")).expect("the folder is writable");
+        std::fs::create_dir_all(file.parent().expect("a parent folder")).expect("the folder is writable");
         std::fs::write(file, text).expect("the folder is writable");
     }
     folder
@@ -51,7 +51,7 @@ fn every_replica_has_working_context() {
 
 /// The token in a kubeconfig.
 fn token(kubeconfig: &str) -> String {
-    let text = std::fs::read_to_string(kubeconfig).expect("it is written");
+    let text = std::fs::read_to_string(kubeconfig).expect("the file exists");
     let token = text.lines().find_map(|line| line.trim().strip_prefix("\"token\":"));
     token.unwrap_or_else(|| panic!("no token: {text}")).trim().trim_matches(['"', '\'']).to_owned()
 }
@@ -67,9 +67,9 @@ fn token_is_random_by_default() {
         &["--token", "s3cret-token", "-f", &file("token.yaml", &config_map("default", "a"))],
     );
     assert_eq!(token(&fixed.kubeconfig), "s3cret-token");
-    assert_eq!(config_maps(&fixed.kubeconfig, "default", "1").len(), 1, "it is accepted");
+    assert_eq!(config_maps(&fixed.kubeconfig, "default", "1").len(), 1, "the token is accepted");
     // A client with another token is rejected.
-    let text = std::fs::read_to_string(&fixed.kubeconfig).expect("it is written").replace("s3cret-token", "embedded");
+    let text = std::fs::read_to_string(&fixed.kubeconfig).expect("the file exists").replace("s3cret-token", "embedded");
     let wrong = file("token-wrong.kubeconfig", &text);
     let output = steadfast(&["watch", "cm", "-n", "default", "--kubeconfig", &wrong, "--until", "1", "--wait", "5"]);
     assert!(said(&output).contains("401"), "{}", said(&output));
@@ -80,7 +80,7 @@ fn plain_http_needs_no_token() {
     // Clients built on client-go keep their tokens to TLS.
     let manifest = file("plain.yaml", &config_map("default", "a"));
     let plain = Serving::start("plain.kubeconfig", &["--tls", "false", "-f", &manifest]);
-    let text = std::fs::read_to_string(&plain.kubeconfig).expect("it is written");
+    let text = std::fs::read_to_string(&plain.kubeconfig).expect("the file exists");
     let without = text.replace("\"token\":", "\"unused\":");
     assert_ne!(text, without);
     assert_eq!(config_maps(&file("plain-without.kubeconfig", &without), "default", "1").len(), 1);
@@ -95,9 +95,9 @@ fn signal_stops_server_cleanly() {
     for name in ["TERM", "INT"] {
         let mut server = Serving::start(&format!("ends-{name}.kubeconfig"), &["--tls", "false"]);
         signal(&server.child, name);
-        let status = server.child.wait().expect("it can be waited for");
+        let status = server.child.wait().expect("an exit status");
         let mut told = String::new();
-        server.rest.read_to_string(&mut told).expect("it can be read");
+        server.rest.read_to_string(&mut told).expect("readable output");
         assert!(status.success(), "{name}: {status}");
         assert!(told.starts_with("stopped at revision "), "{told}");
         assert!(!std::path::Path::new(&server.kubeconfig).exists(), "the shutdown removes the created kubeconfig");
@@ -134,9 +134,9 @@ fn existing_kubeconfig_gets_context_and_keeps_entries() {
     use std::os::unix::fs::PermissionsExt;
 
     let path = file("merged.kubeconfig", OTHERS);
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("it can be changed");
-    let read = || std::fs::read_to_string(&path).expect("it exists");
-    let value = |text: &str| serde_saphyr::from_str::<serde_json::Value>(text).expect("it is YAML");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("the mode is changed");
+    let read = || std::fs::read_to_string(&path).expect("the file exists");
+    let value = |text: &str| serde_saphyr::from_str::<serde_json::Value>(text).expect("valid YAML");
     let contexts = || {
         let file = value(&read());
         let names = file["contexts"].as_array().expect("a list").iter().map(|context| context["name"].clone());
@@ -145,18 +145,18 @@ fn existing_kubeconfig_gets_context_and_keeps_entries() {
 
     let mut server = Serving::start_beside("merged.kubeconfig", &[]);
     assert_eq!(contexts(), (vec!["prod".into(), "steadfast".into()], "steadfast".into()));
-    assert!(read().contains("password: 0123"), "as it was written, whatever it means: {}", read());
-    let mode = std::fs::metadata(&path).expect("it exists").permissions().mode();
+    assert!(read().contains("password: 0123"), "the value stays verbatim: {}", read());
+    let mode = std::fs::metadata(&path).expect("the file exists").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert_eq!(config_maps(&path, "default", "1"), Vec::<String>::new());
 
     // A killed server leaves its entries, and the next run replaces them.
-    server.child.kill().expect("it can be killed");
-    server.child.wait().expect("it can be waited for");
+    server.child.kill().expect("the process is killed");
+    server.child.wait().expect("an exit status");
     let server = Serving::start_beside("merged.kubeconfig", &["--replicas", "2"]);
     assert_eq!(contexts(), (vec!["prod".into(), "steadfast".into(), "steadfast-1".into()], "steadfast".into()));
     server.stop();
-    assert_eq!(value(&read()), value(OTHERS), "as it was before the first of them");
+    assert_eq!(value(&read()), value(OTHERS), "the original file is restored");
 }
 
 #[cfg(unix)]
@@ -171,8 +171,8 @@ fn concurrent_servers_have_separate_contexts() {
     }
     one.stop();
     other.stop();
-    let value = |text: &str| serde_saphyr::from_str::<serde_json::Value>(text).expect("it is YAML");
-    assert_eq!(value(&std::fs::read_to_string(&path).expect("it exists")), value(OTHERS));
+    let value = |text: &str| serde_saphyr::from_str::<serde_json::Value>(text).expect("valid YAML");
+    assert_eq!(value(&std::fs::read_to_string(&path).expect("the file exists")), value(OTHERS));
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn kustomization_is_built_by_installed_tool() {
     let script = "#!/bin/sh\n[ \"$1\" = kustomize ] && [ -f \"$2/kustomization.yaml\" ] && exec cat \"$2/cm.yaml\"\n";
     let tools = folder("tools", &[("kubectl", script)]);
     let kubectl = std::path::Path::new(&tools).join("kubectl");
-    std::fs::set_permissions(kubectl, PermissionsExt::from_mode(0o755)).expect("it can be changed");
+    std::fs::set_permissions(kubectl, PermissionsExt::from_mode(0o755)).expect("the mode is changed");
     let path = format!("{tools}:/usr/bin:/bin");
     let kubeconfig = place("kustomize.kubeconfig");
     let _ = std::fs::remove_file(&kubeconfig);
@@ -254,16 +254,16 @@ fn faults_are_switched_while_the_server_runs() {
     let kubeconfig = server.kubeconfig.clone();
     let watching = std::thread::spawn(move || config_maps(&kubeconfig, "default", "1"));
     assert_eq!(fault(&[]).1, "delay=10ms\nrespond=503,resource=configmaps\naccept-and-close,replica=1\n");
-    assert!(!watching.is_finished(), "its lists get 503");
+    assert!(!watching.is_finished(), "lists get status 503");
     assert_eq!(fault(&["none"]).0, Some(0));
     assert_eq!(fault(&[]).1, "no fault is on; --list shows all\n");
-    assert_eq!(watching.join().expect("it ends"), ["default/a"]);
+    assert_eq!(watching.join().expect("the watcher does not panic"), ["default/a"]);
 
     let (code, _, told) = fault(&["lag,replica=7"]);
     assert!(code == Some(2) && told.contains("no replica 7"), "{told}");
     let (code, _, told) = fault(&["lag", "lagg"]);
     assert!(code == Some(2) && told.contains("unknown fault \"lagg\""), "{told}");
-    assert_eq!(fault(&[]).1, "no fault is on; --list shows all\n", "nothing is switched if one of them is wrong");
+    assert_eq!(fault(&[]).1, "no fault is on; --list shows all\n", "an unknown fault leaves the others off");
     assert!(fault(&["--list"]).1.lines().count() > 20);
     let elsewhere = steadfast(&["fault", "lag", "--kubeconfig", &file("elsewhere.kubeconfig", "kind: Config\n")]);
     assert!(said(&elsewhere).contains("no context of a running `steadfast serve`"), "{}", said(&elsewhere));

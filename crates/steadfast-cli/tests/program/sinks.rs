@@ -24,8 +24,8 @@ impl World {
         // Remove files of an earlier test run.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("the folder is writable");
-        let runtime = Runtime::new().expect("there are threads");
-        let server = runtime.block_on(ApiServer::start()).expect("it starts");
+        let runtime = Runtime::new().expect("a runtime");
+        let server = runtime.block_on(ApiServer::start()).expect("the server starts");
         std::fs::write(folder.join("kubeconfig"), server.kubeconfig()).expect("the folder is writable");
         Self { folder, _runtime: runtime, _server: server }
     }
@@ -34,7 +34,7 @@ impl World {
         let path = self.folder.join("notify.toml");
         let text = format!("[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.it]\n{sink}\n{RULE}{send}");
         std::fs::write(&path, text).expect("the folder is writable");
-        let output = steadfast(&["notify", "check", "--online", "-c", path.to_str().expect("it is text")]);
+        let output = steadfast(&["notify", "check", "--online", "-c", path.to_str().expect("a UTF-8 path")]);
         (output.status.code(), format!("{}{}", String::from_utf8_lossy(&output.stdout), said(&output)))
     }
 }
@@ -119,7 +119,7 @@ fn unknown_zone_and_key_are_reported() {
         let (code, said) = world.check(&sink("example.org"), NAME);
         assert_eq!(code, Some(3), "{said}");
         assert!(said.contains("notify.toml:4:7: ") && said.contains(told), "{said}");
-        let secret = wrong.rsplit(':').next().expect("it has a secret");
+        let secret = wrong.rsplit(':').next().expect("the secret of a key");
         assert!(!said.contains(secret), "{said}");
     }
 }

@@ -19,11 +19,11 @@ const CONFIGURATION: &str = "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sink
     [[rules]]\nname = \"fails\"\ninitial = true\nresources = [\"cm\"]\nnamespaces = [\"default\"]\nwhen = \"object.data.none == 'x'\"\nto = [\"log\"]\n";
 
 fn get(address: &str, path: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(address).expect("it listens");
+    let mut stream = TcpStream::connect(address).expect("the endpoint listens");
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("it reads");
+    stream.write_all(request.as_bytes()).expect("the request is sent");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
+    stream.read_to_string(&mut answer).expect("a response");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     (head.to_owned(), body.to_owned())
 }
@@ -34,13 +34,13 @@ fn metrics_readiness_and_status_agree() {
     // Remove files of an earlier test run.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("the folder is writable");
-    let runtime = Runtime::new().expect("there are threads");
-    let server = runtime.block_on(ApiServer::start()).expect("it starts");
+    let runtime = Runtime::new().expect("a runtime");
+    let server = runtime.block_on(ApiServer::start()).expect("the server starts");
     let write = |file: &str, text: &str| std::fs::write(folder.join(file), text).expect("the folder is writable");
     write("kubeconfig", &server.kubeconfig());
     write("notify.toml", CONFIGURATION);
     for name in ["a", "b"] {
-        server.create(&config_map(name, "1")).expect("it is a config map");
+        server.create(&config_map(name, "1")).expect("the config map is created");
     }
     let path = folder.join("notify.toml").display().to_string();
     let status = |more: &[&str]| {
@@ -51,7 +51,7 @@ fn metrics_readiness_and_status_agree() {
     assert!(status(&[]).starts_with("no process acts by this configuration\n"), "{}", status(&[]));
 
     let mut acting = Killed(start(&["notify", "--metrics", "127.0.0.1:0", "-c", &path]));
-    let (mut stderr, told) = (acting.0.stderr.take().expect("it is piped"), Arc::new(Mutex::new(Vec::new())));
+    let (mut stderr, told) = (acting.0.stderr.take().expect("a piped stderr"), Arc::new(Mutex::new(Vec::new())));
     let heard = told.clone();
     std::thread::spawn(move || {
         let mut part = [0; 1024];
@@ -59,7 +59,7 @@ fn metrics_readiness_and_status_agree() {
             heard.lock().expect("no panic").extend_from_slice(&part[..read]);
         }
     });
-    let mut stdout = acting.0.stdout.take().expect("it is piped");
+    let mut stdout = acting.0.stdout.take().expect("a piped stdout");
     std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
     let mut address = String::new();
     eventually("the address", || {
@@ -70,7 +70,7 @@ fn metrics_readiness_and_status_agree() {
     });
     eventually("all caches", || get(&address, "/readyz").0.starts_with("HTTP/1.1 200"));
     assert!(get(&address, "/livez").0.starts_with("HTTP/1.1 200"));
-    let scraped = || Exposition::parse(&get(&address, "/metrics").1).expect("it is OpenMetrics");
+    let scraped = || Exposition::parse(&get(&address, "/metrics").1).expect("valid OpenMetrics");
     eventually("two deliveries", || scraped().sum("steadfast_notify_delivered_total", &[("sink", "log")]) == (2.0, 1));
     assert_eq!(scraped().sum("steadfast_notify_waiting", &[("sink", "broken")]), (2.0, 1));
     assert!(scraped().sum("steadfast_notify_oldest_waiting_seconds", &[("sink", "broken")]).0 > 0.0);
@@ -78,7 +78,7 @@ fn metrics_readiness_and_status_agree() {
     assert_eq!(scraped().sum("steadfast_notify_sink_failing", &[("sink", "log")]), (0.0, 1));
     assert!(scraped().sum("steadfast_notify_failed_attempts_total", &[("sink", "broken")]).0 > 0.0);
     assert_eq!(scraped().sum("steadfast_notify_failed_total", &[("rule", "fails")]), (2.0, 1));
-    assert!(scraped().sum("steadfast_informer_objects", &[]).0 >= 2.0, "those of the library are there too");
+    assert!(scraped().sum("steadfast_informer_objects", &[]).0 >= 2.0, "the metrics of the library are present");
     let page = get(&address, "/metrics").1;
     let documented = include_str!("../../../../docs/operations.md");
     for line in page.lines().filter(|line| line.starts_with("# TYPE steadfast_notify_")) {
@@ -92,7 +92,7 @@ fn metrics_readiness_and_status_agree() {
     assert!(text.contains("sink broken: 0 delivered, 2 waiting, the oldest for "), "{text}");
     assert!(text.contains("\n  failing: "), "{text}");
     assert!(text.contains("rule fails: could not be evaluated 2 times"), "{text}");
-    let json: Value = serde_json::from_str(&status(&["-o", "json"])).expect("it is JSON");
+    let json: Value = serde_json::from_str(&status(&["-o", "json"])).expect("valid JSON");
     assert_eq!(json["now"]["sinks"][1]["delivered"], 2, "{json}");
 
     server.faults().cut();
@@ -101,9 +101,9 @@ fn metrics_readiness_and_status_agree() {
     assert!(why.starts_with("rule maps: configmaps of here, namespace default: "), "{why}");
     assert!(get(&address, "/livez").0.starts_with("HTTP/1.1 200"), "alive, though not ready");
     signal(&acting.0, "KILL");
-    acting.0.wait().expect("it can be waited for");
+    acting.0.wait().expect("an exit status");
     assert!(
         status(&[]).starts_with("no process acts by this configuration\n"),
-        "what a dead one has left is not asked"
+        "the address of an exited process is not used"
     );
 }

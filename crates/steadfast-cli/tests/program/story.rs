@@ -86,9 +86,9 @@ impl World {
         let haproxy = Haproxy::start(name)?;
         let folder = haproxy.folder.clone();
         let (knot, etcd) = (Knot::start(&folder)?, Etcd::start(&folder)?);
-        let runtime = Runtime::new().expect("there are threads");
+        let runtime = Runtime::new().expect("a runtime");
         let server = Cluster::start(&runtime)?;
-        let far = runtime.block_on(ApiServer::start()).expect("it starts");
+        let far = runtime.block_on(ApiServer::start()).expect("the server starts");
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
         server.apply(&namespace, "namespaces").expect("a namespace");
         let write = |file: &str, text: &str| {
@@ -432,7 +432,7 @@ fn meanwhile(world: &mut World, chance: &mut Chance, trouble: Trouble) {
 
 fn begin(world: &World) -> Killed {
     let mut child = start(&["notify", "-c", &world.configuration]);
-    let (stderr, said) = (BufReader::new(child.stderr.take().expect("it is piped")), world.said.clone());
+    let (stderr, said) = (BufReader::new(child.stderr.take().expect("a piped stderr")), world.said.clone());
     std::thread::spawn(move || {
         for line in stderr.lines().map_while(Result::ok) {
             *said.lock().expect("no panic") += &(line + "\n");
@@ -475,7 +475,7 @@ fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
     let removals = judge(&world.truth, &world.losses, &samples)
         .unwrap_or_else(|why| panic!("seed {seed}, {:?}: {why}", world.log));
     signal(&acting.0, "TERM");
-    assert!(acting.0.wait().expect("it can be waited for").success());
+    assert!(acting.0.wait().expect("an exit status").success());
     drop(world.runtime);
     Some((removals, samples.len()))
 }
@@ -502,10 +502,10 @@ fn random_troubles_remove_no_entry_of_ready_pod() {
 fn checker_detects_removed_entry_of_ready_pod() {
     let Some(world) = World::start("seen") else { return };
     let mut acting = begin(&world);
-    eventually("all of it at first", || world.outside_is_equal());
+    eventually("the initial state", || world.outside_is_equal());
     // No program restores the entry.
     signal(&acting.0, "TERM");
-    assert!(acting.0.wait().expect("it can be waited for").success());
+    assert!(acting.0.wait().expect("an exit status").success());
     std::thread::sleep(Duration::from_secs(2));
     let take_out = |world: &World, outside: &str| match outside {
         "etcd" => world.etcd.take_out("web-3"),
@@ -516,7 +516,7 @@ fn checker_detects_removed_entry_of_ready_pod() {
         std::thread::sleep(Duration::from_millis(500));
         take_out(&world, outside);
         std::thread::sleep(Duration::from_millis(500));
-        let wrong = judge(&world.truth, &[], &witness.end()).expect_err("it was there");
+        let wrong = judge(&world.truth, &[], &witness.end()).expect_err("the entry existed");
         assert!(wrong.starts_with(outside) && wrong.contains("was removed although it exists"), "{wrong}");
     }
 }

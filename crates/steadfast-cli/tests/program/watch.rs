@@ -51,7 +51,7 @@ fn until_limits_embedded_fleet_events() {
                 assert_eq!((text(line, "certainty"), text(line, "reason")), ("Observed", "Deleted"));
                 versions.remove(text(line, "uid"));
             }
-            other => panic!("there is no {other}"),
+            other => panic!("unknown kind of event: {other}"),
         }
     }
     assert_eq!(types, BTreeSet::from(["Added", "Deleted", "Synced", "Updated"]));
@@ -106,11 +106,11 @@ fn text_has_symbol_resource_and_name() {
 fn closed_pipe_ends_watch_silently() {
     let mut child = start(&["watch", "--embedded", "-o", "json"]);
     let mut first = String::new();
-    let mut reader = BufReader::new(child.stdout.take().expect("it is piped"));
-    reader.read_line(&mut first).expect("it can be read");
+    let mut reader = BufReader::new(child.stdout.take().expect("a piped stdout"));
+    reader.read_line(&mut first).expect("a readable line");
     assert!(first.contains("Added"), "{first}");
     drop(reader);
-    let status = child.wait().expect("it can be waited for");
+    let status = child.wait().expect("an exit status");
     assert!(status.success(), "{status}");
 }
 
@@ -149,11 +149,11 @@ fn unreachable_server_is_reported_and_retried() {
     let kubeconfig = crate::bad_input::kubeconfig("waiting.kubeconfig", "https://127.0.0.1:1", "");
     let mut child = start(&["watch", "pods", "--kubeconfig", &kubeconfig]);
     let mut told = String::new();
-    let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
-    stderr.read_line(&mut told).expect("it can be read");
+    let mut stderr = BufReader::new(child.stderr.take().expect("a piped stderr"));
+    stderr.read_line(&mut told).expect("a readable line");
     assert!(told.starts_with("waiting for https://127.0.0.1:1: ") && told.contains("refused"), "{told}");
     std::thread::sleep(std::time::Duration::from_millis(500));
-    assert!(child.try_wait().expect("it can be asked").is_none(), "the program retries instead of ending");
+    assert!(child.try_wait().expect("the state of the process").is_none(), "the program retries instead of ending");
     child.stderr = Some(stderr.into_inner());
     signal(&child, "INT");
     let output = finish(child);
@@ -167,17 +167,17 @@ async fn running_watch_uses_replaced_token() {
     let kubeconfig = file("rotated.kubeconfig", &server.kubeconfig());
     let until = (namespaces + 1).to_string();
     let mut child = start(&["watch", "namespaces", "--kubeconfig", &kubeconfig, "-o", "json", "--until", &until]);
-    let mut told = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut told = BufReader::new(child.stdout.take().expect("a piped stdout"));
     for _ in 0..namespaces {
         let mut line = String::new();
-        assert!(told.read_line(&mut line).expect("it can be read") > 0, "it ended early");
+        assert!(told.read_line(&mut line).expect("a readable line") > 0, "the program exited early");
     }
 
     server.faults().replace_tokens(&["second"]);
     file("rotated.kubeconfig", &server.kubeconfig().replace("first", "second"));
     server.faults().reset();
     let added = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "after-the-rotation"}});
-    server.create(&serde_json::from_value::<Namespace>(added).expect("a namespace")).expect("to create");
+    server.create(&serde_json::from_value::<Namespace>(added).expect("a namespace")).expect("the object is created");
     child.stdout = Some(told.into_inner());
     let output = finish(child);
     assert!(output.status.success(), "{}", said(&output));
@@ -220,7 +220,7 @@ fn single_object_is_watched_by_name() {
     assert_eq!(watched(&["deploy/web"], "2"), ["deployments.apps default/web"]);
     assert_eq!(watched(&["deploy/cart", "-n", "shop"], "2"), ["deployments.apps shop/cart"]);
     let both = ["deployments.apps default/web", "deployments.apps default/worker"];
-    assert_eq!(watched(&["deploy/web,Deployment/worker", "deployments/web"], "4"), both, "each once");
+    assert_eq!(watched(&["deploy/web,Deployment/worker", "deployments/web"], "4"), both, "one line per object");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,9 +229,9 @@ async fn missing_kind_is_awaited_while_others_run() {
     let kubeconfig = file("wait-for-kind.kubeconfig", &server.kubeconfig());
     let arguments = ["watch", "widgets.example.com", "cm", "--wait-for-kind", "--kubeconfig", &kubeconfig];
     let mut child = start(&[&arguments[..], &["--until", "3"]].concat());
-    let mut told = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut told = BufReader::new(child.stdout.take().expect("a piped stdout"));
     let mut line = String::new();
-    told.read_line(&mut line).expect("it can be read");
+    told.read_line(&mut line).expect("a readable line");
     assert!(line.contains("= configmaps synced"), "{line}");
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let definition = json!({
@@ -246,7 +246,7 @@ async fn missing_kind_is_awaited_while_others_run() {
     let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
     server.create(&widget).expect("a widget");
     let mut rest = String::new();
-    std::io::Read::read_to_string(&mut told, &mut rest).expect("it can be read");
+    std::io::Read::read_to_string(&mut told, &mut rest).expect("readable output");
     child.stdout = Some(told.into_inner());
     let output = finish(child);
     assert!(output.status.success(), "{}", said(&output));
@@ -264,11 +264,11 @@ async fn json_doubt_lines_precede_newer_events() {
     let kubeconfig = file("freshness.kubeconfig", &server.kubeconfig());
     let arguments = ["watch", "cm", "--kubeconfig", &kubeconfig, "-o", "json", "--until", "4"];
     let mut child = start(&arguments);
-    let mut told = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut told = BufReader::new(child.stdout.take().expect("a piped stdout"));
     let mut next = || -> Value {
         let mut line = String::new();
-        assert!(told.read_line(&mut line).expect("it can be read") > 0, "it ended");
-        serde_json::from_str(&line).expect("it is JSON")
+        assert!(told.read_line(&mut line).expect("a readable line") > 0, "the program exited");
+        serde_json::from_str(&line).expect("valid JSON")
     };
     assert_eq!((next()["type"].clone(), next()["type"].clone()), (json!("Added"), json!("Synced")));
 
@@ -288,7 +288,7 @@ async fn json_doubt_lines_precede_newer_events() {
             break;
         }
     }
-    let end = until_fresh.last().expect("it is fresh");
+    let end = until_fresh.last().expect("a line of fresh state");
     assert_eq!((&end["why"], &end["namespace"]), (&Value::Null, &json!("default")), "{end}");
     assert!(until_fresh.iter().any(|line| line["name"] == "meanwhile"), "before the end of the doubt: {until_fresh:?}");
     server.create(&config_map("after", "1")).expect("a config map");

@@ -44,7 +44,7 @@ fn equivalent_records_share_one_entry() {
         "web.example.org. A 10.0.0.2: 30 A 10.0.0.2",
         "web.example.org. AAAA fd00::1: 90 AAAA fd00::1",
     ];
-    assert_eq!(dns_error, expected, "and of one name and type the shortest time is that of all");
+    assert_eq!(dns_error, expected, "records of one name and type share the shortest TTL");
 }
 
 #[test]
@@ -192,7 +192,10 @@ async fn server(answers: Answers) -> String {
             let mut operation = Message::from_octets(octets).expect("a message");
             let response = response(answers, &mut operation);
             let length = u16::try_from(response.len()).expect("a length");
-            stream.write_all(&[&length.to_be_bytes(), &*response].concat()).await.expect("somebody who listens");
+            stream
+                .write_all(&[&length.to_be_bytes(), &*response].concat())
+                .await
+                .expect("the client reads the response");
             // The client closes the connection.
             let _ = stream.read_u8().await;
         }
@@ -357,7 +360,7 @@ fn settle_keeps_alias_and_foreign_records() {
     ]);
     let rejected = zone.validate(&mut all);
     assert_eq!(rejected.keys().collect::<Vec<_>>(), ["example.org. TXT \"theirs\"", "web.example.org. A 10.0.0.1"]);
-    assert_eq!(all["example.org. TXT \"ours\""].ttl, 300, "one TTL with the record of others");
+    assert_eq!(all["example.org. TXT \"ours\""].ttl, 300, "the TTL of the foreign record applies");
 }
 
 #[test]

@@ -64,8 +64,8 @@ fn few_entries_need_no_approval() {
 #[test]
 fn approval_covers_only_named_entries() {
     let mut guard = Guard::default();
-    let ask = judge(&mut guard, 100, 0..50, 0).1.expect("half of them");
-    let wrong = guard.approve("00000000").expect_err("another one");
+    let ask = judge(&mut guard, 100, 0..50, 0).1.expect("a pending approval");
+    let wrong = guard.approve("00000000").expect_err("another ID");
     assert!(wrong.to_string().contains(&ask.id), "{wrong}");
     assert_eq!(guard.approve(&ask.id), Ok(ask.clone()));
 
@@ -82,8 +82,8 @@ fn approval_covers_only_named_entries() {
 #[test]
 fn changed_removal_invalidates_approval() {
     let mut guard = Guard::default();
-    let ask = judge(&mut guard, 10, 0..5, 0).1.expect("half of them");
-    guard.approve(&ask.id).expect("it is pending");
+    let ask = judge(&mut guard, 10, 0..5, 0).1.expect("a pending approval");
+    guard.approve(&ask.id).expect("the approval is pending");
     let mut flow = Flow { serving: 10, outs: names(0..5), ..Flow::default() };
     flow.outs.extend((0..3).map(|number| (format!("{number:03}"), "another address".to_owned())));
     let verdict = guard.judge(RULES, &[("g".to_owned(), flow)].into(), &BTreeSet::new(), 1);
@@ -115,12 +115,12 @@ fn replacement_counts_once_it_is_seen() {
 #[test]
 fn uncertainty_keeps_pending_and_given_approvals() {
     let mut guard = Guard::default();
-    let ask = judge(&mut guard, 100, 0..50, 0).1.expect("half of them");
+    let ask = judge(&mut guard, 100, 0..50, 0).1.expect("a pending approval");
     let held = set(&names(0..50));
     let flow = || [("g".to_owned(), Flow { serving: 100, ..Flow::default() })].into();
     guard.judge(RULES, &flow(), &held, 1);
     assert_eq!(guard.asks().next(), Some(&ask));
-    guard.approve(&ask.id).expect("it is still pending");
+    guard.approve(&ask.id).expect("the approval is still pending");
     guard.judge(RULES, &flow(), &held, 2);
     assert_eq!(judge(&mut guard, 100, 0..50, 3).0.len(), 50);
 }
@@ -184,5 +184,5 @@ fn gradual_group_loss_needs_approval() {
     assert_eq!(look(3, 0, 0), 0);
     assert_eq!((look(3, 1, 1), look(2, 1, 2)), (1, 1));
     assert_eq!(look(1, 1, 3), 0, "three were in service within the window");
-    assert_eq!(look(1, 1, 400), 1, "one was");
+    assert_eq!(look(1, 1, 400), 1, "one was in service within the window");
 }

@@ -153,7 +153,7 @@ mod tests {
         observed.at(&first);
         assert!(observed.take_reason().is_some() && observed.take_reason().is_none());
         assert!(!observed.poll(Some(first.clone())) && !observed.poll(None));
-        assert!(observed.poll(Some(first.clone())), "it responds again");
+        assert!(observed.poll(Some(first.clone())), "HAProxy responds again");
         observed.at(&first);
         let second = process(9, 0, 1);
         assert!(observed.poll(Some(second.clone())));

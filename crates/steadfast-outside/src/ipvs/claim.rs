@@ -76,7 +76,7 @@ mod tests {
         let (first, second) = (ServiceClaim::default(), ServiceClaim::default());
         let port = u16::try_from(std::process::id() % 60_000).expect("a port") + 1;
         first.take(&service(port)).expect("free");
-        first.take(&service(port)).expect("held already");
+        first.take(&service(port)).expect("a repeated claim");
         let error = second.take(&service(port)).expect_err("claimed");
         assert!(error.to_string().contains(&format!("another process manages `-t 192.0.2.1:{port}`")), "{error}");
         second.take(&service(port + 1)).expect("another service");

@@ -221,7 +221,7 @@ fn described_steps_are_ipvsadm_commands() {
     assert_eq!(ipvs.describe(&found, &steps), expected);
     let found = ipvs.found(vec![seen_at("10.8.0.4:80", 0, (0, 0))], false);
     assert_eq!(ipvs.describe(&found, &steps)[0], "ipvsadm -E -t 10.9.0.1:80 -s wrr");
-    assert_eq!(ipvs.describe(&found, &steps[2..]), expected[2..], "nothing is done to the service for that");
+    assert_eq!(ipvs.describe(&found, &steps[2..]), expected[2..], "the service stays unchanged");
     let six = VirtualService::udp("[fd00::1]:53".parse().expect("an address")).expect("a service");
     let six = Ipvs::new(six.persistent(60));
     let found = six.found(Vec::new(), true);
@@ -243,7 +243,7 @@ fn invalid_names_are_rejected_locally() {
     let error =
         Ipvs::new(web()).check("10.8.0.2:8080", Some(&RealServer::new(1, Forward::Tunnel))).expect_err("a port");
     assert!(error.to_string().ends_with("give it the same one, or send to it by masquerading"), "{error}");
-    assert!(Ipvs::new(web()).check("[fd00::2]:0", None).is_ok(), "what others have put there can go");
+    assert!(Ipvs::new(web()).check("[fd00::2]:0", None).is_ok(), "foreign servers can be removed");
     for address in ["0.0.0.0:80", "10.9.0.1:0", "[::]:80", "[fe80::1%2]:80"] {
         let error = VirtualService::tcp(address.parse().expect("an address")).expect_err(address);
         assert!(matches!(error, IpvsError::Service(_)), "{error}");

@@ -124,7 +124,7 @@ fn failed_flush_is_repeated_whole() {
     memory.update("m", |record| record.hold("a", held("g")));
     // A folder at the path of the temporary file.
     std::fs::create_dir(folder.0.join("memory.new")).expect("a folder");
-    let error = memory.flush("m").expect_err("it cannot be written").to_string();
+    let error = memory.flush("m").expect_err("the file cannot be written").to_string();
     assert!(error.contains("cannot write"), "{error}");
     memory.update("m", |record| record.hold("b", held("g")));
     std::fs::remove_dir(folder.0.join("memory.new")).expect("removed");
@@ -144,12 +144,12 @@ fn replica_adopts_leader_guard_and_origins() {
     standby.update("web", |record| record.hold("old", held("shop")));
     // The leader may have added the entry and crashed before reporting it.
     standby.note_wanted("web", [("recent".to_owned(), held("ops"))]);
-    standby.adopt(&leader.export(1 << 20)).expect("it is whole");
+    standby.adopt(&leader.export(1 << 20)).expect("a complete export");
     let names = |memory: &Memory| memory.record("web").entries().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&standby), ["a", "recent"]);
     assert_eq!(standby.record("web").origin("a").map(|origin| origin.group.clone()).as_deref(), Some("shop"));
     // Too large to share: entries that the replica has seen itself stay.
-    standby.adopt(&leader.export(10)).expect("it is whole");
+    standby.adopt(&leader.export(10)).expect("a complete export");
     assert_eq!(names(&standby), ["a", "recent"]);
     assert!(standby.adopt("{").is_err() && names(&standby).len() == 2);
 }

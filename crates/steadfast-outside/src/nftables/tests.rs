@@ -72,7 +72,7 @@ fn settle_removes_invalid_entries() {
     let fitting = entry_name(&"c1/shop/".repeat(20));
     assert_eq!((fitting.len(), check(&fitting).is_ok()), (64, true));
     let longest = format!("{fitting} [ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535 256");
-    assert!(longest.len() <= 128, "it fits into a comment");
+    assert!(longest.len() <= 128, "the text fits into a comment");
 }
 
 /// Tool that lists an empty ruleset, and accepts each table without the word `bad`.

@@ -125,7 +125,7 @@ proptest! {
         for name in wanted.entries.keys().chain(found.own.keys()) {
             let is_right = then.own.get(name) == wanted.entries.get(name);
             let is_leaving = !wanted.entries.contains_key(name) && then.own.get(name).is_some_and(|left| !left.serves());
-            prop_assert!(is_right || is_leaving || plan.kept.contains_key(name), "nothing is said of {name}");
+            prop_assert!(is_right || is_leaving || plan.kept.contains_key(name), "no reason for {name}");
         }
     }
 

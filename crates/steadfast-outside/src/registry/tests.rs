@@ -83,7 +83,7 @@ async fn hanging_key_delays_no_other_key() {
     assert!(!found.own.contains_key("shop/s1"));
     assert_eq!(registry.client.in_flight.lock().expect("no panic").1, 8 - 1, "one of eight lanes hangs");
 
-    let error = registry.apply(&[add("a"), add("other/hang"), add("z")]).await.expect_err("one hangs");
+    let error = registry.apply(&[add("a"), add("other/hang"), add("z")]).await.expect_err("one key hangs");
     assert_eq!(
         error.to_string(),
         "the registry did not respond to `PUT http://r.example.test/items/other%2Fhang` within 4 s"

@@ -144,7 +144,7 @@ impl Running {
     }
 
     pub(crate) async fn begin(&mut self) -> Result {
-        let mut command = Command::new(found(self.kind.program()).ok_or("it was there")?);
+        let mut command = Command::new(found(self.kind.program()).ok_or("the program is missing")?);
         command.arg("-c").arg(self.folder.join("conf"));
         if self.kind == Kind::Bind {
             command.args(["-f", "-n", "1"]);
@@ -157,7 +157,7 @@ impl Running {
             }
         };
         let waited = timeout(SOON, ready).await;
-        Ok(waited.map_err(|_| format!("{:?} is not there in {SOON:?}", self.kind))?)
+        Ok(waited.map_err(|_| format!("{:?} does not respond within {SOON:?}", self.kind))?)
     }
 
     /// Kills the process without warning.

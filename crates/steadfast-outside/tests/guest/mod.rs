@@ -144,7 +144,9 @@ impl Guest {
             match lines.recv_timeout(over.saturating_duration_since(Instant::now())) {
                 Ok(line) => _ = writeln!(said, "{}", String::from_utf8_lossy(&line).trim_end()),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(said),
-                Err(mpsc::RecvTimeoutError::Timeout) => return Err(format!("not in {PATIENCE:?}:\n{said}").into()),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    return Err(format!("the guest did not exit within {PATIENCE:?}:\n{said}").into());
+                }
             }
         }
     }

@@ -40,7 +40,7 @@ pub(crate) struct Tree {
 impl Tree {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let url = format!("http://{}", listener.local_addr().expect("it has one"));
+        let url = format!("http://{}", listener.local_addr().expect("a bound address"));
         let kept = Arc::new(Mutex::new(TreeState { is_careful: true, ..TreeState::default() }));
         let tree = Self { url, kept };
         let served = tree.clone();

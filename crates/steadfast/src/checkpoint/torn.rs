@@ -213,7 +213,7 @@ fn read(disk: &Fake) -> Result<(usize, State), Option<Arc<str>>> {
 /// Returns the number of disk changes of a whole run.
 fn changes_of_a_run(states: &[State]) -> u64 {
     let disk = Fake::default();
-    let mut life = Life::begin(&disk).expect("it opens");
+    let mut life = Life::begin(&disk).expect("the database opens");
     assert!((1..states.len()).all(|index| life.write(states, index)));
     assert_eq!(read(&disk).expect("a checkpoint"), (states.len() - 1, states[states.len() - 1].clone()));
     disk.changes()
@@ -299,7 +299,7 @@ fn next_write_removes_rows_of_failed_transaction() {
 fn corrupted_bytes_never_yield_wrong_data() {
     let states = states(3);
     let disk = Fake::default();
-    let mut life = Life::begin(&disk).expect("it opens");
+    let mut life = Life::begin(&disk).expect("the database opens");
     assert!((1..states.len()).all(|index| life.write(&states, index)));
     drop(life);
     let whole = disk.0.lock().expect("no panic").seen.clone();
@@ -316,12 +316,12 @@ fn corrupted_bytes_never_yield_wrong_data() {
         match read(&Fake::of(bytes)) {
             Ok((index, state)) => assert_eq!(state, states[index], "a whole state, one that was there"),
             Err(why) => {
-                assert!(why.is_some(), "that there is nothing has its reason");
+                assert!(why.is_some(), "an empty checkpoint has a reason");
                 fresh += 1;
             }
         }
     }
-    assert!(fresh > 20, "what is damaged is seen: {fresh} of 200");
+    assert!(fresh > 20, "damage is detected: {fresh} of 200");
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn invalid_file_is_moved_aside() {
 #[test]
 fn foreign_partition_is_rejected_with_reason() {
     let disk = Fake::default();
-    let mut life = Life::begin(&disk).expect("it opens");
+    let mut life = Life::begin(&disk).expect("the database opens");
     assert!(life.write(&states(5), 1));
     let database = &life.database;
     let read =
@@ -347,5 +347,9 @@ fn foreign_partition_is_rejected_with_reason() {
     assert_eq!(read(&there), "the checkpoint is of another server, https://here");
     let other = Terms { form: "as it was".to_owned(), ..terms() };
     assert_eq!(read(&other), "the checkpoint has other parts of the objects than are asked for now");
-    assert_eq!(database.read("/api/v1/pods?", &terms(), |_, _| true).map(|_| ()), Err(None), "there never was one");
+    assert_eq!(
+        database.read("/api/v1/pods?", &terms(), |_, _| true).map(|_| ()),
+        Err(None),
+        "no checkpoint was written"
+    );
 }

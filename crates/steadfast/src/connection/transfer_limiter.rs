@@ -300,7 +300,7 @@ mod tests {
     use crate::environment::local::Local;
 
     fn four() -> TransferLimiter {
-        let environment = Local::new(1, |_, _| Box::pin(async { Err(std::io::Error::other("nobody is there")) }));
+        let environment = Local::new(1, |_, _| Box::pin(async { Err(std::io::Error::other("no server")) }));
         TransferLimiter::new(Arc::new(environment), 4)
     }
 
@@ -335,7 +335,7 @@ mod tests {
             assert!((&mut fifth).now_or_never().is_none(), "four transfers count already");
         }
         held.pop();
-        assert!(fifth.now_or_never().is_some(), "one place is free");
+        assert!(fifth.now_or_never().is_some(), "one slot is free");
     }
 
     #[tokio::test(start_paused = true)]
@@ -381,7 +381,7 @@ mod tests {
         let other = transfers.wait("other").now_or_never().expect("the last place");
         let another = transfers.wait("another");
         crowd.clear();
-        assert!(another.now_or_never().is_some(), "before suspects that wait longer");
+        assert!(another.now_or_never().is_some(), "served before suspects with longer waits");
         drop(other);
     }
 
@@ -393,6 +393,6 @@ mod tests {
         let kept = transfers.wait("kept");
         drop(held);
         assert!(kept.now_or_never().is_some());
-        assert_eq!(transfers.shared.lock().counting.len(), 0, "nothing is held");
+        assert_eq!(transfers.shared.lock().counting.len(), 0, "no transfer counts");
     }
 }

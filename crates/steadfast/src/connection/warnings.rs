@@ -162,6 +162,6 @@ mod tests {
             assert!(!remembered.is_repeated(&number.to_string()));
         }
         assert_eq!((remembered.order.len(), remembered.known.len()), (MAX_REMEMBERED, MAX_REMEMBERED));
-        assert!(!remembered.is_repeated("first"), "it was forgotten");
+        assert!(!remembered.is_repeated("first"), "the warning was removed from the cache");
     }
 }

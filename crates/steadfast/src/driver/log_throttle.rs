@@ -91,7 +91,7 @@ mod tests {
         assert_eq!((first, log_throttle.sum(at(1)), log_throttle.sum(at(1))), (10, Some(490), None));
         let next = (2..50).filter(|second| log_throttle.names(at(*second)) || log_throttle.sum(at(*second)).is_some());
         assert_eq!(next.count(), 0, "a log has had enough for a minute");
-        assert_eq!(log_throttle.sum(at(61)), Some(48), "and then the sum of it");
+        assert_eq!(log_throttle.sum(at(61)), Some(48), "the count of the other diagnostics follows");
         assert!(log_throttle.names(at(62)));
         assert_eq!(log_throttle.sum(at(63)), None);
     }

@@ -89,7 +89,7 @@ mod tests {
                 open
             })
             .collect();
-        let mut both = [beginnings.recv().expect("one helps"), beginnings.recv().expect("another helps")];
+        let mut both = [beginnings.recv().expect("a helper runs"), beginnings.recv().expect("another helps")];
         both.sort_unstable();
         assert_eq!(both, [0, 1]);
         assert!(gates[2].send(()).is_err(), "the third is let go and not kept waiting");

@@ -526,7 +526,7 @@ mod tests {
             let _ = held.recv();
         };
         executor.spawn(Box::pin(task));
-        hangs.recv_timeout(LONG).expect("it begins");
+        hangs.recv_timeout(LONG).expect("the task starts");
         release
     }
 
@@ -571,7 +571,7 @@ mod tests {
             let begun = Instant::now();
             for held in [true, false] {
                 if !held {
-                    release.send(()).expect("it hangs");
+                    release.send(()).expect("the task hangs");
                 }
                 let name = || thread::current().name().map(str::to_owned);
                 loop {
@@ -607,7 +607,7 @@ mod tests {
                 break;
             }
             goes_on(&executor);
-            release.send(()).expect("it waits");
+            release.send(()).expect("the task waits");
         }
     }
 

@@ -117,7 +117,7 @@ mod tests {
             let mut gunzip = Gunzip::default();
             let mut came = Vec::new();
             for chunk in packed.chunks(size) {
-                came.extend(unpacked(&mut gunzip, chunk).expect("it is gzip"));
+                came.extend(unpacked(&mut gunzip, chunk).expect("valid gzip"));
             }
             assert!(came == text && gunzip.is_whole(), "cut by {size}");
         }
@@ -138,7 +138,7 @@ mod tests {
         for event in ["one", "another", "a third"] {
             encoder.write_all(event.as_bytes()).expect("memory takes it");
             encoder.flush().expect("memory takes it");
-            let came = unpacked(&mut gunzip, &std::mem::take(encoder.get_mut())).expect("it is gzip");
+            let came = unpacked(&mut gunzip, &std::mem::take(encoder.get_mut())).expect("valid gzip");
             assert_eq!(came, event.as_bytes());
         }
         assert!(!gunzip.is_whole());
@@ -152,14 +152,14 @@ mod tests {
             let mut gunzip = Gunzip::default();
             let mut came = Vec::new();
             for chunk in stream.chunks(size) {
-                came.extend(unpacked(&mut gunzip, chunk).expect("it is gzip"));
+                came.extend(unpacked(&mut gunzip, chunk).expect("valid gzip"));
             }
             assert!(came == events.concat().as_bytes() && gunzip.is_whole(), "cut by {size}");
         }
         let mut gunzip = Gunzip::default();
         for event in events {
-            let came = unpacked(&mut gunzip, &packed(event.as_bytes())).expect("it is gzip");
-            assert_eq!(came, event.as_bytes(), "it comes out before there is another");
+            let came = unpacked(&mut gunzip, &packed(event.as_bytes())).expect("valid gzip");
+            assert_eq!(came, event.as_bytes(), "the event is returned before the next one arrives");
         }
     }
 
@@ -170,7 +170,7 @@ mod tests {
         let mut steps = 0;
         while gunzip.has_more() {
             let before = gunzip.input.len();
-            assert_eq!(gunzip.next_piece().expect("it is gzip"), None);
+            assert_eq!(gunzip.next_piece().expect("valid gzip"), None);
             assert!(before - gunzip.input.len() <= MOST);
             steps += 1;
         }
@@ -184,7 +184,7 @@ mod tests {
         gunzip.feed(bomb.into());
         let (mut all, mut most) = (0, 0);
         while gunzip.has_more() {
-            let piece = gunzip.next_piece().expect("it is gzip").map_or(0, |piece| piece.len());
+            let piece = gunzip.next_piece().expect("valid gzip").map_or(0, |piece| piece.len());
             (all, most) = (all + piece, most.max(piece));
         }
         assert!(all == 64 << 20 && most < 2 << 20, "{all} bytes, {most} at once");
@@ -202,7 +202,7 @@ mod tests {
             assert!(came.is_err() || !gunzip.is_whole() || came.is_ok_and(|came| came == text), "at {place}");
         }
         let mut cut = Gunzip::default();
-        unpacked(&mut cut, &whole[..whole.len() - 9]).expect("what is there is gzip");
+        unpacked(&mut cut, &whole[..whole.len() - 9]).expect("the received part is valid gzip");
         assert!(!cut.is_whole());
         let mut more = Gunzip::default();
         assert!(unpacked(&mut more, &[&whole[..], b"more"].concat()).is_err() || !more.is_whole());

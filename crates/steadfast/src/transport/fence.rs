@@ -202,7 +202,7 @@ mod tests {
         assert!(fence.is_open());
         fence.extend(environment.boot_time() + Duration::from_secs(2));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(fence.is_open(), "it was extended by a second");
+        assert!(fence.is_open(), "the fence was extended by a second");
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(!fence.is_open());
         fence.extend(environment.boot_time() + Duration::from_secs(10));
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(environment.now().since(begun), Duration::from_secs(20));
         let other = self::fence(&environment, Duration::from_secs(3600));
         let ((), ()) = tokio::join!(other.closed(), async { other.close() });
-        assert_eq!(environment.now().since(begun), Duration::from_secs(20), "it did not wait for the hour");
+        assert_eq!(environment.now().since(begun), Duration::from_secs(20), "the fence does not wait for the hour");
     }
 
     #[tokio::test(start_paused = true)]

@@ -223,11 +223,11 @@ mod tests {
         assert!(matches!(write(&traffic, 7), Poll::Ready(Ok(7))));
         assert_eq!(traffic.sent(), 7);
         assert!(traffic.count(|| Poll::Pending).is_pending());
-        assert!(traffic.seal_at(7), "a write that waits has written nothing");
+        assert!(traffic.seal_at(7), "a pending write has written nothing");
         assert!(matches!(write(&traffic, 7), Poll::Ready(Err(_))));
         assert_eq!(traffic.sent(), 7);
-        assert!(traffic.seal_at(7), "another request that was not written either");
-        assert!(!traffic.seal_at(3), "one that was, at least in part");
+        assert!(traffic.seal_at(7), "a second unwritten request");
+        assert!(!traffic.seal_at(3), "a partly written request");
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,7 +23,7 @@ async fn more_watches_than_streams_open_more_connections() {
     assert!(reports.iter().any(|report| !report.watches && report.requests == 1), "{reports:?}");
     drop(watches);
     let idle = || connection.connections().iter().all(|report| report.streams == 0);
-    until("the places of dropped watches are free again", idle).await;
+    until("the streams of dropped watches are released", idle).await;
     join_all((0..250).map(|_| watch(&connection))).await;
     assert_eq!(steadfast::unstable::dialled(&connection), 4, "open connections must be reused");
 }
@@ -49,7 +49,7 @@ async fn http1_watches_use_separate_connections() {
     assert_eq!(connection.connections().len(), 30);
     drop(watches);
     until("dropped watches close their connections", || connection.connections().is_empty()).await;
-    until("the server sees them go", || server.open_watches(0) == 0).await;
+    until("the server sees closed watches", || server.open_watches(0) == 0).await;
     for _ in 0..5 {
         text(&connection, get(PODS)).await.expect("a response");
     }

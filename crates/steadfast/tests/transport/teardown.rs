@@ -45,7 +45,7 @@ async fn connections_with_threads_may_be_dropped_anywhere() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         drop(body);
     }
-    until("the server sees them go", || server.open_watches(0) == 0).await;
+    until("the server sees closed watches", || server.open_watches(0) == 0).await;
     let connection = over_tcp(&server, http2()).await;
     let client = connection.client();
     drop(connection);

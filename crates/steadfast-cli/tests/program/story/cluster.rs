@@ -21,7 +21,7 @@ impl Cluster {
     pub(super) fn start(runtime: &Runtime) -> Option<Self> {
         match ServerKind::from_env() {
             ServerKind::Reference => Some(Self::Real(Box::new(Real::start(runtime)?))),
-            _ => Some(Self::Embedded(runtime.block_on(ApiServer::start()).expect("it starts"))),
+            _ => Some(Self::Embedded(runtime.block_on(ApiServer::start()).expect("the server starts"))),
         }
     }
 

@@ -47,7 +47,7 @@ impl Real {
         for user in &mut file.auth_infos {
             user.auth_info.as_mut().expect("the server wrote it").impersonate = Some(USER.to_owned());
         }
-        serde_json::to_string(&file).expect("it is JSON")
+        serde_json::to_string(&file).expect("valid JSON")
     }
 
     fn api(&self, kind: &str, resource: &str, namespace: &str) -> Api<DynamicObject> {
@@ -101,7 +101,7 @@ impl Real {
     pub(super) fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let api = self.of_resource(resource, namespace);
         let object = self.runtime.block_on(api.get_opt(name)).expect("the server responds");
-        object.map(|object| serde_json::to_value(object).expect("it is JSON"))
+        object.map(|object| serde_json::to_value(object).expect("valid JSON"))
     }
 
     pub(super) fn delete(&self, resource: &str, namespace: &str, name: &str) -> Result<(), String> {
@@ -116,9 +116,9 @@ impl Real {
 
     pub(super) fn restore(&mut self) {
         self.runtime.clone().block_on(async {
-            self.reference.restore(self.backup).await.expect("it is restored");
+            self.reference.restore(self.backup).await.expect("the backup is restored");
             for server in [0, STALE] {
-                self.reference.start_again(server).await.expect("it starts again");
+                self.reference.start_again(server).await.expect("the server starts again");
             }
         });
         self.renew_client();
@@ -131,7 +131,7 @@ impl Real {
 
     fn start_again(&mut self) {
         let runtime = self.runtime.clone();
-        runtime.block_on(self.reference.start_again(0)).expect("it starts again");
+        runtime.block_on(self.reference.start_again(0)).expect("the server starts again");
         self.renew_client();
     }
 
@@ -192,7 +192,7 @@ impl Real {
             let kind = GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", kind);
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
             let deleted = self.runtime.block_on(api.delete(&format!("{USER}-pods."), &DeleteParams::default()));
-            deleted.expect("it exists");
+            deleted.expect("the object exists");
         }
     }
 

@@ -217,7 +217,7 @@ fn partial_scale_down_needs_no_approval() {
     assert!(mirrored.read(&world.wanted(true), &plan_settings).asks.is_empty());
     assert_eq!(mirrored.serving("a"), 3);
     // One unready entry of three is missing from three, not from ten.
-    world.objects.get_mut(&(0, "00".to_owned())).expect("it exists").is_ready = false;
+    world.objects.get_mut(&(0, "00".to_owned())).expect("the object exists").is_ready = false;
     assert!(mirrored.read(&world.wanted(true), &plan_settings).asks.is_empty());
     assert_eq!(mirrored.serving("a"), 2);
     // Removing all entries of a group at once exceeds `few`, although their objects were deleted.
@@ -238,7 +238,7 @@ fn last_entry_of_mirror_needs_approval() {
     world.objects.clear();
     let asks = mirrored.read(&world.wanted(true), &strict).asks;
     assert_eq!((asks.len(), mirrored.serving("a")), (1, 1));
-    mirrored.record.guard.approve(&asks[0].id).expect("it is pending");
+    mirrored.record.guard.approve(&asks[0].id).expect("a pending approval");
     mirrored.read(&world.wanted(true), &strict);
     assert_eq!(mirrored.serving("a"), 0);
 
@@ -320,7 +320,7 @@ fn contested_entry_stays_with_holder() {
     mirrored.read(&world.wanted(false), &plan_settings);
     // A group that sorts first claims the names, while the holder's objects are not ready.
     ready(&mut world, 0, 0..3);
-    world.objects.get_mut(&(1, "00".to_owned())).expect("it exists").is_ready = false;
+    world.objects.get_mut(&(1, "00".to_owned())).expect("the object exists").is_ready = false;
     let plan = mirrored.read(&world.wanted(false), &plan_settings);
     let conflict = |name: &str| matches!(&plan.kept[name], SkipReason::Conflict(conflict) if conflict.holder == "b");
     assert!(["00", "01", "02"].into_iter().all(conflict), "{:?}", plan.kept);
@@ -365,11 +365,11 @@ fn invalid_entry_affects_only_itself() {
     let found = ActualState { own: own.into(), others: BTreeSet::new(), busy: BTreeSet::new() };
     let validate = |values: &mut BTreeMap<String, Backend>| {
         values.remove("b");
-        BTreeMap::from([("b".to_owned(), "it is too long".to_owned())])
+        BTreeMap::from([("b".to_owned(), "the name is too long".to_owned())])
     };
     let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
     let now = Now { unix: 0, instant: Instant::now() };
     let plan = plan(&wanted, &found, &validate, &plan_settings(0.3, false), (&mut record, &mut draining), now);
     assert_eq!(steps(&plan).iter().map(Step::name).collect::<Vec<_>>(), ["a", "c", "old"]);
-    assert_eq!(plan.kept["b"].to_string(), "it is too long");
+    assert_eq!(plan.kept["b"].to_string(), "the name is too long");
 }

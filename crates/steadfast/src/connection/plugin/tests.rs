@@ -55,7 +55,7 @@ fn error(script: &str) -> String {
 
 /// If the process whose number is in `file` runs; a zombie does not.
 fn runs(file: &Path) -> bool {
-    let number = fs::read_to_string(file).expect("the script has written its number");
+    let number = fs::read_to_string(file).expect("the script has written its PID");
     let state = fs::read_to_string(format!("/proc/{}/stat", number.trim())).unwrap_or_default();
     let state = state.rsplit_once(')').and_then(|(_, rest)| rest.trim().chars().next());
     state.is_some_and(|state| state != 'Z')
@@ -64,7 +64,7 @@ fn runs(file: &Path) -> bool {
 #[test]
 fn hanging_plugin_is_killed_at_its_deadline() {
     let plugin = Plugin::of(&exec("exec sleep 1000"), Duration::from_millis(300));
-    let error = plugin.obtain(None).map(drop).expect_err("it hangs");
+    let error = plugin.obtain(None).map(drop).expect_err("a hanging plugin");
     assert!(error.contains("\"sh\" returned nothing within 0.3 s, and was killed"), "{error}");
 }
 
