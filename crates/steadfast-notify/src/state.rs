@@ -244,22 +244,22 @@ mod tests {
     fn folder_is_new_until_caught_up() {
         let folder = std::env::temp_dir().join(format!("steadfast-state-new-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let state = State::take(&folder).expect("no other program has it");
+        let state = State::take(&folder).expect("no other process holds the folder");
         assert!(state.is_new());
-        fs::write(state.checkpoint_of("default", &Cluster::default()), "").expect("there is space");
+        fs::write(state.checkpoint_of("default", &Cluster::default()), "").expect("the folder is writable");
         drop(state);
-        let state = State::take(&folder).expect("no other program has it");
+        let state = State::take(&folder).expect("no other process holds the folder");
         assert!(state.is_new(), "the earlier process did not catch up");
-        state.has_caught_up().expect("there is space");
+        state.has_caught_up().expect("the folder is writable");
         drop(state);
-        let state = State::take(&folder).expect("no other program has it");
+        let state = State::take(&folder).expect("no other process holds the folder");
         assert!(!state.is_new());
-        assert_eq!(leader_of_standby(&folder).expect("it can be read"), None);
+        assert_eq!(leader_of_standby(&folder).expect("a readable file"), None);
         state.stands_by(Some(Some("other")));
-        assert_eq!(leader_of_standby(&folder).expect("it can be read").as_deref(), Some("other"));
+        assert_eq!(leader_of_standby(&folder).expect("a readable file").as_deref(), Some("other"));
         state.stands_by(None);
-        assert_eq!(leader_of_standby(&folder).expect("it can be read"), None);
-        fs::remove_dir_all(&folder).expect("it exists");
+        assert_eq!(leader_of_standby(&folder).expect("a readable file"), None);
+        fs::remove_dir_all(&folder).expect("the folder exists");
     }
 
     #[cfg(unix)]
@@ -269,17 +269,17 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = std::env::temp_dir().join(format!("steadfast-state-modes-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let state = State::take(&folder).expect("no other program has it");
+        let state = State::take(&folder).expect("no other process holds the folder");
         // A folder that existed before may be open to others.
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("it is this user's");
-        fs::write(folder.join("approved-web.new"), "of an earlier run").expect("there is space");
-        state.tells_at(([127, 0, 0, 1], 7).into()).expect("there is space");
-        state.approvals().give("web", &["id".to_owned()]).expect("there is space");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("the mode is changed");
+        fs::write(folder.join("approved-web.new"), "of an earlier run").expect("the folder is writable");
+        state.tells_at(([127, 0, 0, 1], 7).into()).expect("the folder is writable");
+        state.approvals().give("web", &["id".to_owned()]).expect("the folder is writable");
         for file in ["address", "approved-web"] {
-            let mode = fs::metadata(folder.join(file)).expect("it exists").permissions().mode();
+            let mode = fs::metadata(folder.join(file)).expect("the file exists").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file}");
         }
-        assert_eq!(state.approvals().take("web").expect("it can be read"), ["id"]);
-        fs::remove_dir_all(&folder).expect("it exists");
+        assert_eq!(state.approvals().take("web").expect("a readable file"), ["id"]);
+        fs::remove_dir_all(&folder).expect("the folder exists");
     }
 }

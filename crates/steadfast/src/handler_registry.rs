@@ -125,6 +125,6 @@ mod tests {
             come(&mut registry).release();
         }
         assert_eq!(registry.members().count(), 0);
-        assert_eq!(registry.steps, 2 * MANY, "only removed handlers are dropped");
+        assert_eq!(registry.steps, 2 * MANY, "only removed handlers are visited");
     }
 }

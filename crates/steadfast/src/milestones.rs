@@ -173,7 +173,7 @@ mod tests {
     fn late_waiter_finds_version_passed() {
         let milestones = Milestones::default();
         milestones.pass(&version(5), 0);
-        let mut place = pin!(milestones.enter(&version(5)).expect("it can be ordered"));
+        let mut place = pin!(milestones.enter(&version(5)).expect("a comparable version"));
         // Passed versions are not stored: the caller checks the cache after it has entered.
         assert!(place.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         milestones.pass(&version(5), 0);

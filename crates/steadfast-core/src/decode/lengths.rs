@@ -57,23 +57,23 @@ mod tests {
     #[test]
     fn skipped_values_matter_only_within_their_array() {
         let lengths = Lengths::new(br#"[[1], {"unknown": [], "known": [2, 3]}, [4, 5, 6]], [7]"#);
-        let outer = lengths.begin().expect("it is known");
+        let outer = lengths.begin().expect("a known array");
         assert_eq!(lengths.of(outer), Some(3));
-        let first = lengths.begin().expect("it is known");
+        let first = lengths.begin().expect("a known array");
         assert_eq!(lengths.of(first), Some(1));
         lengths.end(first);
         lengths.pass();
         assert_eq!(lengths.begin(), None);
         lengths.end(outer);
-        let last = lengths.begin().expect("it is known again");
+        let last = lengths.begin().expect("a known array");
         assert_eq!(lengths.of(last), Some(1));
     }
 
     #[test]
     fn text_is_scanned_only_on_request() {
         let lengths = Lengths::new(b"[[], []]");
-        let outer = lengths.begin().expect("it is known");
-        let inner = lengths.begin().expect("it is known");
+        let outer = lengths.begin().expect("a known array");
+        let inner = lengths.begin().expect("a known array");
         lengths.end(inner);
         lengths.end(outer);
         assert!(lengths.arrays.get().is_none());

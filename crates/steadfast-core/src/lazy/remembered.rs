@@ -99,6 +99,6 @@ mod tests {
         let most: usize = remembered.shards.iter().map(|shard| shard.load().decoded.len()).sum();
         assert!(most <= SHARDS * FEW, "{most}");
         assert!(held.iter().all(|held| Arc::ptr_eq(&remembered.get(**held).unwrap(), held)));
-        assert!(Arc::ptr_eq(&remembered.put(7, &Arc::new(7)), &held[7]), "the first one counts");
+        assert!(Arc::ptr_eq(&remembered.put(7, &Arc::new(7)), &held[7]), "the first entry stays");
     }
 }

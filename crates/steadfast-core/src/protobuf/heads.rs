@@ -103,7 +103,7 @@ mod tests {
             (&[0x12, 0x80], None),
         ] {
             for size in 1..=bytes.len() {
-                let found = heads(bytes, size, 200).expect("it is no fault");
+                let found = heads(bytes, size, 200).expect("no fault");
                 let found = found.0.map(|head| (head.number, head.length, found.1));
                 assert_eq!(found, wanted, "{bytes:?} by {size}");
             }

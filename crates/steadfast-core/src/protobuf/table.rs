@@ -150,7 +150,7 @@ mod tests {
             assert_eq!(names, [Some(("metadata", Count::One)), Some(("items", Count::List))]);
         }
         for id in lists.into_iter().filter_map(|list| list.items()) {
-            let field = id.message().field(1).expect("it has a first field");
+            let field = id.message().field(1).expect("a first field");
             assert_eq!((field.name, field.value), ("metadata", Value::Message(table().metadata)));
         }
     }

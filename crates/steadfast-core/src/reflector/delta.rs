@@ -238,9 +238,9 @@ mod tests {
         assert_eq!((worth(1600, false, Some(false)), worth(10, false, Some(true))), (false, false));
         let mut partial = delta_policy(1600, false, Some(true));
         partial.expect(ListHints { metadata_only: true, ..partial.hints });
-        assert!(!partial.is_worth_it(at(60), Some(at(50))), "a list of metadata is what would be listed anyway");
+        assert!(!partial.is_worth_it(at(60), Some(at(50))), "a full list requests only metadata as well");
         partial.expect(ListHints { doubted: true, metadata_only: false, ..partial.hints });
-        assert!(!partial.is_worth_it(at(60), Some(at(50))), "what protobuf has spoilt is to be read anew");
+        assert!(!partial.is_worth_it(at(60), Some(at(50))), "objects that protobuf could not decode need a full list");
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
         // One change per second: 10 objects may differ, so 20 changes may be expected.
         assert!(delta_policy.is_worth_it(at(120), Some(at(100))));
         assert!(!delta_policy.is_worth_it(at(121), Some(at(100))));
-        assert!(!delta_policy.is_worth_it(at(121), None), "nothing is known of how long it has been");
+        assert!(!delta_policy.is_worth_it(at(121), None), "the time since the last proof is unknown");
     }
 
     #[test]
@@ -279,7 +279,10 @@ mod tests {
             delta_policy.changed(1);
             delta_policy.age(at(hour * 3600));
         }
-        assert!(delta_policy.is_worth_it(at(20 * 3600 + 60), Some(at(20 * 3600))), "it has been quiet for hours");
+        assert!(
+            delta_policy.is_worth_it(at(20 * 3600 + 60), Some(at(20 * 3600))),
+            "the change rate of the last hours is low"
+        );
     }
 
     #[test]

@@ -168,7 +168,7 @@ async fn messages_are_ordered_per_object_only() {
     }
     sleep(Duration::from_millis(100)).await;
     let others: Vec<_> = [1, 2, 3].map(|value| ("other".to_owned(), json!(value))).into();
-    assert_eq!(world.sink.taken(), others, "all of the other object came at once");
+    assert_eq!(world.sink.taken(), others, "messages of the other object are not delayed");
     assert_eq!(world.engine.drain(LONG).await, 0);
     let stuck: Vec<_> =
         world.sink.taken().into_iter().filter(|(name, _)| name == "stuck").map(|(_, value)| value).collect();
@@ -225,7 +225,7 @@ async fn expired_or_rejected_message_becomes_dead_letter() {
     assert_eq!(world.engine.drain(LONG).await, 0);
     assert_eq!(world.sink.taken(), [("a".to_owned(), json!(3))]);
     let last = world.sink.seen().iter().filter(|seen| seen.2 == json!(1)).map(|seen| seen.0).max();
-    let last = last.expect("it was tried");
+    let last = last.expect("an attempt");
     assert!(last >= Duration::from_secs(60) && last < Duration::from_secs(62), "{last:?}");
     let text = std::fs::read_to_string(&file).expect("an existing file");
     let letters: Vec<DeadLetter> = text.lines().map(|line| serde_json::from_str(line).expect("a letter")).collect();
@@ -254,7 +254,7 @@ async fn full_dead_letter_file_keeps_messages_pending() {
         sleep(Duration::from_secs(61)).await;
     }
     assert_eq!(world.engine.drain(LONG).await, 0);
-    assert_eq!(world.sink.taken(), [("c".to_owned(), json!(1))], "it was tried until it went");
+    assert_eq!(world.sink.taken(), [("c".to_owned(), json!(1))], "the message is retried until its delivery");
     assert!(
         world.reported().contains("cannot add a dead letter") && world.reported().contains("the file is full"),
         "{}",
@@ -315,14 +315,14 @@ async fn interrupted_redrive_is_repeated() {
     };
     let letter = |name: &str| serde_json::from_value::<DeadLetter>(message(name)).expect("a letter");
     dead.add(&letter("a")).expect("enough space");
-    let taken = dead.take().expect("it can be read");
+    let taken = dead.take().expect("the file can be read");
     assert_eq!(taken.letters.len(), 1);
     // The program is killed here, and another program continues.
     drop(taken);
     dead.add(&letter("b")).expect("enough space");
     let sink = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
     let streams = Streams::from([("s".to_owned(), sink as Arc<dyn Stream>)]);
-    let report = redrive(&dead, &streams, None).await.expect("it can be read");
+    let report = redrive(&dead, &streams, None).await.expect("the file can be read");
     assert_eq!(report.delivered, ["a", "b"]);
 }
 
@@ -354,7 +354,7 @@ async fn debounce_sends_only_the_last_message() {
     assert_eq!(world.engine.drain(LONG).await, 0);
     let sent: Vec<Value> = world.sink.taken().into_iter().map(|(_, value)| value).collect();
     assert_eq!(sent, [json!(9), json!(19), json!(24)]);
-    assert_eq!(world.settled().len(), 25, "those whose place was taken are acknowledged with it");
+    assert_eq!(world.settled().len(), 25, "replaced messages are acknowledged with their successor");
 }
 
 #[tokio::test(start_paused = true)]
@@ -382,7 +382,7 @@ async fn stuck_sink_blocks_callers_at_the_limit() {
     }
     let put = world.put("a", 5_000, json!("one too many"));
     tokio::pin!(put);
-    assert!(tokio::time::timeout(Duration::from_secs(900), &mut put).await.is_err(), "there is no room");
+    assert!(tokio::time::timeout(Duration::from_secs(900), &mut put).await.is_err(), "the outbox is full");
     // The first message expires during its attempt and becomes a dead letter.
     put.await;
     assert_eq!(world.engine.counts().sinks["s"].given_up, 1);
@@ -402,7 +402,7 @@ async fn reload_keeps_pending_messages_and_results() {
     world.put("a", 3, json!(3)).await;
     assert_eq!(world.engine.drain(LONG).await, 0);
     let sent: Vec<Value> = better.taken().into_iter().map(|(_, value)| value).collect();
-    assert_eq!(sent, [json!(1), json!(3)], "the one that waited, and not the same again");
+    assert_eq!(sent, [json!(1), json!(3)], "the pending message, and no duplicate of it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -426,18 +426,18 @@ async fn overlapping_redrive_is_rejected_and_loses_nothing() {
     let streams = Streams::from([("s".to_owned(), slow.clone() as Arc<dyn Stream>)]);
     let first = redrive(&dead, &streams, None);
     tokio::pin!(first);
-    assert!(tokio::time::timeout(Duration::from_secs(1), &mut first).await.is_err(), "it takes four seconds");
+    assert!(tokio::time::timeout(Duration::from_secs(1), &mut first).await.is_err(), "an attempt takes four seconds");
 
     // Another process, and the program itself, at the same time.
     let other = letters(&folder, 10);
     other.add(&letter("two")).expect("the program can add letters in the meantime");
-    let rejected = redrive(&other, &streams, None).await.expect_err("the first one is still running");
+    let rejected = redrive(&other, &streams, None).await.expect_err("the first redrive is still running");
     assert!(rejected.to_string().contains("another `redrive` of"), "{rejected}");
     first.await.expect("the files can be read");
 
     let better = Scripted::new(|_, _| (AT_ONCE, Outcome::Delivered));
     let streams = Streams::from([("s".to_owned(), better as Arc<dyn Stream>)]);
-    let mut delivered = redrive(&other, &streams, None).await.expect("the first one has ended").delivered;
+    let mut delivered = redrive(&other, &streams, None).await.expect("the first redrive has ended").delivered;
     delivered.sort();
     assert_eq!(delivered, ["one", "two"]);
 }

@@ -44,11 +44,11 @@ async fn program_receives_message_and_environment() {
     let stream = shell(&folder, script, more).await;
     let sent = message(&json!({"a": "line\nbreak"}));
     assert_eq!(stream.deliver(std::slice::from_ref(&sent)).await, Outcome::Delivered);
-    let line = std::fs::read_to_string(folder.join("line")).expect("it was written");
+    let line = std::fs::read_to_string(folder.join("line")).expect("the script has written the file");
     assert_eq!(line, sent.line() + "\n");
     let read: Message = serde_json::from_str(&line).expect("valid JSON");
     assert_eq!(read, *sent);
-    let env = std::fs::read_to_string(folder.join("env")).expect("it was written");
+    let env = std::fs::read_to_string(folder.join("env")).expect("the script has written the file");
     // The environment of the tests may have some of these names too.
     let of_the_tests: Vec<_> = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
     let env: Vec<_> = env.lines().filter(|line| !of_the_tests.iter().any(|own| own == line)).collect();
@@ -80,7 +80,7 @@ async fn exit_code_determines_the_outcome() {
 
 /// Returns true if the process has ended, including zombies.
 fn has_ended(pid: &str) -> bool {
-    let state = std::process::Command::new("ps").args(["-o", "stat=", "-p", pid]).output().expect("there is ps");
+    let state = std::process::Command::new("ps").args(["-o", "stat=", "-p", pid]).output().expect("ps runs");
     let state = String::from_utf8_lossy(&state.stdout).trim().to_owned();
     state.is_empty() || state.starts_with('Z')
 }
@@ -88,7 +88,7 @@ fn has_ended(pid: &str) -> bool {
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not come");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -120,7 +120,7 @@ async fn cancelled_attempt_kills_the_process_group() {
     let begun = folder.to_owned();
     let waited =
         tokio::task::spawn_blocking(move || until("the family", || family(&begun).iter().all(|pid| !pid.is_empty())));
-    waited.await.expect("it came");
+    waited.await.expect("the family starts");
     attempt.abort();
     assert!(attempt.await.is_err_and(|error| error.is_cancelled()));
     let family = family(&folder);

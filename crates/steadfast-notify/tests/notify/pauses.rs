@@ -74,7 +74,7 @@ fn rejections_without_a_wait_back_off() {
     for _ in 0..8 {
         let batch = sent(&mut outbox, now);
         outbox.settle(now, batch[0].0, &busy(None), || 1.0, |_, _, _| true);
-        let next = outbox.next(now).expect("it is retried");
+        let next = outbox.next(now).expect("a retry");
         waits.push(next.saturating_sub(now).as_secs());
         now = next;
     }
@@ -161,7 +161,7 @@ proptest! {
         let mut outbox = Outbox::new(settings);
         let start = seconds(now);
         outbox.put(start, message("shop", "a"), ());
-        let due = outbox.next(start).expect("it is pending");
+        let due = outbox.next(start).expect("a pending message");
         prop_assert_eq!(due, start.saturating_add(seconds(debounce)));
         let batch = outbox.take(due).remove(0);
         let after = Some(Duration::new(after, nanos));
@@ -170,7 +170,7 @@ proptest! {
         if due >= start.saturating_add(seconds(give_up)) {
             prop_assert_eq!(settled.len(), 1);
         } else {
-            let next = outbox.next(due).expect("it is retried");
+            let next = outbox.next(due).expect("a retry");
             prop_assert!(next <= due.saturating_add(MAX_PEER_WAIT.max(seconds(60))));
             prop_assert!(next <= start.saturating_add(seconds(give_up)));
         }

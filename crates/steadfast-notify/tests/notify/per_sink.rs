@@ -115,7 +115,7 @@ impl World {
         let network = InMemory { seed: u64::from(self.files), ..InMemory::default() };
         let connection = network.connection(&self.server).await.expect("a connection");
         let factory = InformerFactory::new(&connection);
-        let checkpoint = Some(Checkpoint::open(self.file()).expect("it can be opened"));
+        let checkpoint = Some(Checkpoint::open(self.file()).expect("the checkpoint opens"));
         WatchSpec {
             connection: u64::from(self.files),
             factory,
@@ -156,8 +156,8 @@ impl World {
             sinks.iter().map(|sink| ((*sink).to_owned(), Arc::new(wire(*sink)) as Arc<dyn Stream>)).collect();
         let engine = Engine::start(&plan, streams, u64::from(self.files), |_| {});
         let source = self.source();
-        let following =
-            RuleSubscription::begin(&watch_spec, &source, sinks, BTreeMap::new(), &engine).expect("it begins");
+        let following = RuleSubscription::begin(&watch_spec, &source, sinks, BTreeMap::new(), &engine)
+            .expect("the subscription starts");
         let informer = source.informer(&watch_spec, None).expect("an existing file");
         Run { engine, factory: watch_spec.factory, informer, is_killed, _following: following }
     }
@@ -173,7 +173,7 @@ impl World {
 
     fn set(&self, name: &str, value: &str) {
         let object = config_map(name, value);
-        self.server.replace(&object).or_else(|_| self.server.create(&object)).expect("it is a config map");
+        self.server.replace(&object).or_else(|_| self.server.create(&object)).expect("the config map is stored");
     }
 
     fn delete(&self, name: &str) {
@@ -183,7 +183,10 @@ impl World {
 
     async fn settle(&self, run: &Run) {
         let version = self.server.revision().to_string();
-        run.informer.wait_for_version(&version.as_str().into(), Duration::from_secs(60)).await.expect("it comes");
+        run.informer
+            .wait_for_version(&version.as_str().into(), Duration::from_secs(60))
+            .await
+            .expect("the informer reaches the version");
         sleep(Duration::from_secs(20)).await;
     }
 }
@@ -225,7 +228,7 @@ async fn older_version(world: &World, name: &str) -> InformerFactory {
             }
             Ok::<_, std::io::Error>(())
         })
-        .expect("it is added");
+        .expect("the handler is added");
     watch_spec.factory
 }
 

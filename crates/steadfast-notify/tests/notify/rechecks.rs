@@ -163,7 +163,7 @@ impl Run {
         let factory = InformerFactory::new(&network.connection(server).await.expect("a connection"));
         let checkpoint = folder.map(|(folder, number)| {
             let file = folder.join(format!("{number}.checkpoint"));
-            Checkpoint::open(file).expect("it can be opened")
+            Checkpoint::open(file).expect("the checkpoint opens")
         });
         let watch_spec = WatchSpec {
             connection: seed,
@@ -196,8 +196,8 @@ impl Run {
             scope: Scope::namespace("default"),
             lookups: lookups.collect(),
         };
-        let following =
-            RuleSubscription::begin(&watch_spec, &source, &["log"], BTreeMap::new(), &engine).expect("it begins");
+        let following = RuleSubscription::begin(&watch_spec, &source, &["log"], BTreeMap::new(), &engine)
+            .expect("the subscription starts");
         Self { receiver, factory, watch_spec, source, engine, following, is_killed }
     }
 
@@ -208,14 +208,14 @@ impl Run {
         self.engine.act_by(&plan(when, send), streams);
         let known = std::mem::take(&mut self.following);
         let following = RuleSubscription::begin(&self.watch_spec, &self.source, &["log"], known, &self.engine);
-        self.following = following.expect("it begins");
+        self.following = following.expect("the subscription starts");
     }
 
     /// Kills the program: the next run starts with copies of the current files, under the next number.
     pub(crate) fn kill(&self, folder: &Folder, number: u64) {
         let next = number + 1;
         std::fs::copy(folder.join(format!("{number}.checkpoint")), folder.join(format!("{next}.checkpoint")))
-            .expect("it exists");
+            .expect("the checkpoint exists");
         let (before, after) = (folder.join(format!("{number}.rechecks")), folder.join(format!("{next}.rechecks")));
         std::fs::create_dir_all(&after).expect("a folder");
         for file in std::fs::read_dir(before).expect("a folder") {
@@ -319,7 +319,7 @@ impl World {
         let metadata = json!({"namespace": "default", "name": name, "annotations": {"v": value.to_string()}});
         let spec = json!({"ports": [{"port": 80}]});
         let object = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
-        self.server.replace(&object).or_else(|_| self.server.create(&object)).expect("it is a service");
+        self.server.replace(&object).or_else(|_| self.server.create(&object)).expect("the service is stored");
         self.model.services.insert(name.to_owned(), value);
     }
 
@@ -337,10 +337,10 @@ impl World {
                 self.set(&object, chance.below(100), since, &service);
             }
             4 if self.model.objects.remove(&object).is_some() => {
-                self.server.delete_named("configmaps", "default", &object).expect("it exists");
+                self.server.delete_named("configmaps", "default", &object).expect("the object exists");
             }
             5 if self.model.services.remove(&service).is_some() => {
-                self.server.delete_named("services", "default", &service).expect("it exists");
+                self.server.delete_named("services", "default", &service).expect("the object exists");
             }
             _ => self.set_service(&service, chance.below(100)),
         }
@@ -435,7 +435,7 @@ async fn aged_object_is_reported_once() {
     let since = clock();
     world.set("a", 1, since, "s");
     sleep(Duration::from_secs(29)).await;
-    assert!(receiver.messages().is_empty(), "it is too young");
+    assert!(receiver.messages().is_empty(), "the object is too young");
     sleep(Duration::from_secs(100)).await;
     let messages = receiver.until(1).await;
     let [message] = &messages[..] else { panic!("{messages:?}") };
@@ -455,13 +455,13 @@ async fn lookup_change_is_reported_for_each_dependent() {
     world.set("c", 3, since, "other");
     sleep(Duration::from_secs(5)).await;
     let messages = receiver.until(3).await;
-    assert_eq!(messages.len(), 3, "one of each object");
+    assert_eq!(messages.len(), 3, "one message per object");
     world.set_service("s", 7);
     sleep(Duration::from_secs(5)).await;
     let messages = receiver.until(5).await;
     let news: Vec<_> = messages[3..].iter().map(|message| (&*message.name, message.data["of"].clone())).collect();
     assert_eq!(news, [("a", json!("7")), ("b", json!("7"))]);
-    assert_ne!(messages[3].id, messages[0].id, "it is another message");
+    assert_ne!(messages[3].id, messages[0].id, "the second message has its own ID");
     run.factory.shutdown();
 }
 

@@ -119,7 +119,7 @@ async fn url_and_headers_take_secrets() {
 
     // An invalid URL is rejected without being shown.
     std::fs::write(folder.join("url"), "hunter2").expect("enough space");
-    let reported = plan.open(&stdout).await.map(drop).expect_err("it is no URL").to_string();
+    let reported = plan.open(&stdout).await.map(drop).expect_err("an invalid URL").to_string();
     assert!(reported.contains("is not the whole URL of a server") && !reported.contains("hunter2"), "{reported}");
 }
 

@@ -67,7 +67,7 @@ fn object() -> impl Strategy<Value = Value> {
 
 fn states() -> impl Strategy<Value = (Option<Value>, Option<Value>)> {
     let both = (prop::option::of(object()), prop::option::of(object()));
-    both.prop_filter("something is there", |(old, new)| old.is_some() || new.is_some())
+    both.prop_filter("an old or a new state exists", |(old, new)| old.is_some() || new.is_some())
 }
 
 proptest! {
@@ -143,7 +143,7 @@ fn null_field_counts_as_absent() {
     assert_eq!(send("has(object.endpoints)"), Verdict::Fires(json!(false)));
     assert_eq!(send("object.spec.?x.orValue(7)"), Verdict::Fires(json!(7)));
     assert_eq!(send("old == null"), Verdict::Fires(json!(true)));
-    let Verdict::Failed { why, .. } = send("object.endpoints.map(e, e)") else { panic!("it fails") };
+    let Verdict::Failed { why, .. } = send("object.endpoints.map(e, e)") else { panic!("the expression fails") };
     assert!(
         why.contains("null_type") && why.contains("check with `has(…)`") && why.contains("line 1, column 18"),
         "{why}"
@@ -156,7 +156,7 @@ fn quadratic_expression_fails_with_its_budget() {
     let large = json!({"kind": "ConfigMap", "data": data});
     let quadratic = rule("when = \"object.data.all(a, object.data.exists_one(b, b.startsWith(a)))\"\nsend = \"1\"");
     let Verdict::Failed { expression: "when", why } = quadratic.judge(&change(None, Some(&large))) else {
-        panic!("it fails")
+        panic!("the expression fails")
     };
     assert!(why.contains("cost budget of 1000000 exceeded"), "{why}");
     // `when` and `send` share one budget.
@@ -182,7 +182,7 @@ fn result_beyond_its_limit_fails() {
         let plan = Plan::read("x.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
         plan.rules[0].judge(&change(None, Some(&object)))
     };
-    let Verdict::Failed { why, .. } = mirrored("") else { panic!("it fails") };
+    let Verdict::Failed { why, .. } = mirrored("") else { panic!("the expression fails") };
     assert!(why.contains("1001 entries") && why.contains("allows 1000"), "{why}");
     assert!(matches!(mirrored("limits = {entries = 2000}"), Verdict::Fires(_)));
 }
@@ -199,7 +199,7 @@ fn times_are_compared_with_now() {
 #[test]
 fn empty_rule_always_sends_the_identity() {
     let object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "resourceVersion": "7"}});
-    let Verdict::Fires(data) = rule("").judge(&change(Some(&object), None)) else { panic!("it fires") };
+    let Verdict::Fires(data) = rule("").judge(&change(Some(&object), None)) else { panic!("the rule fires") };
     let who = json!({
         "apiVersion": "v1", "kind": "Pod", "namespace": "n", "name": "a", "uid": "u", "resourceVersion": "7",
     });

@@ -13,7 +13,7 @@ fn examples() -> Vec<(String, String)> {
     let files = read(folder.join("cookbook"))
         .chain(read(folder))
         .filter(|path| path.extension().is_some_and(|ending| ending == "toml" || ending == "yaml"));
-    files.map(|path| (path.display().to_string(), std::fs::read_to_string(&path).expect("it is text"))).collect()
+    files.map(|path| (path.display().to_string(), std::fs::read_to_string(&path).expect("a UTF-8 file"))).collect()
 }
 
 #[test]
@@ -25,9 +25,9 @@ fn examples_match_the_published_schema() {
         let plan = Plan::read(&file, &text).unwrap_or_else(|problems| panic!("{problems}"));
         assert!(!plan.rules.is_empty());
         let value: Value = if Path::new(&file).extension().is_some_and(|ending| ending == "toml") {
-            toml::from_str(&text).expect("it is TOML")
+            toml::from_str(&text).expect("valid TOML")
         } else {
-            serde_saphyr::from_str(&text).expect("it is YAML")
+            serde_saphyr::from_str(&text).expect("valid YAML")
         };
         assert_eq!(misfits(&schema, &schema, &value), Vec::<String>::new(), "{file}");
     }
@@ -36,7 +36,7 @@ fn examples_match_the_published_schema() {
 #[test]
 fn schema_rejects_what_the_parser_rejects() {
     let schema = steadfast_notify::config::schema();
-    let good: Value = toml::from_str(GOOD).expect("it is TOML");
+    let good: Value = toml::from_str(GOOD).expect("valid TOML");
     assert_eq!(misfits(&schema, &schema, &good), Vec::<String>::new());
     for (path, value) in [
         ("/rules/0/name", json!(7)),

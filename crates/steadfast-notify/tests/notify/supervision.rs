@@ -63,7 +63,7 @@ async fn worker_that_keeps_panicking_counts_restarts() {
         engine.accept("r", "s", change(&format!("pod-{number}"), 1, &json!(1)), || {}).await;
         sleep(Duration::from_secs(30)).await;
         // The file of the plan has space for two.
-        std::fs::remove_file(folder.join("dead-letters.ndjson")).expect("a dead letter is in it");
+        std::fs::remove_file(folder.join("dead-letters.ndjson")).expect("a file with a dead letter");
     }
     let counts = engine.counts().sinks["s"].clone();
     assert_eq!((counts.restarts, reported.load(Ordering::Relaxed)), (5, 5), "{counts:?}");

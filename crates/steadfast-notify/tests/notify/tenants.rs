@@ -59,7 +59,8 @@ impl World {
         let watch_spec = WatchSpec {
             connection: 0,
             factory: factory.clone(),
-            checkpoint: folder.map(|folder| Checkpoint::open(folder.join("a.checkpoint")).expect("it can be opened")),
+            checkpoint: folder
+                .map(|folder| Checkpoint::open(folder.join("a.checkpoint")).expect("the checkpoint opens")),
             rechecks: None,
             audit: Duration::from_secs(600),
             memory_limit,
@@ -81,9 +82,9 @@ impl World {
                 scope: scope.clone(),
                 lookups: Vec::new(),
             };
-            let following =
-                RuleSubscription::begin(&watch_spec, &source, &["log"], BTreeMap::new(), &engine).expect("it begins");
-            (following, source.informer(&watch_spec, None).expect("it runs"))
+            let following = RuleSubscription::begin(&watch_spec, &source, &["log"], BTreeMap::new(), &engine)
+                .expect("the subscription starts");
+            (following, source.informer(&watch_spec, None).expect("the informer runs"))
         });
         let (following, informers) = following.unzip();
         sleep(Duration::from_secs(5)).await;
@@ -99,7 +100,7 @@ impl World {
     fn create(&self, namespace: &str, name: &str, value: &str) {
         let metadata = json!({"namespace": namespace, "name": name});
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"value": value}});
-        self.server.create(&object).expect("it is valid");
+        self.server.create(&object).expect("the object is created");
     }
 
     /// Waits until these were delivered. Evaluations run in real time.

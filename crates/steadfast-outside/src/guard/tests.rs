@@ -131,7 +131,7 @@ fn memory_survives_a_restart() {
     assert_eq!(judge(&mut guard, 100, 0..30, 0).0.len(), 30);
     let ask = judge(&mut guard, 70, 30..60, 1).1.expect("sixty of a hundred");
     let again = |guard: &Guard| -> Guard {
-        serde_json::from_str(&serde_json::to_string(guard).expect("it can be written")).expect("it can be read")
+        serde_json::from_str(&serde_json::to_string(guard).expect("valid JSON")).expect("a guard")
     };
 
     let mut guard = again(&guard);

@@ -96,8 +96,8 @@ mod tests {
 
     fn packed(text: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(text).expect("memory takes it");
-        encoder.finish().expect("memory takes it")
+        encoder.write_all(text).expect("a write to memory succeeds");
+        encoder.finish().expect("a write to memory succeeds")
     }
 
     fn unpacked(gunzip: &mut Gunzip, chunk: &[u8]) -> io::Result<Vec<u8>> {
@@ -136,8 +136,8 @@ mod tests {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         let mut gunzip = Gunzip::default();
         for event in ["one", "another", "a third"] {
-            encoder.write_all(event.as_bytes()).expect("memory takes it");
-            encoder.flush().expect("memory takes it");
+            encoder.write_all(event.as_bytes()).expect("a write to memory succeeds");
+            encoder.flush().expect("a write to memory succeeds");
             let came = unpacked(&mut gunzip, &std::mem::take(encoder.get_mut())).expect("valid gzip");
             assert_eq!(came, event.as_bytes());
         }

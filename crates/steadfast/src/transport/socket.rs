@@ -238,7 +238,7 @@ mod tests {
         let traffic = Traffic::new(environment.now(), Some(fence));
         assert!(matches!(write(&traffic, 7), Poll::Ready(Ok(7))));
         tokio::time::advance(second).await;
-        let Poll::Ready(Err(error)) = write(&traffic, 7) else { panic!("it was written") };
+        let Poll::Ready(Err(error)) = write(&traffic, 7) else { panic!("a write after the end of the fence") };
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         assert_eq!(traffic.sent(), 7);
         assert!(traffic.is_fenced());

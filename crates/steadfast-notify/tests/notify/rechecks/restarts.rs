@@ -132,7 +132,10 @@ async fn seconds_of_a_suspend_are_skipped() {
         pause().await;
     }
     let seconds: Vec<i64> = receiver.news(before).iter().filter_map(|(_, data)| data["second"].as_i64()).collect();
-    assert!(seconds.last().expect("messages") + 2 >= clock().as_second(), "it has reached the present: {seconds:?}");
+    assert!(
+        seconds.last().expect("messages") + 2 >= clock().as_second(),
+        "the messages reach the present: {seconds:?}"
+    );
     assert!(seconds.len() < 100, "{} messages", seconds.len());
     assert!(seconds.is_sorted_by(|one, next| one < next), "{seconds:?}");
     run.factory.shutdown();

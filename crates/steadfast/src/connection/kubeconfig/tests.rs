@@ -57,12 +57,12 @@ fn missing_files_of_a_list_are_skipped() {
     let folder = Folder::new();
     let (whole, missing) = (folder.write("whole", WHOLE), folder.0.join("missing"));
     for paths in [[missing.clone(), whole.clone()], [whole, missing.clone()]] {
-        let config = list(&paths).read().expect("it is readable").config(None).expect("it is usable");
+        let config = list(&paths).read().expect("a readable kubeconfig").config(None).expect("a usable configuration");
         assert_eq!(config.cluster_url, "https://one.example:6443/");
     }
     let error = list(std::slice::from_ref(&missing)).read().expect_err("no file exists").to_string();
     assert!(error.contains("names only files that do not exist") && error.contains("missing"), "{error}");
-    let error = KubeconfigFiles::one(&missing).read().expect_err("it does not exist").to_string();
+    let error = KubeconfigFiles::one(&missing).read().expect_err("a missing file").to_string();
     assert!(error.contains("missing cannot be read: No such file"), "{error}");
 }
 
@@ -72,9 +72,9 @@ fn first_file_with_a_name_wins() {
     let none = folder.write("none", "clusters: []\nusers:\ncurrent-context: \"\"\n");
     let first = folder.write("first", "users: [{name: u, user: {token: first}}]\n");
     let whole = folder.write("whole", WHOLE);
-    let merged = list(&[none, first, whole]).read().expect("they are readable");
+    let merged = list(&[none, first, whole]).read().expect("readable kubeconfigs");
     assert_eq!(merged.current_context(), Some("c"));
-    assert_eq!(token(&merged.config(None).expect("it is usable")), Some("first"));
+    assert_eq!(token(&merged.config(None).expect("a usable configuration")), Some("first"));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn empty_fields_are_absent() {
         .replace("cluster: k, user: u}", "cluster: k, user: u, namespace: \"\"}")
         .replace("{server:", "{tls-server-name: \"\", proxy-url: \"\", certificate-authority: \"\", server:")
         .replace("{token:", "{tokenFile: \"\", username: \"\", as: \"\", client-certificate: \"\", exec: null, token:");
-    let config = config(&text).expect("it is usable");
+    let config = config(&text).expect("a usable configuration");
     assert_eq!(config.default_namespace, "default");
     assert_eq!((config.tls_server_name, config.root_cert), (None, None));
     assert_eq!(config.auth_info.impersonate, None);
@@ -92,8 +92,8 @@ fn empty_fields_are_absent() {
 #[test]
 fn duplicate_keys_and_unused_halves_are_accepted() {
     let text = format!("{WHOLE}current-context: c\n").replace("{token: hunter2}", "{token: old, token: new}");
-    assert_eq!(token(&config(&text).expect("it is usable")), Some("new"));
-    let merged = MergedKubeconfig::parse(WHOLE).expect("it is readable");
+    assert_eq!(token(&config(&text).expect("a usable configuration")), Some("new"));
+    let merged = MergedKubeconfig::parse(WHOLE).expect("a readable kubeconfig");
     let error = merged.config(Some("half")).expect_err("no cluster").to_string();
     assert!(error.contains("the context \"half\" names no cluster"), "{error}");
     let error = merged.config(Some("other")).expect_err("no such context").to_string();
@@ -105,7 +105,8 @@ fn relative_paths_refer_to_the_file() {
     let folder = Folder::new();
     let text = WHOLE.replace("{token: hunter2}", "{tokenFile: token, exec: {command: ./login}}");
     let file = folder.write("config", &text);
-    let config = KubeconfigFiles::one(file).read().and_then(|merged| merged.config(None)).expect("it is usable");
+    let config =
+        KubeconfigFiles::one(file).read().and_then(|merged| merged.config(None)).expect("a usable configuration");
     assert_eq!(config.auth_info.token_file.as_deref(), folder.0.join("token").to_str());
     let command = config.auth_info.exec.and_then(|exec| exec.command);
     assert_eq!(command.as_deref(), folder.0.join("./login").to_str());

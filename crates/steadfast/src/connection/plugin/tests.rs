@@ -114,7 +114,7 @@ fn missing_plugin_is_named_with_its_hint() {
         "installHint": "get it from\n\u{1b}[1mhttps://login.example.test", "interactiveMode": "Never",
     });
     let exec = serde_json::from_value(exec).expect("an exec configuration");
-    let error = Plugin::of(&exec, LONG).obtain(None).map(drop).expect_err("it does not exist");
+    let error = Plugin::of(&exec, LONG).obtain(None).map(drop).expect_err("a missing program");
     assert!(
         error.contains("the credential plugin \"steadfast-no-such-login\" cannot be started: No such file"),
         "{error}"
