@@ -32,6 +32,7 @@ pub(super) struct Sum {
 impl Sum {
     pub(super) fn add(&mut self, checksum: u32) {
         self.rows = self.rows.wrapping_add(1);
+        // A sum does not depend on the order of the rows, so each write updates it without reading the other rows.
         self.checksums = self.checksums.wrapping_add(u64::from(checksum));
     }
 

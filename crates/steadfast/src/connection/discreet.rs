@@ -69,11 +69,13 @@ impl Sensitive {
     pub(super) fn of(request: &Request<Body>) -> Option<Self> {
         let path = request.uri().path();
         let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+        // Secrets and tokens exist only in the core group. `secrets` of another group is a custom resource.
         if (segments.next(), segments.next()) != (Some("api"), Some("v1")) {
             return None;
         }
         let rest = [(); 5].map(|()| segments.next());
         let posted = *request.method() == Method::POST;
+        // A POST to a collection returns the created object, a GET of the same path a list.
         let kind = match rest {
             [Some("namespaces"), Some(_), Some("secrets"), None, _] if posted => Kind::Secret,
             [Some("secrets"), None, ..] | [Some("namespaces"), Some(_), Some("secrets"), None, _] => Kind::Secrets,
@@ -199,6 +201,7 @@ impl http_body::Body for Checked {
         let watched = this.sensitive.kind == Kind::Events;
         let limit = if watched { LINE_LIMIT } else { ANSWER_LIMIT };
         loop {
+            // Complete lines first: the limit applies to one line, and not to all lines of a chunk.
             if let Some(line) = watched.then(|| this.line()).flatten() {
                 return Poll::Ready(Some(Ok(Frame::data(line))));
             }
@@ -228,6 +231,7 @@ impl http_body::Body for Checked {
                     if rest.is_empty() {
                         return Poll::Ready(None);
                     }
+                    // A watch can end within a line, or after a line without its line end.
                     let rest = if watched { Ok(this.event(rest)) } else { this.whole(rest) };
                     return Poll::Ready(Some(rest.map(Frame::data).map_err(BoxError::from)));
                 }

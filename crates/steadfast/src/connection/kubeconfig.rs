@@ -91,6 +91,7 @@ impl KubeconfigFiles {
                 Err(error) => return Err(ConnectError::Kubeconfig { detail: error.describe(path) }),
             }
         }
+        // kubectl continues with an empty configuration instead, and requests localhost:8080.
         if missing.len() == self.paths.len() && self.optional {
             let missing: Vec<_> = missing.iter().map(|path| Path::new(path).display().to_string()).collect();
             let detail = match missing.as_slice() {

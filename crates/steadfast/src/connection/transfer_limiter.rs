@@ -180,6 +180,7 @@ async fn usher(transfers: Weak<Shared>) {
             state.usher = state.next(shared.limit).filter(|_| !state.nobody_waits());
             given
         };
+        // Without the lock, because a place that no receiver takes is dropped here and locks the state.
         for (waiter, place) in given {
             drop(waiter.place.send(place));
         }
@@ -196,6 +197,7 @@ async fn usher(transfers: Weak<Shared>) {
 impl State {
     /// Returns the current timeout for a silent transfer.
     fn patience(&self, limit: usize) -> Duration {
+        // As many silent transfers as places halve the timeout, twice as many divide it by three.
         let share = u32::try_from(1 + self.silent.len() / limit).unwrap_or(u32::MAX);
         (PATIENCE / share).max(LEAST_PATIENCE)
     }
@@ -216,6 +218,7 @@ impl State {
                 return;
             };
             if let Some(holder) = self.counting.remove(&number) {
+                // A dripping transfer that reached its maximum does not become a suspect.
                 if holder.heard + patience <= now {
                     self.suspects.insert(holder.what.clone());
                 }
@@ -231,6 +234,7 @@ impl State {
     /// Removes cancelled waiters from the heads of the queues.
     fn forget_who_left(&mut self) {
         for queue in [&mut self.waiting, &mut self.waiting_suspects] {
+            // Only the heads matter: later waiters are checked when they reach the head.
             while queue.front().is_some_and(|waiter| waiter.place.is_closed()) {
                 queue.pop_front();
             }

@@ -83,6 +83,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
         if let Some(member) = members.get(name) {
             return member.clone();
         }
+        // The callback is read at each call, because it may be set after the handler is created.
         let (name, wake) = (Arc::<str>::from(name), self.wake.clone());
         let wake = Arc::new(move || {
             if let Some(wake) = wake.get() {
@@ -193,6 +194,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
     pub(crate) fn cut(&self, anew: bool) -> Vec<OutboxRows<K>> {
         let members: Vec<_> = lock(&self.members).iter().map(|(name, member)| (name.clone(), member.clone())).collect();
         let mut owed = Vec::new();
+        // Handlers that are dropped during the write are not marked, so `settle` keeps them for the next write.
         for dropped in &mut *lock(&self.dropped) {
             dropped.is_going = true;
             owed.push(OutboxRows::Nothing(dropped.name.clone(), dropped.keys.iter().cloned().collect()));

@@ -44,6 +44,7 @@ impl HelpingThreads {
         if self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             return;
         }
+        // A guard, so that a panicking helper is counted as free again.
         let busy = Busy(self.busy.clone());
         self.pool.run(Box::new(move || {
             let _busy = busy;

@@ -74,6 +74,7 @@ impl Traffic {
         let mut totals = self.lock();
         *totals.requests.entry((verb, code)).or_default() += 1;
         let latencies = totals.latencies.entry(verb).or_default();
+        // Beyond the last bound, the value counts only in the bucket for `+Inf`.
         let place = LATENCIES.iter().position(|bound| seconds <= *bound).unwrap_or(LATENCIES.len());
         latencies.counts[place] += 1;
         latencies.sum += seconds;

@@ -60,18 +60,22 @@ pub(super) async fn read_head(
     expected: &Expected,
 ) -> Result<Head, ErrorResponse> {
     let (head, body) = response.into_parts();
+    // `identity` means no encoding. Some proxies send it, although RFC 9110 discourages it.
     let coding = head.headers.get(CONTENT_ENCODING).filter(|coding| *coding != "identity");
     let gzip = expected.gzip && coding.is_some_and(|coding| coding == "gzip");
     if !head.status.is_success() {
+        // Only the form in seconds is parsed: Kubernetes sends no dates.
         let after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let code = head.status.as_u16();
         let text = Limited::new(body, LONGEST_STATUS).collect().await.map(http_body_util::Collected::to_bytes);
+        // Without its body, an error still has a status code and `Retry-After`.
         let text = text.unwrap_or_default();
         let text = if gzip { Gunzip::beginning(text, LONGEST_STATUS) } else { text };
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         // Some servers declare JSON bodies as text.
         let encoding = Encoding::of_content_type(content_type).unwrap_or(Encoding::Json);
         let status = decode::status(encoding, &text);
+        // A 410 for an expired token contains another token, for the rest of the list at a newer version.
         let continue_token = status.as_ref().and_then(|_| decode::continue_token(encoding, &text));
         let status = Status { code, ..status.unwrap_or_default() };
         let mut failure = Failure::from_status(&status, after.map(Duration::from_secs));

@@ -77,6 +77,7 @@ impl ResponseBody {
 
     /// Detaches the connection, for use with another protocol. The body then ends.
     pub(super) fn give_up(&mut self) -> Option<Lease> {
+        // An HTTP/2 connection carries other streams as well, so only an HTTP/1.1 connection can be detached.
         match std::mem::replace(&mut self.source, Source::Over) {
             Source::Http1 { turn, .. } => turn?.lease.take(),
             Source::Http2 { .. } | Source::Over => None,
@@ -215,6 +216,7 @@ impl Body for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
+        // Only a complete response leaves the connection reusable. Otherwise the start of the next response is unknown.
         if let Source::Http1 { incoming, turn } = &mut self.source
             && incoming.is_end_stream()
             && let Some(turn) = turn.take()

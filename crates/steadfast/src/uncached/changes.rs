@@ -372,6 +372,7 @@ impl Reading {
 
     /// Records that everything up to `version` was returned, which is a proof of freshness.
     fn reach(&mut self, version: &ResourceVersion) {
+        // An event out of order must not move the position back, or a resumed watch would repeat changes.
         if version.is_given() && !version.is_older_than(&self.at) {
             self.at = version.clone();
         }

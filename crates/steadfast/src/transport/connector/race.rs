@@ -56,6 +56,7 @@ impl Addresses {
     /// The resolver's order within a family is not kept: many resolvers shuffle, which would undo the rotation.
     fn order(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        // The resolver sorts by RFC 6724, so its first address shows the preferred family.
         let Some(preferred) = addresses.first().map(SocketAddr::is_ipv6) else { return addresses };
         addresses.sort_unstable();
         addresses.dedup();

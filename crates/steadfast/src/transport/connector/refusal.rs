@@ -28,6 +28,7 @@ impl<S: Stream> Judged<S> {
     fn record<T>(&self, done: &Poll<io::Result<T>>) {
         let Poll::Ready(Err(error)) = done else { return };
         let said = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        // An alert after data from the server is a failure of the connection, not a verdict on the certificate.
         if let Some(said @ rustls::Error::AlertReceived(alert)) = said
             && !self.taken
             && is_refusal(*alert)
@@ -39,6 +40,7 @@ impl<S: Stream> Judged<S> {
 
 /// Returns true if the alert rejects the client's certificate, or its absence.
 fn is_refusal(alert: AlertDescription) -> bool {
+    // TLS libraries choose different alerts for one reason, such as `bad_certificate` for an unknown authority.
     matches!(
         alert,
         AlertDescription::AccessDenied
@@ -59,6 +61,7 @@ impl<S: Stream> AsyncRead for Judged<S> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
         self.record(&read);
+        // Only received data proves acceptance: bytes can be written before a rejection arrives.
         self.taken |= into.filled().len() > before;
         read
     }

@@ -25,6 +25,7 @@ const IPV6: u8 = 4;
 /// Returns the reason of the proxy's rejection, in the terms of the RFC.
 pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<&Login>) -> Result<(), String> {
     greet(stream, login).await?;
+    // The third byte is reserved (RFC 1928, section 4).
     let mut request = vec![VERSION, CONNECT, 0];
     match target.host.parse::<IpAddr>() {
         Ok(IpAddr::V4(address)) => {
@@ -36,6 +37,7 @@ pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<
             request.extend(address.octets());
         }
         Err(_) => {
+            // Not resolved here: the name may exist only in the network of the proxy.
             let length = u8::try_from(target.host.len())
                 .map_err(|_| "the server's name is longer than the 255 bytes that SOCKS5 allows".to_owned())?;
             request.extend([NAME, length]);
@@ -63,6 +65,7 @@ pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<
 }
 
 async fn greet(stream: &mut dyn Stream, login: Option<&Login>) -> Result<(), String> {
+    // Both methods are offered, because a proxy may accept clients without the configured login.
     let greeting: &[u8] =
         if login.is_some() { &[VERSION, 2, NO_LOGIN, USER_AND_PASSWORD] } else { &[VERSION, 1, NO_LOGIN] };
     stream.write_all(greeting).await.map_err(lost)?;
@@ -72,8 +75,10 @@ async fn greet(stream: &mut dyn Stream, login: Option<&Login>) -> Result<(), Str
     match (method, login) {
         (NO_LOGIN, _) => Ok(()),
         (USER_AND_PASSWORD, Some(Login { user, password })) => {
+            // The first byte is the version of the login, not of SOCKS (RFC 1929, section 2).
             let mut words = vec![1];
             for word in [user, password] {
+                // `Proxy::new` rejects words of more than 255 bytes.
                 words.push(u8::try_from(word.len()).unwrap_or(u8::MAX));
                 words.extend(word.as_bytes());
             }
