@@ -110,7 +110,7 @@ impl Forms {
             Form::Unknown => {
                 return match self.read(identity.key.clone(), bytes)? {
                     Saved::Known(last) => Some(Saved::Unknown(identity, Some(last))),
-                    // Nesting has only one level, so this row is damaged.
+                    // A row can nest only one level deep, so this row is damaged.
                     Saved::Unknown(..) => None,
                 };
             }

@@ -289,8 +289,8 @@ impl<K> Outbox<K> {
         self.going.iter().map(|key| (key.clone(), self.of.get(key).cloned())).collect()
     }
 
-    /// Finishes a [cut](Self::cut). `written` is set if its entries are certainly recorded. Returns the keys that can
-    /// be delivered now.
+    /// Finishes a [cut](Self::cut). `written` must be set only if the entries are certainly recorded. Returns the keys
+    /// that can be delivered now.
     pub fn settle(&mut self, written: bool) -> Vec<ObjectKey> {
         let going = std::mem::take(&mut self.going);
         if !written {
@@ -326,7 +326,7 @@ impl<K> Outbox<K> {
         told
     }
 
-    /// Acknowledges the event `done`. Returns whether it is the event that is currently due.
+    /// Acknowledges the event `done`. Returns true if `done` is the due event of the key.
     pub fn acknowledge(&mut self, key: &ObjectKey, done: &DueEvent<Object<K>>) -> bool {
         let Some(pending) = self.of.get_mut(key) else { return false };
         // A repeated or late acknowledgement must not remove a newer due event.

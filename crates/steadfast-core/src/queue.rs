@@ -230,7 +230,7 @@ impl<K> DeliveryQueue<K> {
         }
     }
 
-    /// Marks the call for `key` as finished: it has returned, or its retries are exhausted.
+    /// Marks the call for `key` as finished, after its return or its last retry.
     pub fn done(&mut self, key: &ObjectKey) {
         let Some(slot) = self.places.find(key) else { return };
         if let Some(call) = self.places.get_mut(slot).and_then(|place| place.calling.take()) {

@@ -83,7 +83,7 @@ impl ResourceVersion {
         matches!(digits.first(), Some(b'1'..=b'9')) && digits.iter().all(u8::is_ascii_digit)
     }
 
-    /// Compares the version with `other`; `None` if one of them is opaque and they differ.
+    /// Compares the version with `other`. Returns `None` for different versions, if at least one of the two is opaque.
     pub fn order(&self, other: &Self) -> Option<Ordering> {
         if self.is_ordered() && other.is_ordered() {
             let (own, others) = (self.0.as_bytes(), other.0.as_bytes());

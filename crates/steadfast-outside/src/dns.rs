@@ -160,7 +160,7 @@ impl Zone {
             // order.
             self.addresses.refresh(found);
         }
-        // Addresses that were known before are better than none.
+        // Without a new resolution, earlier addresses may still work.
         let order = self.addresses.order();
         if order.is_empty() { Err(DnsError::Unresolved { server: self.server.clone(), why }) } else { Ok(order) }
     }

@@ -371,7 +371,7 @@ impl<R: EtcdClient> Target for Etcd<R> {
     }
 
     async fn renew(&self) -> Result<(), EtcdError> {
-        // A lease that does not exist keeps no key: it is created with the first one.
+        // A missing lease keeps no key: the first write of a key grants the lease.
         self.keep_lease(self.lease).await.map(drop)
     }
 }

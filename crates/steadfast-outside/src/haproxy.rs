@@ -153,7 +153,7 @@ impl Haproxy {
         Ok(match step {
             Step::Add { value, .. } => {
                 check_server(&name, value)?;
-                // A new server is in maintenance: no traffic reaches it before it is complete.
+                // A new server is in maintenance, so no traffic reaches the server before its last command.
                 let mut add = format!("add server {location} {} weight {}", value.address, value.weight);
                 if !self.options.is_empty() {
                     add = format!("{add} {}", self.options);

@@ -129,7 +129,7 @@ impl<T: Target> MirrorTask<T> {
         }
     }
 
-    /// Works during each term of this process, and waits in between. Without replicas there is one term.
+    /// Works during each term of this process, and waits in between. Without replicas, the term never ends.
     async fn run(self: Arc<Self>, mut input: watch::Receiver<MirrorInput<T::Value>>) {
         loop {
             let permit = if let Some(permit) = self.settings.gate.permit() {
@@ -322,7 +322,7 @@ impl<T: Target> MirrorTask<T> {
         let Plan { more, less, mut kept, asks, contested, uncertain, until } = self
             .memory
             .update(&self.name, |record| plan(wanted, &found, &validate, &plan_settings, (record, draining), now));
-        // A step that was attempted and is still missing was rejected. The rejection concerns this entry only, unless the
+        // The target rejected an attempted step without an effect. The rejection concerns this entry only, unless the
         // target accepted no step.
         let rejection = run.rejection.clone();
         let record_rejection = more.iter().chain(&less).filter(|step| run.attempts.has_failed(step));

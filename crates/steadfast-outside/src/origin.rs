@@ -60,8 +60,8 @@ impl Doubts {
 
     /// Returns the reason against removing an entry of `origin` now.
     ///
-    /// An entry of unknown origin, or of a cluster that does not feed the mirror any more (it may have been renamed), could belong to
-    /// whatever is uncertain: it is kept while anything is.
+    /// An entry can have an unknown origin, or a cluster that no longer feeds the mirror, for example after a rename. Such an entry
+    /// could belong to any uncertain object, so any uncertainty keeps the entry.
     pub fn about(&self, origin: Option<&Origin>) -> Option<&Arc<str>> {
         match origin {
             Some(origin) if self.sources.contains(&origin.object.cluster) => {

@@ -145,7 +145,7 @@ impl<K: Kept> Informer<K> {
             return self.wait_for_list(self.left(limit)).await;
         }
         let holds = |snapshot: &Snapshot<K>| gone.as_ref().is_some_and(|(key, uid)| holds(snapshot, key, uid.as_ref()));
-        // An object that was cached and no longer is was deleted. An object that is not cached may be deleted, or not
+        // The removal of a cached object proves its deletion. An object that was never cached may be deleted, or not
         // yet listed. After a new epoch the write is void, or included in the list that started the epoch.
         let begun = self.snapshot();
         let (was_held, epoch) = (holds(&begun), begun.epoch());

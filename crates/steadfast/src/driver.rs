@@ -321,8 +321,8 @@ impl<K: Kept> Driver<K> {
             }
         };
         // The order matters. Commands and places come first, because a busy watch must not delay them. The timer comes
-        // before arrivals, because a deadline must fire under a steady stream of data. `Quiet` comes last: it means that
-        // nothing else is ready.
+        // before arrivals, because a deadline must fire under a steady stream of data. `Quiet` comes last, because it
+        // reports that no other input is ready.
         tokio::select! {
             biased;
             command = commands.recv() => Wake::Command(command),

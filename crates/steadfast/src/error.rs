@@ -125,7 +125,7 @@ pub enum HandlerError {
     },
 }
 
-/// Error of a cache that is not synced: its first list is not complete.
+/// Error of a cache before the end of its first list.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{resource} not synced: {state}")]
 pub struct NotSynced {

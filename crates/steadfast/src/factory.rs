@@ -437,7 +437,7 @@ fn is_not_doubted(freshness: &Freshness) -> bool {
     freshness.doubt().is_none_or(|doubt| doubt.lasting <= DOUBTED)
 }
 
-/// Removes a stopped informer from the factory. Its store lives as long as a reader holds it.
+/// Removes a stopped informer from the factory. The store lives until its last reader is dropped.
 ///
 /// An informer that ended without a call of `stop` stays registered, so that the factory's freshness reports the failure.
 fn forget(factory: &Weak<Inner>, ask: &Ask, stopped: &Weak<dyn Control>) {

@@ -29,7 +29,7 @@ impl<K> HandlerFilter<K> {
     /// Returns the matching `changes`, adjusted to the handler's view. The caller must hold no lock that other tasks
     /// need.
     pub(crate) fn pass<C: Borrow<Change<K>>>(&self, changes: impl IntoIterator<Item = C>) -> Vec<Change<K>> {
-        // Cloned, so that the predicate runs without this lock: it may remove its own handler.
+        // Cloned, so that the predicate runs without this lock, because the predicate may remove its own handler.
         let Some(accepts) = lock(&self.accepts).clone() else { return Vec::new() };
         // Only the driver takes this lock; the predicate cannot reach it.
         let mut filter = lock(&self.filter);

@@ -218,7 +218,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         let Some(delivery) = state.queue.pop() else {
             return if self.is_closed() { Pull::End } else { Pull::Nothing };
         };
-        // A stream has no call to wait for: the event is done when its reader receives it.
+        // A stream has no call to wait for: the event is finished once the reader receives the event.
         state.queue.done(&delivery.key);
         self.report_initial_objects(&state);
         Pull::Event(delivery.event)
@@ -409,7 +409,8 @@ impl<K: Send + Sync + 'static> Runner<K> {
 }
 
 impl<K> State<K> {
-    /// Returns a slot in `queued_since` for a worker. There are at most as many slots as concurrent workers.
+    /// Returns a slot in `queued_since` for a worker. The number of slots never exceeds the number of concurrent
+    /// workers.
     fn tell(&mut self, since: Instant) -> usize {
         let free = self.queued_since.iter().position(Option::is_none);
         let place = free.unwrap_or_else(|| {

@@ -83,7 +83,7 @@ fn value<T: Copy>(of: &[(T, u8)], letter: u8) -> Option<T> {
     of.iter().find(|(_, known)| *known == letter).map(|(value, _)| *value)
 }
 
-/// Writer of pending deliveries. States that equal the cached one, `held`, are written as a reference.
+/// Writer of pending deliveries. A state equal to the cached state `held` is written as a reference.
 struct Writing<'a, K> {
     forms: &'a Forms,
     held: Option<&'a Object<Lazy<K>>>,

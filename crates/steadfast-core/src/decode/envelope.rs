@@ -81,7 +81,7 @@ pub(crate) fn list_meta_of_message(message: &[u8]) -> Option<ListMeta> {
     Some(ListMeta { version, continue_token: given(token) })
 }
 
-/// Decodes list metadata from the JSON `written`; `None` if it is not valid JSON, or its version is overlong.
+/// Decodes list metadata from the JSON `written`. Returns `None` for invalid JSON or an overlong version.
 pub(crate) fn list_meta(written: &[u8]) -> Option<ListMeta> {
     let value: Value = serde_json::from_slice(written).ok()?;
     let text = |name: &str| value[name].as_str().filter(|text| !text.is_empty());

@@ -499,7 +499,7 @@ struct Map {
     count: usize,
     key: usize,
     value: Option<usize>,
-    /// Set for a struct with a `flatten` field: its values have several types and are inline.
+    /// Set for a struct with a `flatten` field. Values of such a struct have several types and are inline.
     is_struct: bool,
 }
 

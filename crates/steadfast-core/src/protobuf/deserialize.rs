@@ -29,7 +29,7 @@ pub(super) struct Members<'de> {
     seen: u64,
     /// Message that contains this one inline.
     outer: Option<Outer<'de>>,
-    /// Further messages that contain that one inline; rarely any.
+    /// Further messages around `outer`, from the outermost inwards; rarely any.
     further: Vec<Outer<'de>>,
     depth: u8,
     /// Set if the metadata in this message omit their `managedFields`.

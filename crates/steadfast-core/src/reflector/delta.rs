@@ -175,7 +175,7 @@ impl Delta {
         }
     }
 
-    /// Returns whether `id` is one of its requests.
+    /// Returns true if `id` belongs to a request of this relist.
     pub(super) fn has(&self, id: RequestId) -> bool {
         self.requests().any(|own| own == id)
     }

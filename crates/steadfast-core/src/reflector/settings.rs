@@ -9,7 +9,7 @@ use crate::event::Rules;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReflectorSettings {
     /// Controls whether streamed lists are tried first. `None` selects the cheaper method for the server: streams for
-    /// protobuf ([`ListHints::protobuf`](super::Outlook::protobuf)), pages for JSON. Defaults to `None`.
+    /// protobuf ([`ListHints::protobuf`](super::ListHints::protobuf)), pages for JSON. Defaults to `None`.
     pub streamed_lists: Option<bool>,
     /// Controls relists by difference after `410 Expired`, if few objects can have changed. Such a relist requests the
     /// metadata of all objects, and in full only the objects that differ from the cache. `None` enables it where it
@@ -72,7 +72,7 @@ pub struct ReflectorSettings {
     pub rules: Rules,
 }
 
-/// Maximum duration of a setting. Longer durations, such as `Duration::MAX` for "never", are shortened to it.
+/// Maximum duration of a setting. It replaces longer durations, such as `Duration::MAX` for "never".
 ///
 /// Periods are multiplied by up to 80 (lists that name unnamed records), which must not overflow.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

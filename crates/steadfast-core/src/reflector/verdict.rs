@@ -28,7 +28,7 @@ pub enum Verdict {
     Compare,
     /// Ignore the record: the cache already has its state.
     Skip,
-    /// Ignore the record, provided that one counter assigns the versions: its version is not above the cached one.
+    /// Ignore the record if one counter assigns all versions: its version does not exceed the cached version.
     Older {
         /// Set if the same stream has delivered a higher version before.
         unbroken: bool,

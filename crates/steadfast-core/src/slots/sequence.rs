@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Slot;
 use crate::footprint::shared;
 
-/// Maximum number of slots in a leaf. Slots are plain numbers, so copies are cheap.
+/// Maximum number of slots in a leaf. Copies of a leaf are cheap, because slots are plain numbers.
 const MOST: usize = 64;
 
 /// Maximum number of children of a node.

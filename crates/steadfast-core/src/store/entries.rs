@@ -52,7 +52,7 @@ pub(super) fn successor<K>(held: &Entry<K>, mut came: Entry<K>, any: bool) -> Op
     })
 }
 
-/// Returns whether `came` is not newer than `held`, as far as their versions are ordered.
+/// Returns true if `came` must not replace `held`: versions that can be compared must increase.
 fn refuses<K>(held: &Entry<K>, came: &Entry<K>) -> bool {
     if held.uid() == came.uid() && held.version() == came.version() {
         // An equal state is rejected, unless it is decodable this time.

@@ -9,8 +9,8 @@ use domain::utils::base64;
 
 use super::error::DnsError;
 
-/// A key that a server knows too ([RFC 8945](https://www.rfc-editor.org/rfc/rfc8945)). It is read from what nsupdate takes after
-/// `-y`: `ALGORITHM:NAME:SECRET`, where the algorithm is hmac-sha256, hmac-sha384 or hmac-sha512 (or hmac-sha1, which is old).
+/// Key shared with the server ([RFC 8945](https://www.rfc-editor.org/rfc/rfc8945)). It is parsed from the value of nsupdate's flag
+/// `-y`: `ALGORITHM:NAME:SECRET`. The algorithm is hmac-sha256, hmac-sha384, hmac-sha512 or the old hmac-sha1.
 ///
 /// ```
 /// use steadfast_outside::dns::TsigKey;

@@ -15,7 +15,7 @@ use crate::owner::{Claim, OWNER_EXPIRES_SECS, OWNER_RENEW_SECS};
 /// TTL of the record, in seconds.
 const OWNER_TTL: u32 = 60;
 
-/// Upper bound of the ID of a process: it is one string of a TXT record.
+/// Maximum length of the ID of a process, which must fit into one string of a TXT record.
 const MAX_INSTANCE_BYTES: usize = 200;
 
 impl Zone {

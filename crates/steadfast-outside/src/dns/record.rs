@@ -75,8 +75,8 @@ impl Value for Record {
 }
 
 impl Data {
-    /// Reads data as a zone file has it: `read("SRV", "0 5 80 a.example.org")`. The text of a TXT record may also stand without
-    /// quotes, and is one text then, whatever spaces it has.
+    /// Reads data in the syntax of zone files: `read("SRV", "0 5 80 a.example.org")`. The text of a TXT record may also be written
+    /// without quotes. Such text is one string, including its spaces.
     ///
     /// # Errors
     ///
@@ -266,7 +266,7 @@ pub(super) fn entry_name(record: &Record) -> String {
 
 /// Returns a hash of type and data: the label of the mark of a single record. 128 bits of SHA-256 make collisions infeasible.
 pub(super) fn hash(record: &Record) -> String {
-    // Names in data were read as such before.
+    // `wire` fails only for invalid names, and those were rejected when the data was parsed.
     let (kind, octets) = record.data.wire().unwrap_or((Rtype::NULL, Vec::new()));
     short_hash(&Sha256::new().chain_update(kind.to_int().to_be_bytes()).chain_update(octets).finalize())
 }

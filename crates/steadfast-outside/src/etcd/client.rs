@@ -13,7 +13,7 @@ use crate::exchange::open;
 /// Timeout for a TCP connection to an endpoint.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A response body that is read as it arrives. Dropping it closes the stream.
+/// Streaming response body. Dropping the body closes the stream.
 pub type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Sends requests to etcd: an implementation knows certificates and proxies.

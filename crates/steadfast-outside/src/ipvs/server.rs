@@ -2,7 +2,7 @@
 
 use crate::entry::Value;
 
-/// Settings of a real server. Its name is its address and port.
+/// Settings of a real server. The name of the entry contains the address and the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealServer {
     /// Share of the traffic relative to the other servers: 0 for no new connections.

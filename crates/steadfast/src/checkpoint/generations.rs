@@ -106,7 +106,7 @@ impl<S: Clone> Generations<S> {
         match begun {
             // The failure came before this partition, for example while the file was opened. Nothing has changed.
             TransactionStart::Not => {}
-            // At most two states are possible: the one found, and the one that was being written.
+            // Two states are possible: the state before the write, and the state of the write.
             TransactionStart::With(from) => (self.written, self.doubtful) = (Some(from), to),
             TransactionStart::Lost => (self.written, self.doubtful) = (None, None),
         }

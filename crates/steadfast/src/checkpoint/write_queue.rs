@@ -113,7 +113,7 @@ impl WriteQueue {
         !std::mem::replace(&mut state.has_writer, true)
     }
 
-    /// Returns the informers attached since the last call. Returns `None` if there are none and `others` is zero; the
+    /// Returns the informers attached since the last call. Returns `None` without new informers if `others` is zero. The
     /// writer task must then end.
     pub(super) fn newcomers(&self, others: usize) -> Option<Vec<Arc<dyn Attached>>> {
         let mut state = lock(&self.state);

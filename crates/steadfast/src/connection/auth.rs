@@ -216,7 +216,8 @@ impl Authorizer {
         Ok(generation)
     }
 
-    /// Returns the credentials of `plugin`. Runs it if they have expired or are not newer than the generation `refused`.
+    /// Returns the credentials of `plugin`. Runs the plugin for credentials newer than the generation `refused`, or after
+    /// their expiry.
     async fn ask_plugin(&self, plugin: &Arc<Plugin>, refused: Option<u64>) -> Result<Arc<plugin::Credentials>, String> {
         tokio::select! {
             biased;

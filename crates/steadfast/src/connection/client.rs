@@ -61,7 +61,7 @@ impl Connection {
     }
 }
 
-/// Connection as the service that `kube` requires.
+/// Adapter from a connection to the service type of `kube`.
 struct Transport {
     connection: Connection,
 }
@@ -106,7 +106,7 @@ impl Service<Request<Body>> for Transport {
     }
 }
 
-/// Body that keeps its connection open: a stream of `kube` may outlive the client that created it.
+/// Body that keeps its connection open, because a stream of `kube` may outlive its client.
 struct Held {
     body: Either<ResponseBody, Checked>,
     witness: Option<Witness>,

@@ -16,7 +16,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 use secrecy::ExposeSecret;
 
-/// Base64 as Go's `encoding/json` decodes it.
+/// Base64 decoder with the rules of Go's `encoding/json`.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()

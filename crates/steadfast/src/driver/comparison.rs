@@ -9,7 +9,8 @@ use steadfast_core::{ObjectKey, ResourceVersion, Uid};
 
 use crate::connection::Place;
 
-/// Maximum number of removals remembered during a list. Beyond it, listed objects that are not cached are not judged.
+/// Maximum number of removals remembered during a list. Beyond this number, uncached objects of the list are not
+/// judged.
 const MOST_REMOVALS: usize = 100_000;
 
 /// Maximum number of lost objects that are named.

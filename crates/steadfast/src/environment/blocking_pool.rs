@@ -115,7 +115,7 @@ impl State {
         !self.closed && seated.map_or_else(|| self.idle.contains(&number), |thread| thread.jobs.is_empty())
     }
 
-    /// Detaches a thread from its affinity. Returns true if it had one.
+    /// Detaches a thread from its affinity. Returns true if the thread had an affinity.
     fn release_thread(&mut self, number: u64) -> bool {
         self.threads.get_mut(&number).is_some_and(|thread| thread.affinity.take().is_some())
     }

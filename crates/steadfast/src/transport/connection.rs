@@ -1,4 +1,4 @@
-//! One connection: its state, its requests and its report. The driver owns the socket.
+//! State, requests and report of one connection. The driver owns the socket.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,7 +82,7 @@ struct Shared {
 }
 
 impl Connection {
-    /// Creates a connection before its dial. It writes only while `fence` is open.
+    /// Creates a connection before its dial. The connection writes only while `fence` is open.
     pub(super) fn new(
         id: u64,
         purpose: Purpose,
@@ -289,7 +289,7 @@ impl Connection {
             shared.state = shared.state.after(Signal::Lost);
             shared.sender = None;
         }
-        // The first reason counts: the errors that follow an end are its consequences. `notify_one` stores a permit, so
+        // The first reason counts, because later errors are consequences of the end. `notify_one` stores a permit, so
         // a driver that does not wait yet ends as well.
         shared.end.get_or_insert(end);
         drop(shared);

@@ -93,8 +93,8 @@ impl Fence {
             if nanos(self.shared.environment.boot_time()) < until {
                 return true;
             }
-            // A fence that a caller has seen closed must never open again. It is marked as closed, unless it was
-            // extended concurrently.
+            // After a caller has seen a closed fence, the fence must never open again. So mark it as closed, except if
+            // another task has extended it concurrently.
             if self.shared.until.compare_exchange(until, CLOSED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                 self.shared.closing.notify_waiters();
                 return false;

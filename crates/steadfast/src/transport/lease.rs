@@ -17,7 +17,7 @@ pub(super) trait PoolHandle: Send + Sync {
     /// Processes the established `connection`.
     fn established(self: Arc<Self>, connection: &Connection);
 
-    /// Removes the closed connection `gone`. `error` is set if its dial failed.
+    /// Removes the closed connection `gone`. `error` is set after a failed dial.
     fn forget(self: Arc<Self>, gone: &Connection, error: Option<TransportError>);
 }
 

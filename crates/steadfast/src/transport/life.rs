@@ -123,7 +123,7 @@ async fn drive(
                 never = liveness_probes::probe_while_silent(connection, liveness_probes, environment, settings) => match never {},
                 how = heartbeat::beat(pings, connection, pool_handle, environment, settings) => End::Failed(how),
                 () = fall_idle(connection, environment, settings.idle) => {
-                    // Without senders, h2 sends a GOAWAY and closes. A peer that has stopped reading can prevent that.
+                    // Without senders, h2 sends a GOAWAY and closes. A peer that does not read can block the GOAWAY.
                     driver.let_go();
                     tokio::select! {
                         biased;

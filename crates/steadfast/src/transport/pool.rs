@@ -314,7 +314,7 @@ impl Inner {
         pool
     }
 
-    /// Returns a place on an existing connection. The oldest one with capacity is preferred, so that others become
+    /// Returns a place on an existing connection. Prefers the oldest connection with capacity, so that others become
     /// idle.
     fn choose(self: &Arc<Self>, state: &State, want: PlacementRequest, avoid: &[u64]) -> Option<Place> {
         let now = self.environment.now();
@@ -536,7 +536,7 @@ impl PoolHandle for Inner {
         self.serve();
     }
 
-    /// Removes a closed connection. `error` is set if its dial failed.
+    /// Removes a closed connection. `error` is set after a failed dial.
     fn forget(self: Arc<Self>, gone: &Connection, error: Option<TransportError>) {
         tracing::debug!(connection = gone.id, peer = %gone.peer(), end = ?gone.ended(), "connection closed");
         let mut failed = Vec::new();

@@ -118,7 +118,7 @@ impl Traffic {
             write()
         };
         let bytes = if let Poll::Ready(Ok(bytes)) = &written { *bytes as u64 } else { 0 };
-        // There is only one writer, so the flag is still its own.
+        // A socket has one writer, so this write has set the flag.
         self.sent.fetch_add((bytes << COUNT).wrapping_sub(WRITING), Ordering::SeqCst);
         written
     }

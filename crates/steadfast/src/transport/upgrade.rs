@@ -207,7 +207,7 @@ struct Owned {
 
 impl Owned {
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        // The sender is never used, only dropped. So readiness means that the task has ended.
+        // The sender never sends. So a ready receiver means that the task has dropped the sender at its end.
         let is_cut = self.cut.as_mut().is_none_or(|cut| Pin::new(cut).poll(context).is_ready());
         if !is_cut {
             return Ok(());

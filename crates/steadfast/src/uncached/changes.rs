@@ -163,7 +163,8 @@ struct Reading {
     open: Option<Open>,
     /// True if the next watch must use a new connection.
     elsewhere: bool,
-    /// True until the server has proven that it has reached this version: it may be another server, or a restored one.
+    /// True until a response proves that the server has reached this version. The server may be another or a restored
+    /// one.
     unchecked: bool,
     over: bool,
 }

@@ -44,7 +44,7 @@ pub(super) fn read(path: &Path) -> Result<File, Unreadable> {
     parse(&bytes, path.parent()).map_err(Unreadable::Malformed)
 }
 
-/// Parses a file's content, in YAML or JSON; `folder` is the one that relative paths refer to.
+/// Parses a file's content, in YAML or JSON. Relative paths in the file refer to `folder`.
 pub(super) fn parse(bytes: &[u8], folder: Option<&Path>) -> Result<File, String> {
     let text = decode(bytes).ok_or("it is no kubeconfig, since it is no text in UTF-8 or UTF-16")?;
     // kubectl lets the last of duplicate keys win.

@@ -13,7 +13,7 @@ const REDACTED: &str = "[redacted]";
 /// Words after which a secret follows.
 const LABELS: [&str; 8] = ["token", "secret", "password", "passwd", "bearer", "authorization", "key", "cookie"];
 
-/// The end of `errors` on one line. Words are redacted that `output` contains, that contain one of `secrets`, or that
+/// Returns the end of `errors` on one line. Redacts words from `output`, words with one of `secrets`, and words that
 /// resemble a secret.
 pub(super) fn excerpt(errors: &[u8], output: &[u8], secrets: &[&str]) -> String {
     let text = printable(&String::from_utf8_lossy(errors));
