@@ -1,8 +1,9 @@
 //! Pending deliveries of a handler with acknowledgements. Each object has at most one due event. The event is recorded
 //! before its delivery and repeated until its acknowledgement. This module contains the rules, without I/O.
 //!
-//! An object without unacknowledged changes has no entry. Every other object has one [`PendingDelivery`], independent of the
-//! number of its changes: the last acknowledged state, the due event, the end of its stay, and its current state.
+//! An object without unacknowledged changes has no entry. Every other object has one [`PendingDelivery`], independent
+//! of the number of its changes. It contains the last acknowledged state, the due event, the end of the stay, and the
+//! current state.
 
 use std::collections::{BTreeMap, BTreeSet};
 

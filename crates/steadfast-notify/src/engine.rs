@@ -30,8 +30,8 @@ use crate::worker::{SinkStats, SinkWorker, delivery};
 /// Grace period at shutdown for in-flight attempts of a sink that is down.
 const ATTEMPT_GRACE: Duration = Duration::from_secs(5);
 
-/// How long all pending messages must be undeliverable before shutdown stops waiting. Messages for other sinks may be
-/// evaluated in the meantime.
+/// Time for which all pending messages must be undeliverable before shutdown stops waiting. Messages for other sinks
+/// may be evaluated in the meantime.
 const STUCK_PERIOD: Duration = Duration::from_millis(500);
 
 /// Interval between two checks for undeliverable messages.

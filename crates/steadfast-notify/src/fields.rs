@@ -88,7 +88,7 @@ impl Schemas {
         let mut path = String::new();
         for (number, step) in steps.iter().enumerate() {
             let unknown = |what: String| Some(Unknown { step: number, what });
-            // An IntOrString has no fixed type, so nothing can be said about its fields.
+            // An IntOrString has no fixed type, so its fields are unknown.
             if schema["x-kubernetes-int-or-string"] == true {
                 return None;
             }

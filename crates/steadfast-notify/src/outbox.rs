@@ -35,7 +35,7 @@ pub struct Outbox<T> {
     queues: HashMap<OrderingKey, VecDeque<Pending<T>>>,
     /// Keys with pending messages and no message in flight.
     tenants: Tenants,
-    /// The same keys ordered by age of the first message: the time of insertion, and the entry in `tenants`.
+    /// Keys of `tenants` ordered by age of the first message: the time of insertion, and the entry in `tenants`.
     by_age: BTreeSet<(Duration, Ready)>,
     in_flight: HashMap<u64, InFlight<T>>,
     bucket: Bucket,

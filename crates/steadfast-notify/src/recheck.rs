@@ -48,8 +48,8 @@ const OBJECTS_PER_BATCH: usize = 16;
 /// Maximum number of replayed instants of one object in one pass. Further instants up to the present are skipped.
 const MAX_INSTANTS: usize = 32;
 
-/// How long before the watermark of an earlier leader a new leader starts. Clocks and caches of replicas differ.
-/// Messages within this time are sent again, with the same IDs.
+/// Distance from the watermark of an earlier leader back to the start of a new leader. Clocks and caches of replicas
+/// differ. Messages within this time are sent again, with the same IDs.
 const REPLICA_SLACK: SignedDuration = SignedDuration::from_secs(10);
 
 /// Parameters of the task of one source and stream.

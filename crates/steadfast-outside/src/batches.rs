@@ -1,5 +1,5 @@
-//! Many changes by few messages. A message is carried out as a whole or not at all, so a rejected message is split until only
-//! the changes that are at fault are left out.
+//! Many changes by few messages. A message is applied as a whole or not at all. So a rejected message is split until
+//! only the invalid changes are missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -87,8 +87,9 @@ struct State {
 }
 
 impl Zone {
-    /// Creates the target for the names with `mark` in the zone `zone`. `server` is its primary server: an address or a name, or several of them with commas in between, with a port unless
-    /// the port is 53. The addresses of a name are tried in turn, the last one that responded first.
+    /// Creates the target for the names with `mark` in the zone `zone`. `server` is the primary server of the zone: one
+    /// or several addresses or names, separated by commas. The port defaults to 53. The addresses of a name are tried
+    /// in turn, the last one that responded first.
     ///
     /// # Errors
     ///

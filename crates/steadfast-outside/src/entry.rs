@@ -20,8 +20,8 @@ pub trait Value: Clone + Debug + Eq + Send + Sync + 'static {
         None
     }
 
-    /// Returns the place that others would occupy, if that is not the `name` of the entry: a place belongs to the mirror as a
-    /// whole or not at all.
+    /// Returns the place that other clients would occupy, if the place is not the `name` of the entry. A place belongs
+    /// to the mirror as a whole or not at all.
     fn location<'a>(&'a self, name: &'a str) -> &'a str {
         name
     }
@@ -180,8 +180,8 @@ pub trait Target: Send + Sync + 'static {
 
     /// Completes when the target was restarted or changed by another client, so that the mirror reads it at once.
     ///
-    /// The mirror drops and recreates this future as often as it likes: a baseline for the comparison belongs into the target, and
-    /// [`read`](Self::read) renews the baseline. Never completes by default.
+    /// The mirror can drop and recreate this future at any time. So the target must store the baseline of the
+    /// comparison, and [`read`](Self::read) must renew it. Never completes by default.
     fn changed(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
@@ -217,8 +217,8 @@ pub trait Target: Send + Sync + 'static {
         std::future::ready(Ok(Claim::Ours))
     }
 
-    /// Makes the target reject what an earlier leader writes: from now on, every write requires that no term after `term` has
-    /// been recorded at the target. Returns whether that is so.
+    /// Makes the target reject writes of an earlier leader. From now on, every write requires that the target has
+    /// recorded no term after `term`. Returns whether that is so.
     ///
     /// Replicas call this at the start of each [term](crate::Term), before the first write, and about once a minute. Targets that
     /// cannot compare return true, as this does by default.

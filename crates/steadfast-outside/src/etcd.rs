@@ -1,16 +1,16 @@
 //! Keys under a prefix of etcd, with a lease: a registry that empties when no process maintains it.
 //!
-//! A key belongs to the mirror if it has the mirror's lease; all other keys under the prefix are left alone. The number of the
-//! lease follows from the mirror's mark and the prefix, so that it is the same after a restart, and values need no mark. Each
-//! change is a transaction that requires that the key still has the lease, or does not exist: a key that another client
-//! has written since the last read stays untouched.
+//! A key belongs to the mirror if it has the mirror's lease; all other keys under the prefix are left alone. The ID of
+//! the lease follows from the mirror's mark and the prefix. So the ID stays equal after a restart, and values need no
+//! mark. Each change is a transaction. It requires that the key still has the lease, or does not exist. So a key
+//! written by another client since the last read stays unchanged.
 //!
 //! [`Target::renew`] and each read keep the lease alive. If the lease has expired, etcd has removed all of its keys, and the
 //! mirror adds them again. A watch of the prefix reports this, and every other change of the mirror's keys, at once.
 //!
-//! Requests go to the JSON gateway (`/v3`) of etcd 3.4 and newer: to the endpoint that responded last, each attempt with a deadline of its
-//! own, and reads to the next endpoint after a failure. A write without a response is not sent again: the next read
-//! asks another endpoint whether it was carried out.
+//! Requests go to the JSON gateway (`/v3`) of etcd 3.4 and newer, at the endpoint with the last response. Each attempt
+//! has its own deadline. A failed read continues at the next endpoint. A write without a response is not sent again:
+//! the next read asks another endpoint whether it was carried out.
 
 mod client;
 mod error;

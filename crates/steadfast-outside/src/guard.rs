@@ -1,8 +1,8 @@
 //! The removal guard: a mistake in a rule, or in a cluster, must not take away the capacity that others live by.
 //!
-//! The guard compares numbers, not names: how many entries of a group would remain in service, relative to the highest number
-//! in service within the window. A replaced entry is no loss. The entry of a deleted object is no loss either while others of
-//! the group serve.
+//! The guard compares numbers, not names: the number of entries of a group that would remain in service, and the
+//! highest number within the window. A replaced entry is no loss. The entry of a deleted object is no loss either while
+//! others of the group serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The servers of a backend of HAProxy, by its runtime socket: put into and taken out of traffic without a reload.
 //!
-//! A server is the mirror's if its name begins with the mirror's prefix; all others are left alone. A reload or a restart of HAProxy
+//! The mirror owns the servers with its name prefix, and changes no other server. A reload or a restart of HAProxy
 //! removes the servers of the mirror. The process at the socket is polled twice a second, so that they are added again within 2 s.
 //!
 //! Written for HAProxy 2.5 and newer, where servers can be added to a backend that balances dynamically
@@ -90,9 +90,9 @@ pub struct Haproxy {
 
 /// Returns the name of the entry for `key`: behind `prefix` it is a valid name of a server, of at most 128 bytes.
 ///
-/// A key of letters, digits, `-`, `_` and `.` that is short enough is returned unchanged. Any other key becomes a readable part, `.-` and
-/// 26 digits of its hash (`c1/shop/web-1` becomes `c1.shop.web-1.-f6lzdbw3o7n4nohw45h4zffdjo`): the same name in every version and
-/// on every machine, and never the name of another key.
+/// A key of letters, digits, `-`, `_` and `.` that is short enough is returned unchanged. Any other key becomes a
+/// readable part, `.-` and 26 digits of its hash: `c1/shop/web-1` becomes `c1.shop.web-1.-f6lzdbw3o7n4nohw45h4zffdjo`.
+/// The name is equal in every version and on every machine, and never the name of another key.
 pub fn entry_name(prefix: &str, key: &str) -> String {
     bounded_name(key, MAX_NAME_BYTES.saturating_sub(prefix.len()).max(MIN_NAME_BYTES))
 }

@@ -5,9 +5,10 @@
 //! alone. A file with the added servers would be more exact, but wrong after a restart, another tool or a restored disk. Do not
 //! give a mirror a service that another program uses.
 //!
-//! Two processes with one service would remove each other's servers. So a mirror claims its service before its first change, by a socket with
-//! an abstract name (`@steadfast-ipvs -t 10.9.0.1:80`) in the network namespace that the service is in: the second process changes nothing and
-//! reports [`IpvsError::Claimed`] until the first one ends. Other programs know nothing of the claim.
+//! Two processes with one service would remove each other's servers. So a mirror claims its service before its first
+//! change. The claim is a socket with an abstract name (`@steadfast-ipvs -t 10.9.0.1:80`) in the network namespace of
+//! the service. The second process changes nothing, and reports [`IpvsError::Claimed`] until the first process ends.
+//! Other programs know nothing of the claim.
 //!
 //! Entries are named by the kernel's identity of a server, address and port: `10.0.0.1:8080`, `[fd00::1]:8080`.
 //! Existing servers are therefore known after a restart. A server that moves is a new entry, which is added before the

@@ -32,8 +32,9 @@ const MAX_NAME_BYTES: usize = 64;
 
 /// Returns the name of the entry for `key`, of at most 64 bytes.
 ///
-/// A key of letters, digits, `-`, `_` and `.` that is short enough is returned unchanged. Any other key becomes a readable part, `.-` and
-/// 26 digits of its hash: the same name in every version and on every machine, and never the name of another key.
+/// A key of letters, digits, `-`, `_` and `.` that is short enough is returned unchanged. Any other key becomes a
+/// readable part, `.-` and 26 digits of its hash. The name is equal in every version and on every machine, and never
+/// the name of another key.
 pub fn entry_name(key: &str) -> String {
     bounded_name(key, MAX_NAME_BYTES)
 }
@@ -202,8 +203,9 @@ impl Nftables {
         (entries, first)
     }
 
-    /// Writes the table with `steps` on top of `entries`. The kernel accepts a table as a whole or not at all, so rejected steps are halved
-    /// until those that it accepts are in the table, and each other one has failed alone. Returns the first error.
+    /// Writes the table with `steps` on top of `entries`. The kernel accepts or rejects a table as a whole. So rejected
+    /// steps are halved until all valid steps are in the table, and each invalid step has failed alone. Returns the
+    /// first error.
     async fn write(&self, entries: BTreeMap<String, Backend>, steps: &[Step<Backend>]) -> Result<(), NftablesError> {
         let (mut entries, mut first) = (entries, Ok(()));
         let mut pending = vec![steps];

@@ -230,8 +230,8 @@ pub(crate) fn plan<V: Value>(
     Plan { more, less, kept, asks: record.guard.asks().cloned().collect(), contested, uncertain, until }
 }
 
-/// Grants the removal of entries that a new entry of their own place replaces. Two entries of one place may exclude each other, such
-/// as a CNAME and an address of one name, so that the new one cannot come first.
+/// Grants the removal of entries that a new entry of their own place replaces. Two entries of one place may exclude
+/// each other, such as a CNAME and an address of one name. Then the new entry cannot come first.
 fn replace_in_place<V: Value>(mut verdict: Verdict, more: &[Step<V>], found: &ActualState<V>) -> Verdict {
     let added: BTreeSet<&str> = more
         .iter()

@@ -27,8 +27,8 @@ pub use client::PlainRegistryClient;
 pub use error::RegistryError;
 pub use layout::Layout;
 
-/// Bounds of one run of changes. A run lasts at most 19 s, so that it ends within the mirror's own deadline of 30 s; the rest is left for the
-/// next run.
+/// Bounds of one run of changes. A run lasts at most 19 s, so that it ends within the mirror's own deadline of 30 s.
+/// The next run handles the rest.
 const RUNNER: StepRunner = StepRunner {
     max_concurrent: 8,
     attempt: Duration::from_secs(4),

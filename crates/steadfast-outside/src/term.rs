@@ -120,8 +120,8 @@ impl Permit {
 
     /// Runs `write` within the term.
     ///
-    /// Before each step of it, the end of the term is checked by the term's own clock: a process that was suspended takes no
-    /// further step after its term.
+    /// Before each step, the end of the term is checked with the term's own clock. So a process that was suspended
+    /// takes no further step after its term.
     ///
     /// # Errors
     ///

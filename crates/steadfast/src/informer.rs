@@ -37,8 +37,8 @@ pub struct Informer<K> {
     owner: Held<K>,
 }
 
-/// Identity of the cache of an [`Informer`]: clones of the informer have the same identity, and no other informer that exists
-/// at the same time has it.
+/// Identity of the cache of an [`Informer`]. Clones of the informer share the identity. No other informer of the same
+/// time has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CacheId(usize);
 
@@ -297,8 +297,8 @@ impl<K: Kept> Informer<K> {
     ///
     /// # Errors
     ///
-    /// Returns an error if `deadline` passes first or if the informer is stopped. Also returns an error if the cache
-    /// does not contain the object and its version cannot be compared: the object may be deleted, or not yet in the
+    /// Returns an error if `deadline` passes first or if the informer is stopped. Also returns an error for a version
+    /// that cannot be compared, if the cache does not contain the object. The object may be deleted, or not yet in the
     /// cache.
     pub async fn wait_gone<R: Resource>(&self, object: &R, deadline: Duration) -> Result<(), WaitError> {
         let meta = object.meta();

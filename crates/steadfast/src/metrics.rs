@@ -1,7 +1,7 @@
 //! Prometheus metrics of connections, informers and handlers.
 //!
 //! Each event costs one relaxed atomic addition, also without the feature. Ages are computed during a scrape, by the
-//! scraping thread's own clock: a gauge updated by the program would itself be silently stale if the program hangs.
+//! scraping thread's own clock. A gauge updated by the program would silently become stale in a hanging program.
 //! Informers, handlers and connections that have ended are missing from the next scrape.
 //!
 //! With the feature `metrics`:

@@ -7,8 +7,8 @@ use steadfast_core::Freshness;
 
 /// Freshness of each informer of a factory, worst first.
 ///
-/// Use it for `/readyz` in any web framework: it provides a status code, and a text that lists each cache that is not
-/// fresh with the cause.
+/// Use it for `/readyz` in any web framework. It provides a status code, and a text with each cache that is not fresh
+/// and the cause.
 ///
 /// ```no_run
 /// # use steadfast::InformerFactory;

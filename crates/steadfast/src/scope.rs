@@ -113,8 +113,8 @@ impl Scope {
     }
 }
 
-/// `text`, or `None` if it is blank. The API treats an empty namespace or selector as absent; a path with an empty
-/// namespace in it gets an empty list from some servers, so it must never be sent.
+/// `text`, or `None` if it is blank. The API treats an empty namespace or selector as absent. A path with an empty
+/// namespace must never be sent, because some servers return an empty list.
 fn not_empty(text: String) -> Option<String> {
     (!text.trim().is_empty()).then_some(text)
 }

@@ -1,8 +1,8 @@
-//! Three replicas of `steadfast notify` under random kills and freezes, judged from outside: by the receiver of a webhook, the keys in
-//! etcd, and the lease at the API server.
+//! Three replicas of `steadfast notify` under random kills and freezes. The verdict uses only external records: the
+//! requests to a webhook, the keys in etcd, and the lease at the API server.
 //!
-//! Every change must be delivered, a repeated delivery must have the same ID, and no request may arrive from a replica that does not
-//! hold the lease. No key of an existing object may be missing, and in the end etcd must equal the cluster.
+//! Every change must be delivered, and a repeated delivery must have an equal ID. No request may arrive from a replica
+//! without the lease. No key of an existing object may be missing, and in the end etcd must equal the cluster.
 //!
 //! `STEADFAST_SEEDS=4` runs this many sequences of 25 troubles each, `STEADFAST_SEED=7` runs that one. CI runs a few troubles.
 

@@ -1,8 +1,8 @@
-//! Traffic as the judge: 200 requests per second through a real `HAProxy` while pods, load balancer, API servers and the program itself
-//! have ordinary and less ordinary days.
+//! Traffic as the judge: 200 requests per second through a real `HAProxy`, during ordinary changes and faults of pods,
+//! load balancer, API servers and the program itself.
 //!
-//! No request may fail while a healthy pod exists, except within 2 s of a restart of the load balancer and requests in flight on a pod that
-//! crashed. After each scenario the servers in service equal the ready pods.
+//! No request may fail while a healthy pod exists. Exceptions are the 2 s after a restart of the load balancer, and
+//! requests in flight on a crashed pod. After each scenario the servers in service equal the ready pods.
 
 mod backends;
 mod balancer;

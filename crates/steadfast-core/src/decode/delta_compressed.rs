@@ -312,7 +312,7 @@ mod tests {
                 let plain: usize = kept.iter().map(|(bytes, _)| bytes.len()).sum();
                 let held = families.held().load(Ordering::Relaxed);
                 let most = plain * (LONGER + LONGER * LONGER) + kept.len() * 2 * shared(size_of::<Base>());
-                assert!(held <= most, "seed {seed}, {left} left: {held} bytes beside {plain}");
+                assert!(held <= most, "seed {seed}, {left} left: {held} bytes for {plain}");
             }
         }
     }

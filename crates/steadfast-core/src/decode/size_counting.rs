@@ -460,8 +460,8 @@ struct Elements<'h, 'c, A> {
     inner: SizeCounting<'h, A>,
     /// Number of the sequence in the text.
     array: Option<usize>,
-    /// Set for elements that serde buffers until their type is known. The final collection is built from the buffer and
-    /// grows as it is filled.
+    /// Set for elements that serde buffers until their type is known. The final collection grows while serde fills it
+    /// from the buffer.
     is_buffer: bool,
     counted: &'c mut Counted,
 }

@@ -82,7 +82,7 @@ pub(super) struct Passing {
 }
 
 impl Passing {
-    /// Creates the state for a record that started with `begun`. `scanner` finds its identity.
+    /// Creates the state for a record from its first bytes, `begun`. `scanner` finds the identity of the record.
     pub(super) fn new(limit: usize, scanner: impl Into<Learner>, begun: &[u8]) -> Self {
         let mut passing = Self { limit, bytes: 0, scanner: scanner.into(), told: false };
         passing.pass(begun);

@@ -6,14 +6,14 @@
 //! list provides the proof (`comparing`).
 //!
 //! A real server often sends no bookmark in a short watch. It drops a bookmark that is not above the last event before
-//! the start of the watch, even if that event is outside the scope of the watch. The reflector therefore first checks
-//! that the responding server has reached P ([`ProbeMethod`]). A short watch that then ends regularly has shown all changes
-//! up to P. Our own stream has not confirmed P. Its later events are processed even if they are below P, and it resumes
+//! the start of the watch, even for an event outside the scope. The reflector therefore first checks that the
+//! responding server has reached P ([`ProbeMethod`]). A short watch that then ends regularly has shown all changes up
+//! to P. Our own stream has not confirmed P. Its later events are processed even if they are below P, and it resumes
 //! from its own version.
 //!
-//! While a caller waits, the short watch lasts one second instead of four. Its end without an event is the same proof if
-//! the watch was open for half of that time: the server sends pending events as soon as a watch is open. Any other end
-//! decides nothing, and a watch of four seconds follows.
+//! While a caller waits, the short watch lasts one second instead of four. Its end without an event is an equal proof
+//! if the watch was open for half of that time. The server sends pending events as soon as a watch is open. Any other
+//! end decides nothing, and a watch of four seconds follows.
 //!
 //! The response may belong to another informer's probe, sent before this informer requested a proof. It therefore
 //! proves the state at the time of its sending. It is no sign of another history for an informer that has reached a
@@ -45,7 +45,7 @@ pub(super) enum ProbeState {
         held: ResourceVersion,
         /// Time at which this version was reached.
         since: Instant,
-        /// Whether a caller waits for the proof.
+        /// True if a caller waits for the proof.
         is_awaited: bool,
         deadline: Instant,
     },
@@ -61,9 +61,9 @@ pub(super) enum ProbeState {
         heard: bool,
         /// Set after a bookmark that reached the target.
         complete: bool,
-        /// Whether it lasts one second only, for a caller that waits.
+        /// True if the probe lasts only one second, for a waiting caller.
         brief: bool,
-        /// When the head of its response came.
+        /// Arrival time of the response's head.
         opened: Option<Instant>,
         deadline: Instant,
     },
@@ -402,7 +402,7 @@ impl Reflector {
         self.side = ProbeState::Reaching { id, target, sent, ahead, heard, complete, brief, opened, deadline };
     }
 
-    /// Whether the end of a short watch in good order is a proof.
+    /// Returns true if the regular end of a short watch is a proof.
     fn trusts_the_end(&self) -> bool {
         self.search.reach == ProbeMethod::Streamed
             || self.search.reach == ProbeMethod::Listed && self.bookmark_interval.has_bookmarks()

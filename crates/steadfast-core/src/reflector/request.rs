@@ -79,7 +79,7 @@ pub enum Request {
         /// Method to determine that version: by [`Request::reach_query`], on the connection that later carries the
         /// watch.
         reach: ProbeMethod,
-        /// How long the watch lasts.
+        /// Duration of the watch in seconds.
         seconds: u32,
     },
 }

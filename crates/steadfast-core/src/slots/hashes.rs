@@ -1,7 +1,7 @@
 //! Slots by hash, in a tree whose nodes are shared between clones.
 //!
-//! Users choose the names in a cluster and could choose names with equal hashes, since the hash function has no secret:
-//! a key has the same hash in every process. Such an attack has no effect. Each node uses four bits of a hash, so a
+//! Users choose the names in a cluster, and could choose names with equal hashes. The hash function has no secret, so a
+//! key has an equal hash in every process. Such an attack has no effect. Each node uses four bits of a hash, so a
 //! search has at most eight steps. If a leaf cannot hold all slots of one hash, they form a [`Sequence`] in the order
 //! of their keys, which is searched like an ordered tree.
 

@@ -96,8 +96,8 @@ impl<K> Snapshot<K> {
         self.objects.iter()
     }
 
-    /// Calls `each` with the entries of this snapshot and of `after`, a later one of the same store, for every position
-    /// at which the two differ. If a slot was reused, one call contains both keys.
+    /// Calls `each` with the entries of this snapshot and of `after` for every position at which the two differ.
+    /// `after` must be a later snapshot of the same store. If a slot was reused, one call contains both keys.
     ///
     /// The cost depends only on the number of changes between the two.
     pub fn differences<'a>(

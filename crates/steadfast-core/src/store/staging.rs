@@ -125,8 +125,8 @@ impl<K> Staging<K> {
         self.staged.push(Staged::Gone(identity.key.clone()));
     }
 
-    /// Returns the replacements that turn the store into the list, in the order of the keys, and the slots of the
-    /// resulting entries in the same order. New entries occupy slots from `vacant`.
+    /// Returns the replacements that turn the store into the list, and the slots of the resulting entries. Both are in
+    /// the order of the keys. New entries occupy slots from `vacant`.
     pub(super) fn settle(
         self,
         held: &Objects<K>,

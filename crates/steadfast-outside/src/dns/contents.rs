@@ -96,7 +96,8 @@ impl Contents {
             if !is_apex && !is_marked {
                 continue;
             }
-            // Names can share TXT, MX and PTR records with other clients. Only a mark per record tells them apart.
+            // Names can share TXT, MX and PTR records with other clients. Only a mark per record distinguishes the
+            // owners.
             let is_single = is_apex || record.data.is_shared();
             if is_single && !seen.records.contains(&(record.name.clone(), hash(&record))) {
                 seen.foreign.entry(record.name.clone()).or_default().push(record);

@@ -1,5 +1,5 @@
-//! The record of the leader's term: each update of a replica requires that the record names its own term, so that the server
-//! rejects what an earlier leader sends late.
+//! Record of the leader's term. Each update of a replica requires that the record contains the replica's term. So the
+//! server rejects late updates of an earlier leader.
 
 use domain::base::Name;
 use domain::base::iana::{Rcode, Rtype};
@@ -24,7 +24,7 @@ impl Zone {
 
     /// Records `term` at `now`, in seconds since 1970, and has each later update require it. Returns false if a later term is recorded.
     ///
-    /// A record of a later term that is older than five minutes is replaced: terms start over after the API server was restored
+    /// A record of a later term is replaced after five minutes, because terms restart after a restore of the API server
     /// from a backup.
     ///
     /// A key that may not write the record writes without it.

@@ -1,5 +1,5 @@
-//! The record of the leader's term: every transaction of a replica requires that the record names its own term, so that etcd
-//! rejects what an earlier leader sends late.
+//! Record of the leader's term. Every transaction of a replica requires that the record contains the replica's term. So
+//! etcd rejects late writes of an earlier leader.
 
 use std::sync::atomic::Ordering;
 
@@ -24,10 +24,10 @@ impl<R: EtcdClient> Etcd<R> {
 
     /// Records `term`, and has each later transaction of this target require it. Returns false if a later term is recorded.
     ///
-    /// The record has a lease of its own, and expires five minutes after its last renewal: terms start over after the API server
-    /// was restored from a backup.
+    /// The record has its own lease, and expires five minutes after its last renewal, because terms restart after a
+    /// restore of the API server from a backup.
     ///
-    /// A user who may not write the record writes without it.
+    /// A user without permission to write the record writes without terms.
     pub(super) async fn record_term(&self, term: u64) -> Result<bool, EtcdError> {
         let recorded = self.try_to_record(term).await;
         if matches!(&recorded, Err(EtcdError::Refused { message, .. }) if message.contains("permission denied")) {
@@ -74,7 +74,7 @@ impl<R: EtcdClient> Etcd<R> {
         }
         let (key, value) = (bytes(self.term_key().as_bytes()), bytes(term.to_string().as_bytes()));
         let condition = json!({ "key": key, "target": "VALUE", "result": "EQUAL", "value": value });
-        // The failed transaction returns the recorded term, which tells a changed term from a changed key.
+        // The failed transaction returns the recorded term, which distinguishes a changed term from a changed key.
         (Some(condition), vec![json!({ "request_range": { "key": key } })])
     }
 

@@ -12,9 +12,9 @@ use super::service::VirtualService;
 
 /// Claim of this process to a virtual service.
 ///
-/// The claim is a listening socket with an abstract name. Such names belong to the network namespace, as the services of IPVS do, so that
-/// two containers that share the namespace see each other's claim although they share no files. The kernel releases the
-/// claim when the process ends, in whatever way.
+/// The claim is a listening socket with an abstract name. Such names belong to the network namespace, like the services
+/// of IPVS. So two containers in one namespace see each other's claim, although they share no files. The kernel
+/// releases the claim when the process ends, in whatever way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceClaim(Arc<Mutex<Option<UnixListener>>>);
 

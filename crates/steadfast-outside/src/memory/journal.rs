@@ -115,7 +115,7 @@ impl Journal {
                 file.set_len(self.length)?;
             }
             file.write_all(&text)?;
-            // Removals wait for this: after a power failure the record must show who owned the entry.
+            // Removals wait for this: after a power failure the record must show the owner of the entry.
             file.sync_data()
         })();
         written.map_err(|error| named(&self.path, &error))?;

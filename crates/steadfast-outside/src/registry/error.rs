@@ -83,8 +83,8 @@ impl RegistryError {
         Err(if others.is_empty() { first } else { Self::Several { first: Box::new(first), others } })
     }
 
-    /// Returns true if the error is certain to concern one item only. A registry also answers 500 or nothing at all about a single
-    /// key; therefore all other errors count as failures of the registry only if they are the only results.
+    /// Returns true if the error is certain to concern one item only. A registry can also return 500 or no response for
+    /// a single key. So other errors count as failures of the registry only if all results are such errors.
     pub(super) fn is_of_one(&self) -> bool {
         let of_all = [
             StatusCode::UNAUTHORIZED,

@@ -17,9 +17,9 @@ const COMPATIBLE: [(char, &str); 8] = [
 
 /// Checks that no path normalizer turns `key` into another place.
 ///
-/// A key is sent as one percent-encoded path segment. Many servers and proxies decode it and then clean up the path: they resolve
-/// `.` and `..`, merge slashes, decode a second time, replace `\` with `/` or drop what follows a `;`. A tenant could reach the
-/// items of another one that way.
+/// A key is sent as one percent-encoded path segment. Many servers and proxies decode it and then normalize the path.
+/// They resolve `.` and `..`, merge slashes, decode a second time, replace `\` with `/`, or drop the text after a `;`.
+/// A tenant could reach the items of another one that way.
 ///
 /// # Errors
 ///

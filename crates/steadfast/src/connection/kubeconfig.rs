@@ -1,7 +1,7 @@
 //! Kubeconfigs as kubectl reads them: choice of files, merging, and resolution of contexts.
 //!
-//! `kube` parses strictly: it rejects a whole file because of a context that is not used, a missing file of several, or
-//! base64 over several lines. kubectl accepts those. So files are read here, and the result is a [`kube::Config`].
+//! `kube` parses strictly. It rejects a whole file because of an unused context, a missing file of several, or base64
+//! over several lines. kubectl accepts those. So files are read here, and the result is a [`kube::Config`].
 
 mod entry;
 mod file;

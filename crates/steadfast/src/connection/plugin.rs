@@ -1,7 +1,7 @@
 //! Credential plugins (`exec` in a kubeconfig): run once for all connections of the same user, and again when needed.
 //!
-//! `kube` runs the plugin once for the token and once more for the certificate, waits for it without a limit, and leaves
-//! the process running if the caller goes away. So plugins run here, and `kube` never sees `exec`.
+//! `kube` runs the plugin once for the token and once more for the certificate. It waits without a limit, and leaves
+//! the process running if the caller is dropped. So plugins run here, and `kube` never sees `exec`.
 
 mod process;
 mod redact;

@@ -120,7 +120,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
         self
     }
 
-    /// Shares `calls` concurrent calls between namespaces: with `n` namespaces that have calls, each may have up to
+    /// Shares `calls` concurrent calls between namespaces. Each of `n` namespaces with calls may have up to
     /// `calls / (n + 1)`, and at least one. A namespace with slow calls then leaves some for the others. Disabled by
     /// default.
     ///

@@ -52,8 +52,8 @@ struct State {
     jobs: VecDeque<Call>,
     /// By number.
     threads: BTreeMap<u64, Thread>,
-    /// Idle threads without an affinity, most recently used last. The most recent one is used first: if one thread is
-    /// enough, the others end, and memory is not spread over the heaps of many threads.
+    /// Idle threads without an affinity, most recently used last. The most recent thread is used first. If one thread
+    /// is enough, the others end, and memory is not spread over the heaps of many threads.
     idle: Vec<u64>,
     /// Start times of running jobs.
     running: BTreeMap<u64, Instant>,

@@ -52,7 +52,7 @@ fn held() -> Vec<String> {
 }
 
 /// Asserts that a delta relist with `attacks` is abandoned because of `cause`, with bounded memory and without visible
-/// effects: both objects stay cached and are delivered once.
+/// effects. Both objects stay cached, and are delivered once.
 async fn is_given_up(what: &str, attacks: impl IntoIterator<Item = Attack>, cause: &str, protobuf: bool) {
     is_given_up_with(settings(), what, attacks, cause, protobuf).await;
 }

@@ -62,7 +62,8 @@ impl Timeline {
     }
 }
 
-/// Returns an error if a sample lacks an address of a ready pod outside of `losses`, or contains one of a dead pod or of no pod.
+/// Returns an error if a sample lacks an address of a ready pod outside of `losses`, or contains the address of a dead
+/// pod or of no pod.
 pub(crate) fn judge(started: Instant, timeline: &Timeline, losses: &[Loss], samples: &[Sample]) -> Result<(), String> {
     let mut faults = Vec::new();
     for sample in samples {
