@@ -6,6 +6,7 @@
 //! ignored.
 
 mod circles;
+mod commands;
 mod imports;
 mod modules;
 mod planted;

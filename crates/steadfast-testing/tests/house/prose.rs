@@ -119,7 +119,7 @@ impl Figures {
 }
 
 /// Returns all files below `folder` with this extension, without builds and dependencies.
-fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+pub(super) fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a readable folder") {
         let path = entry.expect("a readable entry").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
