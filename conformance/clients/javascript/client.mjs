@@ -2,7 +2,7 @@
 //
 //     client.mjs KUBECONFIG
 //
-// Ends with 1 and one line at the first difference from what a real API server does. Leaves nothing behind.
+// Exits with 1 and prints one line at the first difference from a real API server. Removes all its objects.
 
 import { readFileSync } from "node:fs";
 

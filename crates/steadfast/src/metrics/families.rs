@@ -73,14 +73,14 @@ pub(super) const UNREAD: Family = plain(
     "Records that could not be decoded: of an identified object, or of none",
 );
 pub(super) const NOTES: Family =
-    plain("steadfast_informer_diagnostics", "Notes of the informer, as in its log lines and in on_diagnostic");
+    plain("steadfast_informer_diagnostics", "Diagnostics of the informer, as in its log lines and in on_diagnostic");
 
 pub(super) const CALLS: Family = plain("steadfast_handler_calls", "Calls of the handler, by result");
 pub(super) const SKIPPED: Family =
     plain("steadfast_handler_skipped_events", "Events skipped after their retries: work not done");
 pub(super) const MISSED: Family = plain(
     "steadfast_handler_missed_events",
-    "Events of a handler for each event that were merged, because its limit of pending events was reached",
+    "Events that a handler did not receive separately, because its limit of pending events was reached",
 );
 pub(super) const QUEUE: Family =
     plain("steadfast_handler_queue_length", "Objects with changes that are pending for the handler or in delivery");
