@@ -4,6 +4,7 @@
 //! A kill is simulated by a copy of the file for the next run. Later actions of the old run have no effect.
 
 mod durable;
+mod durable_histories;
 mod files;
 mod full;
 mod histories;
@@ -13,5 +14,4 @@ mod life;
 mod refusals;
 mod restarts;
 mod server;
-mod told;
 mod victim;
