@@ -1,7 +1,8 @@
 //! Lookups of objects of other resources in expressions: `get(RESOURCE, NAMESPACE, NAME)`.
 //!
-//! Each looked-up resource of a rule has an informer. An evaluation reads a consistent snapshot of all caches
-//! ([`Lookups`]), and records the objects ([`Read`]). A change of a recorded object causes another evaluation.
+//! Each looked-up resource of a rule has an informer. An evaluation reads one immutable snapshot per cache ([`Lookups`]).
+//! Snapshots of different caches may show different instants. The evaluation records each looked-up object ([`Read`]). A
+//! later change of a recorded object causes another evaluation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -46,7 +47,7 @@ pub(crate) struct LookupCaches {
 }
 
 impl LookupCaches {
-    /// Starts or shares the informers of `looked_up`. `None` for an empty list.
+    /// Starts or shares the informers of `looked_up`. Returns `None` if `looked_up` is empty.
     ///
     /// # Errors
     ///
@@ -64,10 +65,11 @@ impl LookupCaches {
         Ok((!caches.is_empty()).then(|| Arc::new(Self { cluster: cluster.to_owned(), caches })))
     }
 
-    /// Returns a snapshot of all caches.
+    /// Takes a snapshot of each cache, one after another.
     pub(crate) fn freeze(self: &Arc<Self>) -> Arc<Lookups> {
         let frozen = self.caches.iter().map(|(looked_up, informer)| {
-            // Doubt is read before the snapshot: a later snapshot is at least as certain.
+            // The doubt is read first. If the doubt ends in between, the snapshot is newer than the recorded doubt. The
+            // opposite order could label an uncertain snapshot as certain.
             let doubt = self.doubt_of(looked_up, informer);
             let frozen = Frozen { looked_up: looked_up.clone(), snapshot: informer.snapshot(), doubt };
             (looked_up.name.clone(), Arc::new(frozen))
@@ -99,8 +101,10 @@ impl LookupCaches {
     }
 }
 
-/// Returns objects for lookups in `looked_up`, for a command. `None` without lookups. Waits at most `patience` for the
-/// caches. Lookups in caches that are still in doubt fail.
+/// Starts the informers of `looked_up`, and returns one snapshot for a command that evaluates a rule once.
+///
+/// Waits at most `patience` until no cache is in doubt. Lookups in caches that are still in doubt fail. Returns `None` if
+/// `looked_up` is empty.
 ///
 /// # Errors
 ///
@@ -132,13 +136,13 @@ pub struct Lookups {
 
 impl fmt::Debug for Lookups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Objects are omitted, since the objects may be Secrets.
+        // The objects may be Secrets, so only the names of the resources are shown.
         f.debug_struct("Lookups").field("resources", &self.frozen.keys()).finish_non_exhaustive()
     }
 }
 
 impl Lookups {
-    /// Returns the same snapshot for another evaluation, without recorded lookups.
+    /// Returns a copy of this snapshot for another evaluation. The copy has no recorded lookups.
     pub(crate) fn afresh(&self) -> Arc<Self> {
         self.with(self.frozen.clone())
     }
@@ -147,12 +151,12 @@ impl Lookups {
         Arc::new(Self { frozen, caches: self.caches.clone(), reads: Mutex::default() })
     }
 
-    /// Returns a snapshot of the current caches.
+    /// Returns a new snapshot of the same caches.
     pub(crate) fn renewed(&self) -> Arc<Self> {
         self.caches.freeze()
     }
 
-    /// Returns the snapshot with each resource in doubt replaced by the resource of `before`, if certain.
+    /// Returns this snapshot, but takes each resource that is in doubt from `before`, if it was certain there.
     pub(crate) fn or_certain(&self, before: &Self) -> Arc<Self> {
         let frozen = self.frozen.iter().map(|(resource, now)| {
             // A resource in doubt keeps its last certain state, so the end of the doubt shows as a difference.
@@ -167,24 +171,25 @@ impl Lookups {
         self.frozen.values().any(|frozen| frozen.doubt.is_some())
     }
 
-    /// Returns true if evaluations looked up a resource in doubt. The results are uncertain.
+    /// Returns true if an evaluation with this snapshot looked up a resource in doubt. The result of the evaluation is then
+    /// uncertain.
     pub(crate) fn is_uncertain(&self) -> bool {
         // Doubt about a resource that the evaluation did not read is irrelevant.
         let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         reads.keys().any(|read| self.frozen.get(&read.resource).is_some_and(|frozen| frozen.doubt.is_some()))
     }
 
-    /// Waits until all looked-up resources are certain. Ignores resources without recorded lookups.
+    /// Waits until no resource with a recorded lookup is in doubt.
     pub(crate) async fn until_certain(&self) {
         let resources: BTreeSet<String> = self.reads().into_iter().map(|read| read.resource).collect();
         self.caches.until(|name| resources.contains(name)).await;
     }
 
-    /// Looks up an object. `None` if the object does not exist. `namespace` is empty for cluster-scoped objects.
+    /// Looks up an object. Returns `None` if the object does not exist. `namespace` is empty for cluster-scoped objects.
     ///
     /// # Errors
     ///
-    /// Returns the reason why the object is unknown.
+    /// Returns the reason why the state of the object is unknown.
     pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Result<Option<Value>, String> {
         let Some(frozen) = self.frozen.get(resource) else {
             return Err(format!("{resource} are not watched"));
@@ -210,7 +215,9 @@ impl Lookups {
         {
             let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
             if reads.len() >= MAX_READS && !reads.contains_key(&read) {
-                return Err(format!("an evaluation may look up {MAX_READS} objects"));
+                return Err(format!(
+                    "an evaluation may look up at most {MAX_READS} different objects; use fewer lookups"
+                ));
             }
             // Recorded before a possible failure, so that a change of the object causes another evaluation.
             reads.insert(read, version);
@@ -233,7 +240,8 @@ impl Lookups {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Returns a stable hash of the looked-up objects and versions. `None` without lookups.
+    /// Returns a hash of the looked-up objects and their versions, or `None` without lookups. The hash is equal in all
+    /// processes and releases.
     pub(crate) fn fingerprint(&self) -> Option<String> {
         let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         if reads.is_empty() {
@@ -246,7 +254,7 @@ impl Lookups {
         Some(short_hash(&lines.collect::<String>(), HASH_BYTES))
     }
 
-    /// Returns the objects that differ from `before`, and the resources with changed doubt.
+    /// Returns the objects that differ from `before`, and the resources that entered or left doubt.
     pub(crate) fn differences(&self, before: &Self) -> Differences {
         let mut differences = Differences::default();
         for (resource, now) in &*self.frozen {
@@ -277,11 +285,11 @@ fn shown(object: &DynamicObject, resource: &ApiResource) -> Value {
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
     objects: BTreeSet<Read>,
-    /// Resources with changed doubt: all objects may differ.
+    /// Resources that entered or left doubt. All their objects count as changed.
     resources: BTreeSet<String>,
 }
 
-/// Index of lookups: objects of a rule by looked-up object.
+/// Index from each looked-up object to the objects of the rule that looked it up.
 #[derive(Debug)]
 pub(crate) struct Dependents<K> {
     by_read: BTreeMap<Read, BTreeSet<K>>,
@@ -319,12 +327,12 @@ impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
         }
     }
 
-    /// Returns the objects with lookups of changed objects. Ignores resources with changed doubt.
+    /// Returns the objects that looked up a changed object. Ignores resources that entered or left doubt.
     pub(crate) fn of_objects(&self, differences: &Differences) -> BTreeSet<K> {
         differences.objects.iter().filter_map(|read| self.by_read.get(read)).flatten().cloned().collect()
     }
 
-    /// Returns the objects with lookups of changed objects or of resources with changed doubt.
+    /// Returns the objects that looked up a changed object, or any object of a resource that entered or left doubt.
     pub(crate) fn of(&self, differences: &Differences) -> BTreeSet<K> {
         let (mut found, resources) = (self.of_objects(differences), &differences.resources);
         if !resources.is_empty() {

@@ -279,7 +279,7 @@ impl Target for Haproxy {
             let carry_out = |number: usize| async move {
                 let step: &Step<Server> = &steps[number];
                 let wrap = |error: HaproxyError| {
-                    if error.is_of_one() { Failure::Entry(error) } else { Failure::Unclear(error) }
+                    if error.concerns_one_server() { Failure::Entry(error) } else { Failure::Unclear(error) }
                 };
                 self.carry_out(step).await.map_err(wrap)
             };
@@ -291,11 +291,11 @@ impl Target for Haproxy {
             let failed = runner.run(steps, &self.slow_entries, carry_out, late).await;
             errors.extend(failed.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)));
             // A stage that failed repeatedly ends the run: removals must not follow failed additions.
-            if errors.iter().filter(|(_, error)| !error.is_of_one()).count() >= RUNNER.failures {
+            if errors.iter().filter(|(_, error)| !error.concerns_one_server()).count() >= RUNNER.failures {
                 break;
             }
         }
-        HaproxyError::of_run(errors)
+        HaproxyError::combined(errors)
     }
 
     /// Removes entries that are not valid servers.

@@ -50,9 +50,7 @@ pub struct Nftables {
 #[derive(Debug, thiserror::Error)]
 pub enum NftablesError {
     /// The name is not valid in a ruleset.
-    #[error(
-        "{0:?} can be no name in a ruleset: it may have letters, digits, `-`, `_` and `.` in it, and up to 64 of them"
-    )]
+    #[error("{0:?} is not a valid name in a ruleset: use letters, digits, `-`, `_` and `.`, at most 64 characters")]
     Name(String),
     /// The kernel does not forward between address families.
     #[error("{name} is at {address}, which is not of the family of {before}")]

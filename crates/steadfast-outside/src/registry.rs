@@ -184,8 +184,9 @@ impl<R: RegistryClient> Target for Registry<R> {
     async fn apply(&self, steps: &[Step<Item>]) -> Result<(), RegistryError> {
         let carry_out = |number: usize| async move {
             let step: &Step<Item> = &steps[number];
-            let wrap =
-                |error: RegistryError| if error.is_of_one() { Failure::Entry(error) } else { Failure::Unclear(error) };
+            let wrap = |error: RegistryError| {
+                if error.concerns_one_item() { Failure::Entry(error) } else { Failure::Unclear(error) }
+            };
             self.carry_out(step).await.map_err(wrap)
         };
         let late = |number: usize| {
@@ -194,7 +195,7 @@ impl<R: RegistryClient> Target for Registry<R> {
             RegistryError::Late { request: format!("{method} {}", layout::shown(&url)), within: RUNNER.attempt }
         };
         let errors = RUNNER.run(steps, &self.slow_entries, carry_out, late).await;
-        RegistryError::of_run(
+        RegistryError::combined(
             errors.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)).collect(),
         )
     }

@@ -163,13 +163,13 @@ async fn restarted_server_gets_records_again() -> Result {
         running.stop()?;
         running.forget()?;
         running.begin().await?;
-        let retry_delay = async {
+        let restored = async {
             while running.dig(&["more.example.org", "A"])? != ["30 A 10.0.0.3"] {
                 sleep(Duration::from_millis(50)).await;
             }
             Result::Ok(())
         };
-        timeout(SOON, retry_delay).await??;
+        timeout(SOON, restored).await??;
         mirror.stop().await;
 
         // The next mirror adopts the existing entries.
@@ -399,13 +399,13 @@ async fn foreign_apex_records_stay_unchanged() -> Result {
         // A record that another client deletes is added again. A second mirror claims no entries of the first.
         running.nsupdate(&["update delete example.org A 10.0.0.1", "send"])?;
         mirror.nudge();
-        let retry_delay = async {
+        let restored = async {
             while running.dig(&["example.org", "A"])?.len() != 3 {
                 sleep(Duration::from_millis(50)).await;
             }
             Result::Ok(())
         };
-        timeout(SOON, retry_delay).await??;
+        timeout(SOON, restored).await??;
         assert_eq!(running.target("other")?.read().await?.own, BTreeMap::new());
 
         // An identical record of another client stays with its owner.

@@ -221,13 +221,13 @@ async fn lease_is_renewed_and_granted_again() -> Result {
 
     // Another client revokes the lease. etcd deletes its keys, and the next pass adds them under the same ID.
     running.etcdctl(&["lease", "revoke", &lease])?;
-    let retry_delay = async {
+    let restored = async {
         while running.keys()? != all {
             sleep(Duration::from_millis(50)).await;
         }
         Result::Ok(())
     };
-    timeout(SOON, retry_delay).await??;
+    timeout(SOON, restored).await??;
     assert!(running.etcdctl(&["lease", "list"])?.contains(&lease));
 
     // Longer than the lease without renewal: the mirror keeps the lease alive.

@@ -1,4 +1,4 @@
-//! Tests with a real HAProxy. The traffic decides.
+//! Tests with a real HAProxy. The assertions are about the responses to real connections.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -16,9 +16,10 @@ use tokio::time::{sleep, timeout};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-const SOON: Duration = Duration::from_secs(20);
+/// Timeout of each wait.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Returns the path of HAProxy, or skips the test with the reason.
+/// Returns the path of HAProxy, or `None` after printing that the test is skipped.
 fn program() -> Result<Option<PathBuf>> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -34,14 +35,14 @@ fn program() -> Result<Option<PathBuf>> {
 }
 
 /// HAProxy with one backend, `web`, and a foreign server without traffic. Killed on drop.
-struct Running {
+struct RunningHaproxy {
     program: PathBuf,
     folder: PathBuf,
     front: SocketAddr,
     process: Child,
 }
 
-impl Running {
+impl RunningHaproxy {
     async fn start(program: PathBuf, name: &str) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("steadfast-haproxy-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
@@ -73,10 +74,10 @@ impl Running {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        Ok(timeout(SOON, ready).await?)
+        Ok(timeout(TIMEOUT, ready).await?)
     }
 
-    /// All servers of the mirror end with the process.
+    /// Kills and restarts HAProxy, which loses all servers that were added at run time.
     async fn restart(&mut self) -> Result {
         self.process.kill()?;
         self.process.wait()?;
@@ -103,10 +104,10 @@ impl Running {
         Ok(Mirror::start("web", self.target()?, settings, Memory::volatile()))
     }
 
-    /// Counts the responses of each server in `times` requests, including requests without a response.
-    async fn asked(&self, times: usize) -> BTreeMap<String, usize> {
-        let mut answered = BTreeMap::new();
-        for _ in 0..times {
+    /// Sends `requests` requests and counts the responses by server. Requests without a response count as `nobody`.
+    async fn count_responses(&self, requests: usize) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for _ in 0..requests {
             let name = async {
                 let mut stream = TcpStream::connect(self.front).await?;
                 stream.write_all(b"?").await?;
@@ -115,13 +116,13 @@ impl Running {
                 std::io::Result::Ok(name)
             };
             let name = name.await.unwrap_or_default();
-            *answered.entry(if name.is_empty() { "nobody".to_owned() } else { name }).or_default() += 1;
+            *counts.entry(if name.is_empty() { "nobody".to_owned() } else { name }).or_default() += 1;
         }
-        answered
+        counts
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningHaproxy {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
@@ -149,28 +150,28 @@ async fn backend(name: &'static str) -> Result<SocketAddr> {
     Ok(address)
 }
 
-fn wanted(servers: &[(&str, SocketAddr, u16)]) -> DesiredState<Server> {
+fn desired(servers: &[(&str, SocketAddr, u16)]) -> DesiredState<Server> {
     let entry = |&(name, address, weight): &(&str, SocketAddr, u16)| (name.to_owned(), Server { address, weight });
     DesiredState::certain(servers.iter().map(entry).collect())
 }
 
 async fn until(mirror: &Mirror<Server>, what: impl FnMut(&Status<Server>) -> bool) -> Result<Status<Server>> {
     let mut status = mirror.status();
-    let waited = timeout(SOON, status.wait_for(what)).await;
-    Ok(waited.map_err(|_| format!("not within {SOON:?}: {:?}", mirror.status().borrow()))??.clone())
+    let waited = timeout(TIMEOUT, status.wait_for(what)).await;
+    Ok(waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??.clone())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traffic_follows_drain_and_restart() -> Result {
     let Some(program) = program()? else { return Ok(()) };
-    let mut running = Running::start(program, "traffic").await?;
+    let mut running = RunningHaproxy::start(program, "traffic").await?;
     let (a, b, c) = (backend("a").await?, backend("b").await?, backend("c").await?);
     let mirror = running.mirror()?;
-    assert_eq!(running.asked(3).await, BTreeMap::from([("nobody".to_owned(), 3)]));
+    assert_eq!(running.count_responses(3).await, BTreeMap::from([("nobody".to_owned(), 3)]));
 
-    mirror.want(wanted(&[("one", a, 10), ("two", b, 10)]));
+    mirror.want(desired(&[("one", a, 10), ("two", b, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
-    assert_eq!(running.asked(10).await, BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 5)]));
+    assert_eq!(running.count_responses(10).await, BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 5)]));
 
     // Drain during use: new connections avoid the server, and existing connections stay open.
     let mut held = Vec::new();
@@ -181,28 +182,29 @@ async fn traffic_follows_drain_and_restart() -> Result {
         stream.read_exact(&mut name).await?;
         held.push((name[0], stream));
     }
-    mirror.want(wanted(&[("two", b, 10), ("three", c, 30)]));
+    mirror.want(desired(&[("two", b, 10), ("three", c, 30)]));
     let status = until(&mirror, |status| status.settled && status.kept.get("one") == Some(&SkipReason::InUse)).await?;
     assert_eq!(status.entries, 3);
-    assert_eq!(running.asked(8).await, BTreeMap::from([("b".to_owned(), 2), ("c".to_owned(), 6)]));
-    let (_, mut at_a) = held.remove(held.iter().position(|(name, _)| *name == b'a').ok_or("one of two is at a")?);
+    assert_eq!(running.count_responses(8).await, BTreeMap::from([("b".to_owned(), 2), ("c".to_owned(), 6)]));
+    let (_, mut at_a) =
+        held.remove(held.iter().position(|(name, _)| *name == b'a').ok_or("one of two connections is at server a")?);
     at_a.write_all(b"!").await?;
-    assert_eq!(at_a.read_u8().await?, b'a', "an existing connection still gets responses");
+    assert_eq!(at_a.read_u8().await?, b'a', "an open connection keeps its server");
     drop(at_a);
     until(&mirror, |status| status.settled && status.entries == 2).await?;
 
-    // The server at a new address.
-    mirror.want(wanted(&[("two", a, 10), ("three", c, 10)]));
+    // A changed address of a server.
+    mirror.want(desired(&[("two", a, 10), ("three", c, 10)]));
     until(&mirror, |status| status.settled && status.done.iter().any(|step| step.name() == "two")).await?;
-    assert_eq!(running.asked(4).await, BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]));
+    assert_eq!(running.count_responses(4).await, BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]));
 
     running.restart().await?;
-    let retry_delay = async {
-        while running.asked(4).await != BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]) {
+    let restored = async {
+        while running.count_responses(4).await != BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]) {
             sleep(Duration::from_millis(100)).await;
         }
     };
-    timeout(SOON, retry_delay).await?;
+    timeout(TIMEOUT, restored).await?;
     let found = running.target()?.read().await?;
     assert_eq!(found.others.into_iter().collect::<Vec<_>>(), ["other"], "foreign servers stay unchanged");
     mirror.stop().await;
@@ -212,15 +214,15 @@ async fn traffic_follows_drain_and_restart() -> Result {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn existing_servers_are_adopted() -> Result {
     let Some(program) = program()? else { return Ok(()) };
-    let running = Running::start(program, "adopted").await?;
+    let running = RunningHaproxy::start(program, "adopted").await?;
     let a = backend("a").await?;
     let mirror = running.mirror()?;
-    mirror.want(wanted(&[("one", a, 10), ("two", a, 10)]));
+    mirror.want(desired(&[("one", a, 10), ("two", a, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     drop(mirror);
 
     let mirror = running.mirror()?;
-    mirror.want(wanted(&[("one", a, 10)]));
+    mirror.want(desired(&[("one", a, 10)]));
     until(&mirror, |status| status.settled && status.entries == 1).await?;
     let ActualState { own, .. } = running.target()?.read().await?;
     assert_eq!(own, BTreeMap::from([("one".to_owned(), Server { address: a, weight: 10 })]));
@@ -230,7 +232,7 @@ async fn existing_servers_are_adopted() -> Result {
 #[tokio::test]
 async fn server_errors_include_remedy() -> Result {
     let Some(program) = program()? else { return Ok(()) };
-    let running = Running::start(program, "wrong").await?;
+    let running = RunningHaproxy::start(program, "wrong").await?;
     let error = Haproxy::new(&running.socket(), "nowhere", "sf-")?.read().await.expect_err("no such backend");
     assert!(error.to_string().ends_with("; name a backend of its configuration"), "{error}");
     let error = Haproxy::new(Path::new("/nowhere/admin.sock"), "web", "sf-")?.read().await.expect_err("no socket");
@@ -241,7 +243,7 @@ async fn server_errors_include_remedy() -> Result {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousand_servers_return_in_two_seconds() -> Result {
     let Some(program) = program()? else { return Ok(()) };
-    let mut running = Running::start(program, "thousand").await?;
+    let mut running = RunningHaproxy::start(program, "thousand").await?;
     let target = running.target()?.server_options("check inter 60s maxconn 10".parse()?);
     let server = Server { address: backend("a").await?, weight: 1 };
     let steps: Vec<_> = (0..1000).map(|number| Step::Add { name: format!("pod-{number:04}"), value: server }).collect();
@@ -254,14 +256,14 @@ async fn thousand_servers_return_in_two_seconds() -> Result {
     let noticed = tokio::spawn(async move { watching.changed().await });
     running.restart().await?;
     let restarted = Instant::now();
-    timeout(SOON, noticed).await??;
+    timeout(TIMEOUT, noticed).await??;
     assert!(target.read().await?.own.is_empty());
     target.apply(&steps).await?;
     let took = restarted.elapsed();
     assert_eq!(target.read().await?.own.len(), 1000);
     assert!(took < Duration::from_secs(2), "{took:?}");
 
-    // Finally all servers can be removed, with or without checks.
+    // Servers with enabled checks can be removed, too.
     let removes: Vec<_> =
         (0..1000).map(|number| Step::Remove { name: format!("pod-{number:04}"), value: server }).collect();
     target.apply(&removes).await?;
@@ -272,15 +274,15 @@ async fn thousand_servers_return_in_two_seconds() -> Result {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarted_haproxy_is_repaired_early() -> Result {
     let Some(program) = program()? else { return Ok(()) };
-    let mut running = Running::start(program, "repaired").await?;
+    let mut running = RunningHaproxy::start(program, "repaired").await?;
     let a = backend("a").await?;
     let mirror = Mirror::start("web", running.target()?, Settings::default(), Memory::volatile());
-    mirror.want(wanted(&[("one", a, 10), ("two", a, 10)]));
+    mirror.want(desired(&[("one", a, 10), ("two", a, 10)]));
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     running.restart().await?;
     let restarted = Instant::now();
     let mut failed = 0;
-    while running.asked(1).await.contains_key("nobody") {
+    while running.count_responses(1).await.contains_key("nobody") {
         failed += 1;
         sleep(Duration::from_millis(20)).await;
     }
@@ -295,7 +297,7 @@ async fn restarted_haproxy_is_repaired_early() -> Result {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_checked_server_costs_no_request() -> Result {
     let Some(program) = program()? else { return Ok(()) };
-    let running = Running::start(program, "checked").await?;
+    let running = RunningHaproxy::start(program, "checked").await?;
     let target = running.target()?.server_options("check inter 100ms fall 1 rise 1 slowstart 0 maxconn 50".parse()?);
     let alive = backend("a").await?;
     let dead = StdListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -303,7 +305,7 @@ async fn dead_checked_server_costs_no_request() -> Result {
     target.read().await?;
     target.apply(&[add("alive", alive), add("dead", dead)]).await?;
     assert_eq!(
-        running.asked(20).await,
+        running.count_responses(20).await,
         BTreeMap::from([("a".to_owned(), 20)]),
         "requests are redispatched until the server is down"
     );
@@ -323,7 +325,7 @@ async fn dead_checked_server_costs_no_request() -> Result {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(SOON, down).await?;
+    timeout(TIMEOUT, down).await?;
     assert_ne!(state().await?["sf-alive"], "0");
 
     // Checks that another client disabled are enabled again.
@@ -341,7 +343,7 @@ async fn dead_checked_server_costs_no_request() -> Result {
 #[tokio::test]
 async fn rejected_option_error_includes_remedy() -> Result {
     let Some(program) = program()? else { return Ok(()) };
-    let running = Running::start(program, "options").await?;
+    let running = RunningHaproxy::start(program, "options").await?;
     let target = running.target()?.server_options("ssl verify required ca-file /nowhere/ca.pem".parse()?);
     let value = Server { address: "127.0.0.1:9".parse()?, weight: 1 };
     let error = target.apply(&[Step::Add { name: "a".to_owned(), value }]).await.expect_err("no such file");

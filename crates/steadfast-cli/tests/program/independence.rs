@@ -1,4 +1,4 @@
-//! Parts of `steadfast notify` that are independent start, run, fail and end independently (issue 31, part A).
+//! Clusters, sinks and mirrors of `steadfast notify` start, run, fail and end independently of each other.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -272,7 +272,7 @@ fn errors_of_the_file_itself_stay_fatal() {
         to = [\"web\"]\nsend = \"{'key': 'a', 'address': '10.0.0.1', 'port': 1}\"\n";
     let unknown = "[[rules]]\nname = \"x\"\nresources = [\"cm\"]\nto = [\"unknown\"]\n";
     for (more, says) in [
-        (web, "notify.toml:7:36: \"no name\" can be no name in HAProxy"),
+        (web, "notify.toml:7:36: \"no name\" is not a valid name in HAProxy"),
         (unknown, "notify.toml:9:7: unknown sink \"unknown\""),
         ("[sinks.other\n", "notify.toml:6:"),
     ] {

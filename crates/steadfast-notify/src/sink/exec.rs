@@ -2,7 +2,7 @@
 //!
 //! The standard input is the message, one line of JSON. The environment identifies the object. The output is forwarded
 //! to standard error. The exit code is the result: 0 for success, 65 for a permanent rejection, any other code for a
-//! retry. After the timeout, the program is killed with all child processes.
+//! retry. After the timeout, the process group of the program is killed. A child process in another group survives.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -71,17 +71,17 @@ impl Stream for Exec {
 
 impl Exec {
     async fn run(&self, message: &Message) -> Outcome {
-        let again = |why: String| Outcome::Retry { after: None, why };
+        let retry = |why: String| Outcome::Retry { after: None, why };
         let program = self.settings.command.first().map(String::as_str).unwrap_or_default();
         let mut running = match self.start(program, message) {
             Ok(child) => Running(Some(child)),
-            Err(error) => return again(format!("cannot start {program}: {error}")),
+            Err(error) => return retry(format!("cannot start {program}: {error}")),
         };
-        match timeout(self.settings.timeout.0, running.fed(message.line() + "\n")).await {
+        match timeout(self.settings.timeout.0, running.write_and_wait(message.line() + "\n")).await {
             Ok(Ok(status)) => outcome(program, status),
-            Ok(Err(error)) => again(format!("cannot wait for {program}: {error}")),
+            Ok(Err(error)) => retry(format!("cannot wait for {program}: {error}")),
             // Dropping `running` kills the process group.
-            Err(_) => again(format!("{program} took longer than {:?} and was killed", self.settings.timeout.0)),
+            Err(_) => retry(format!("{program} took longer than {:?} and was killed", self.settings.timeout.0)),
         }
     }
 
@@ -106,7 +106,7 @@ impl Exec {
         if !self.folder.as_os_str().is_empty() {
             command.current_dir(&self.folder);
         }
-        // A separate process group, so that child processes can be killed too.
+        // A separate process group, so that child processes in the group are killed too.
         #[cfg(unix)]
         command.process_group(0);
         command.spawn()
@@ -124,12 +124,12 @@ fn outcome(program: &str, status: ExitStatus) -> Outcome {
     }
 }
 
-/// A running program. Dropping the value kills the program and all child processes.
+/// A running program. Dropping the value kills the process group of the program.
 struct Running(Option<Child>);
 
 impl Running {
     /// Writes `input` to the standard input, and waits for the exit.
-    async fn fed(&mut self, input: String) -> std::io::Result<ExitStatus> {
+    async fn write_and_wait(&mut self, input: String) -> std::io::Result<ExitStatus> {
         let Some(child) = &mut self.0 else { return Err(std::io::ErrorKind::NotFound.into()) };
         if let Some(mut stdin) = child.stdin.take() {
             // The program may exit without reading the input, so errors are ignored.

@@ -6,6 +6,7 @@
 //! | `target` | address, headers and connection, with the current secrets |
 //! | `response` | meaning of a response: delivered, retry, pause, rejected |
 //! | `redirect` | target address of a redirect |
+//! | `signature` | name of the header with the signature, and its HMAC |
 //!
 //! Requests use the connections of the steadfast client library: dead connections are replaced, and proxies and
 //! certificates work like for API servers.
@@ -63,7 +64,7 @@ pub struct Webhook {
     settings: sinks::Webhook,
     folder: PathBuf,
     body: Option<Expression>,
-    /// Receiver with the current secrets, and the time of the last read.
+    /// Target with the secrets of the last read, and the instant of that read.
     current: Mutex<(Arc<Target>, Instant)>,
 }
 
@@ -87,8 +88,8 @@ impl Webhook {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the receiver with current secrets. The files are read again after [`SECRETS_MAX_AGE`], or with `now`. If
-    /// a file cannot be read, the current secrets stay in use: a file may be missing for an instant during replacement.
+    /// Returns the target with current secrets. Reads the files again after [`SECRETS_MAX_AGE`], or at once if `now` is true.
+    /// If a file cannot be read, the known secrets stay in use: a file may be missing for an instant during replacement.
     async fn target(&self, now: bool) -> Arc<Target> {
         let (current, read) = self.current();
         // At most one read of the secrets per second, however many messages are sent.
@@ -104,7 +105,7 @@ impl Webhook {
             _ => None,
         };
         let target = fresh.unwrap_or(current);
-        // Also without a change: the time of the read limits the next read.
+        // The instant is stored even if nothing has changed, because it delays the next read.
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = (target.clone(), Instant::now());
         target
     }
@@ -153,7 +154,6 @@ impl Webhook {
                     }
                 }
             };
-            // A missing body changes nothing, since the status decides.
             let _ = timeout(RESPONSE_BODY_TIMEOUT, read).await;
             bytes.truncate(MAX_RESPONSE_BYTES);
             let excerpt = excerpt(&bytes, target.secret_texts());
@@ -165,8 +165,8 @@ impl Webhook {
             to = match to.follow(location) {
                 Ok(next) => next,
                 Err(why) => return refused(format!("the server returned {}, and {why}", head.status)),
-                // The body may contain secrets, so it must stay with the configured origin.
             };
+            // The body may contain secrets, so it must not be sent to another origin.
             if content.is_secret && !to.is_same_origin(&target.address) {
                 let why = "and the body may contain secrets for the configured server only";
                 return refused(format!("the server returned {} to {}, {why}", head.status, to.origin));
@@ -211,7 +211,7 @@ impl Stream for Webhook {
     }
 }
 
-/// Returns the innermost cause of an error, which does not contain the request.
+/// Returns only the innermost cause of an error. Outer messages may contain the request with its secrets.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,4 +1,4 @@
-//! Independent delivery state of each sink of a rule, across restarts and failures. Issue 31, item 3.
+//! Independent delivery state of each sink of a rule, across restarts and failures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

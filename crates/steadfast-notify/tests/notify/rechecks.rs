@@ -1,5 +1,7 @@
-//! Messages that time or another object causes: random histories of objects, looked-up objects and time, reported by two runs
-//! of the program next to each other. Issue 31, item 18.
+//! Messages caused by time or by a looked-up object.
+//!
+//! In random histories, three concurrent runs of the program must report the same states. The third run is killed and
+//! restarted in each round.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -31,10 +33,10 @@ use crate::folder::Folder;
 const AGE: i64 = 30;
 
 thread_local! {
-    /// The instant at which the wall clock of the test has the value [`start`].
+    /// Virtual instant that corresponds to the wall-clock time [`start`].
     static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
 
-    /// Duration of the suspend.
+    /// Total duration of the simulated suspends of the machine.
     static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 
     /// Number of reads of the wall clock.
@@ -45,7 +47,8 @@ fn start() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().expect("a time")
 }
 
-/// Time between two readings of the wall clock. Without it, handler and task would always read equal times.
+/// Advance of the wall clock at each read. Two reads on a real machine never return the same time. Without the advance,
+/// the handler and the timer task would always read equal times.
 const TICK: Duration = Duration::from_micros(20);
 
 /// Wall clock on top of the virtual clock of the runtime.
@@ -68,7 +71,7 @@ async fn pause() {
 #[derive(Default)]
 pub(crate) struct Receiver(Mutex<Vec<Message>>);
 
-/// Connection of one program run to a receiver. Sends nothing after the run was killed.
+/// Connection of one program run to a receiver. Delivers nothing after the run was killed.
 struct Wire {
     receiver: Arc<Receiver>,
     is_killed: Arc<AtomicBool>,
@@ -97,7 +100,8 @@ impl Receiver {
         self.messages().into_iter().skip(skipped).map(|message| (message.name, message.data)).collect()
     }
 
-    /// Waits for `count` messages. Evaluations of other tests may delay them; virtual time does not advance during the wait.
+    /// Waits in real time until `count` messages have arrived. Virtual time does not advance during the wait: expressions
+    /// are evaluated on threads that all tests share.
     async fn until(&self, count: usize) -> Vec<Message> {
         for _ in 0..2000 {
             if self.messages().len() >= count {
@@ -220,7 +224,7 @@ impl Run {
         std::fs::create_dir_all(&after).expect("a folder");
         for file in std::fs::read_dir(before).expect("a folder") {
             let file = file.expect("a file");
-            // Another process may be about to rename it.
+            // A task of the killed run may rename the file at this time, so errors are ignored.
             let _ = std::fs::copy(file.path(), after.join(file.file_name()));
         }
         self.is_killed.store(true, Ordering::Relaxed);
@@ -257,7 +261,8 @@ impl Model {
 }
 
 impl Model {
-    /// Compares the last message per object of both receivers with the current objects.
+    /// Checks for each receiver that the last message of each object reports the object's current state. Skips objects that
+    /// become due within a second.
     fn check(&self, receivers: &[Arc<Receiver>]) -> Result<(), String> {
         for (name, Known { since, version, .. }) in &self.objects {
             let due = *since + SignedDuration::from_secs(AGE);
@@ -268,7 +273,7 @@ impl Model {
                 let messages = receiver.messages();
                 let last = last_of(&messages, name);
                 let Some(expected) = self.expected(name) else {
-                    // No message is due; the last message may only report an earlier state.
+                    // No message about the current state is due yet. An older message about an earlier state may exist.
                     match last.filter(|message| message.time >= due) {
                         Some(message) => return Err(format!("sent too early: {message:?}")),
                         None => continue,
@@ -278,7 +283,7 @@ impl Model {
                 if message.data != expected {
                     return Err(format!("not {expected}: {message:?}"));
                 }
-                // An earlier version with equal data may remain the last message.
+                // A new version with equal data causes no message, so the last message may name an earlier version.
                 let of_version = message.id.split_once(&format!("@{version}~"));
                 let instant = of_version.and_then(|(_, instant)| instant.split(['+', '/']).next());
                 if instant.is_some_and(|instant| message.time != due || instant != due.to_string()) {
@@ -330,7 +335,7 @@ impl World {
                 let ago = i64::try_from(chance.below(40)).expect("a small number");
                 let mut since = clock() - SignedDuration::from_secs(ago);
                 if chance.below(2) == 0 {
-                    // Old enough at about the instant at which the change is evaluated.
+                    // The object reaches the age within 5 ms, close to the evaluation of this change, to provoke races.
                     let soon = i64::try_from(chance.below(5000)).expect("a small number");
                     since = clock() - SignedDuration::from_secs(AGE) + SignedDuration::from_micros(soon);
                 }
@@ -393,13 +398,13 @@ async fn history(seed: u64) {
             if fault.is_ok() {
                 break;
             }
-            // See `Receiver::until`.
+            // Real time, for evaluations on shared threads: see `Receiver::until`.
             pause().await;
         }
         fault.unwrap_or_else(|fault| panic!("{at}: {fault}"));
     }
     let reported = receivers.iter().map(|receiver| receiver.messages()).collect::<Vec<_>>();
-    // One run may skip a state of the other run, but messages with one cause share one ID and one content.
+    // Runs may skip different states, but messages with equal IDs must have equal contents.
     let mut contents = BTreeMap::new();
     for message in reported.iter().flatten() {
         let known = contents.entry(message.id.clone()).or_insert_with(|| message.data.clone());
@@ -461,7 +466,7 @@ async fn lookup_change_is_reported_for_each_dependent() {
     let messages = receiver.until(5).await;
     let news: Vec<_> = messages[3..].iter().map(|message| (&*message.name, message.data["of"].clone())).collect();
     assert_eq!(news, [("a", json!("7")), ("b", json!("7"))]);
-    assert_ne!(messages[3].id, messages[0].id, "the second message has its own ID");
+    assert_ne!(messages[3].id, messages[0].id, "the lookup change causes a message with a new ID");
     run.factory.shutdown();
 }
 
@@ -490,7 +495,7 @@ async fn uncertain_object_is_not_reported_as_old() {
     world.set("a", 1, clock(), "s");
     sleep(Duration::from_secs(3)).await;
     world.server.faults().stop();
-    // Young again, which the program cannot know.
+    // The new state is too young for a message, but the stopped server does not deliver it.
     let since = clock() + SignedDuration::from_secs(100);
     world.set("a", 1, since, "s");
     sleep(Duration::from_secs(90)).await;

@@ -1,4 +1,4 @@
-//! The recipes of `docs/notify-recipes.md`, each run against a receiver with the behaviour of the real service. Issue 31, item 15.
+//! The recipes of `docs/notify-recipes.md`, each run against a receiver with the behaviour of the real service.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Requests of a webhook sink: bodies, secrets, redirects, rejected credentials. Issue 31, item 15.
+//! Requests of a webhook sink: bodies, secrets, redirects, rejected credentials.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Sink workers that panic are restarted with their messages. Issue 31, item 4.
+//! Sink workers that panic are restarted with their messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Hostile namespace next to a quiet one: limits of the sink queue and the cache. Issue 31, item 14.
+//! Hostile namespace next to a quiet one: limits of the sink queue and the cache.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -10,9 +10,7 @@ pub enum DnsError {
     #[error("this is no TSIG key: {0}; `tsig-keygen` and `keymgr -t` make one")]
     TsigKey(&'static str),
     /// A mark is not valid.
-    #[error(
-        "{0:?} cannot be a mark: it may have letters, digits, `-`, `_`, `.`, `/` and `:` in it, and up to 200 of them"
-    )]
+    #[error("{0:?} cannot be a mark: use letters, digits, `-`, `_`, `.`, `/` and `:`, at most 200 characters")]
     Mark(String),
     /// The name is not a valid domain name.
     #[error("{name:?} cannot be the name of an entry: {why}")]

@@ -9,9 +9,7 @@ use crate::step_runner;
 #[derive(Debug, thiserror::Error)]
 pub enum HaproxyError {
     /// HAProxy would read a name as something else.
-    #[error(
-        "{0:?} can be no name in HAProxy: it may have letters, digits, `-`, `_` and `.` in it, and up to 128 of them"
-    )]
+    #[error("{0:?} is not a valid name in HAProxy: use letters, digits, `-`, `_` and `.`, at most 128 characters")]
     Name(String),
     /// A prefix leaves too little of a name to its servers.
     #[error("the prefix {0:?} is longer than 96 bytes; HAProxy allows 128 for the whole name of a server")]
@@ -86,13 +84,13 @@ pub enum HaproxyError {
 }
 
 impl HaproxyError {
-    /// Returns true if the error is certain to concern one server only.
-    pub(super) fn is_of_one(&self) -> bool {
+    /// Returns true if an error of a step concerns one server only. Other errors may concern the whole of HAProxy.
+    pub(super) fn concerns_one_server(&self) -> bool {
         !matches!(self, Self::Socket { .. } | Self::Late { .. } | Self::Stopping | Self::Several { .. })
     }
 
     /// Combines the errors of one run, each with the name of its server.
-    pub(super) fn of_run(errors: Vec<(String, Self)>) -> Result<(), Self> {
+    pub(super) fn combined(errors: Vec<(String, Self)>) -> Result<(), Self> {
         let mut errors = errors.into_iter();
         let Some((_, first)) = errors.next() else { return Ok(()) };
         let others: Vec<_> = errors.map(|(name, _)| name).collect();

@@ -42,7 +42,7 @@ pub enum RegistryError {
         /// The keys of the other items.
         others: Vec<String>,
     },
-    /// The registry does not respond.
+    /// The connection to the registry failed.
     #[error("the request `{request}` failed: {why}")]
     Server {
         /// Method and URL of the request.
@@ -76,25 +76,28 @@ pub enum RegistryError {
 
 impl RegistryError {
     /// Combines the errors of one run, each with the key of its item.
-    pub(super) fn of_run(errors: Vec<(String, Self)>) -> Result<(), Self> {
+    pub(super) fn combined(errors: Vec<(String, Self)>) -> Result<(), Self> {
         let mut errors = errors.into_iter();
         let Some((_, first)) = errors.next() else { return Ok(()) };
         let others: Vec<_> = errors.map(|(key, _)| key).collect();
         Err(if others.is_empty() { first } else { Self::Several { first: Box::new(first), others } })
     }
 
-    /// Returns true if the error is certain to concern one item only. A registry can also return 500 or no response for
-    /// a single key. So other errors count as failures of the registry only if all results are such errors.
-    pub(super) fn is_of_one(&self) -> bool {
-        let of_all = [
+    /// Returns true if an error of a step concerns one item only.
+    ///
+    /// Other errors, such as status 500 or no response, may concern one item or the whole registry. They count against the
+    /// registry only until the next step succeeds, or fails with an error of one item: see `StepRunner`.
+    pub(super) fn concerns_one_item(&self) -> bool {
+        let of_whole_registry = [
             StatusCode::UNAUTHORIZED,
             StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             StatusCode::REQUEST_TIMEOUT,
             StatusCode::TOO_MANY_REQUESTS,
         ];
         match self {
+            // A list with an unknown form is an error of `read`, not of a step.
             Self::Taken { .. } | Self::Key { .. } | Self::Unexpected { .. } => true,
-            Self::Refused { status, .. } => status.is_client_error() && !of_all.contains(status),
+            Self::Refused { status, .. } => status.is_client_error() && !of_whole_registry.contains(status),
             Self::Mark | Self::Url { .. } | Self::Server { .. } | Self::Late { .. } | Self::Several { .. } => false,
         }
     }

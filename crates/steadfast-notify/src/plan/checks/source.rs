@@ -6,16 +6,17 @@ use crate::config::sinks::Sink;
 use crate::config::{Config, Rule};
 
 /// Keys that do not apply to a rule with `endpoints`.
-const OF_RESOURCES: [&str; 8] = ["resources", "namespaces", "labels", "fields", "events", "when", "send", "initial"];
+const RESOURCE_RULE_KEYS: [&str; 8] =
+    ["resources", "namespaces", "labels", "fields", "events", "when", "send", "initial"];
 
 /// Keys that only apply to a rule with `endpoints`.
-const OF_ENDPOINTS: [&str; 3] = ["port", "family", "host"];
+const ENDPOINT_RULE_KEYS: [&str; 3] = ["port", "family", "host"];
 
 /// Maximum length of a port name in Kubernetes.
 const MAX_PORT_NAME_LENGTH: usize = 63;
 
 impl Checks<'_> {
-    /// Checks that a rule has exactly one kind of source, and checks the source.
+    /// Checks the source of a rule: either `resources` or `endpoints`, and only keys that apply to it.
     pub(super) fn source(&mut self, path: &str, rule: &Rule, config: &Config) {
         let Some(endpoints) = &rule.endpoints else {
             if rule.resources.is_empty() && !self.document.has(&format!("{path}.resources")) {
@@ -23,13 +24,13 @@ impl Checks<'_> {
                     "add the field, such as [\"pods\"]; a rule for a load balancer can have `endpoints` instead";
                 self.wrong(path, "missing field `resources`", remedy);
             }
-            for field in OF_ENDPOINTS.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
+            for field in ENDPOINT_RULE_KEYS.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
                 let what = format!("`{field}` needs `endpoints`, and the rule has no `endpoints`");
                 self.wrong(&format!("{path}.{field}"), what, "remove the field, or add a Service to `endpoints`");
             }
             return;
         };
-        for field in OF_RESOURCES.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
+        for field in RESOURCE_RULE_KEYS.iter().filter(|field| self.document.has(&format!("{path}.{field}"))) {
             let what = format!("`{field}` does not apply to a rule that mirrors the endpoints of a Service");
             self.wrong(&format!("{path}.{field}"), what, "remove the field, or add a separate rule with `resources`");
         }

@@ -1,4 +1,4 @@
-//! Resources in doubt that rules look up. Issue 31, item 18.
+//! Evaluations while a looked-up resource is in doubt.
 
 use steadfast_apiserver::{Answer, RequestRule};
 use steadfast_notify::change::{Change, State, Subject};

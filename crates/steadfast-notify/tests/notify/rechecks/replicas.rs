@@ -1,4 +1,4 @@
-//! Messages that time and lookups cause, when the leader of several replicas changes. Issue 31, items 18 and 19.
+//! Messages caused by time or by a lookup, across a change of the leader.
 
 use steadfast_notify::{Term, TermKeeper};
 

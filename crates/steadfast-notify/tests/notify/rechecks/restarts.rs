@@ -1,4 +1,4 @@
-//! Due instants and lookup changes during a stopped program or a suspended machine. Issue 31, item 18.
+//! Due instants and lookup changes that occur while the program is stopped or the machine is suspended.
 
 use super::*;
 
