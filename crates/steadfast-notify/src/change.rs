@@ -109,7 +109,7 @@ impl Change {
             Cause::Lookup => before.lookups = self.lookups_before.clone().or_else(|| self.lookups.clone()),
         }
         // A separate record of lookups: only the current lookups contribute to the message ID.
-        before.lookups = before.lookups.map(|lookups| lookups.afresh());
+        before.lookups = before.lookups.map(|lookups| lookups.without_reads());
         Some(before)
     }
 

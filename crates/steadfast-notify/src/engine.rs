@@ -212,7 +212,7 @@ impl Engine {
     pub async fn accept(&self, rule: &str, sink: &str, change: Arc<Change>, settled: impl FnOnce() + Send + 'static) {
         let current = || {
             let mut change = change.clone();
-            if let Some(lookups) = change.lookups.as_ref().map(|lookups| lookups.renewed()) {
+            if let Some(lookups) = change.lookups.as_ref().map(|lookups| lookups.current_snapshot()) {
                 Arc::make_mut(&mut change).lookups = Some(lookups);
             }
             Some(change)
@@ -235,7 +235,7 @@ impl Engine {
     ) {
         while let Err(postponed) = self.evaluate(rule, sink, (key, true), record, &mut change, settled).await {
             if let Why::Uncertain(lookups) = postponed.why {
-                lookups.until_certain().await;
+                lookups.wait_until_certain().await;
             }
             settled = postponed.settled;
         }
@@ -378,7 +378,7 @@ impl Engine {
             // Evaluated without a lock, because an expression may run for a long time.
             let verdict = asked.rule.judge(&of);
             // Checked before the result is recorded: a result from objects in doubt must not count as sent.
-            if of.lookups.as_ref().is_some_and(|lookups| lookups.is_uncertain()) {
+            if of.lookups.as_ref().is_some_and(|lookups| lookups.has_read_in_doubt()) {
                 return None;
             }
             let mut sent = lock(&asked.sent);

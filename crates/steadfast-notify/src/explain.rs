@@ -79,7 +79,7 @@ pub fn explain(
             old: state.clone().filter(|_| kind != EventKind::Added),
             new: state.filter(|_| kind != EventKind::Deleted),
             // A separate record per kind: the reads of one evaluation must not count for another.
-            lookups: lookups.map(|lookups| lookups.afresh()),
+            lookups: lookups.map(|lookups| lookups.without_reads()),
             ..Change::new(String::new(), kind, subject.clone(), Timestamp::now())
         };
         let (name, change) = (kind.name(), Arc::new(change));

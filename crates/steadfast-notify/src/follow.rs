@@ -26,7 +26,7 @@ use crate::recheck::Recheck;
 use crate::replication::{DeliveryDecision, position_name, recheck_name};
 use crate::rule::Compiled;
 use crate::short_hash::short_hash;
-use crate::source::{Source, WatchSpec, subject, whole};
+use crate::source::{Source, WatchSpec, json_with_type, subject};
 use crate::subject::Subject;
 use crate::supervise::Supervised;
 use crate::watermark::{Settled, Watermark};
@@ -365,7 +365,7 @@ impl HandlerContext {
         match event.decoded() {
             Ok(event) => {
                 let mut change = change(&self.source, &self.resource, &event, (self.clock)(), again)?;
-                change.lookups = self.caches.as_ref().map(LookupCaches::freeze);
+                change.lookups = self.caches.as_ref().map(LookupCaches::snapshot);
                 Some(Arc::new(change))
             }
             Err(error) => {
@@ -479,7 +479,7 @@ impl AsyncHandler<Lazy<DynamicObject>> for Passing {
 ///
 /// The ID depends only on data of the server. Equal events have equal IDs in all runs and replicas.
 fn change(source: &Source, resource: &str, event: &Event<DynamicObject>, at: Timestamp, again: bool) -> Option<Change> {
-    let state = |object: &Object<DynamicObject>| Some(State::new(whole(object, &source.resource)));
+    let state = |object: &Object<DynamicObject>| Some(State::new(json_with_type(object, &source.resource)));
     let object = event.object();
     let subject = subject(source, resource, object);
     let id = format!("{}@{}", subject.identity(), object.version());

@@ -1,7 +1,7 @@
 //! Lookups of objects of other resources in expressions: `get(RESOURCE, NAMESPACE, NAME)`.
 //!
 //! Each looked-up resource of a rule has an informer. An evaluation reads one immutable snapshot per cache ([`Lookups`]).
-//! Snapshots of different caches may show different instants. The evaluation records each looked-up object ([`Read`]). A
+//! Snapshots of different caches may show different instants. The evaluation records each looked-up object ([`LookupKey`]). A
 //! later change of a recorded object causes another evaluation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,23 +17,23 @@ use tokio::time::timeout;
 
 use crate::object_state::State;
 use crate::short_hash::short_hash;
-use crate::source::{LookedUp, WatchSpec, doubt, whole};
+use crate::source::{LookedUp, WatchSpec, doubt, json_with_type};
 
 /// Maximum number of different objects that one evaluation may look up.
-const MAX_READS: usize = 64;
+const MAX_LOOKUPS: usize = 64;
 
 /// Length of the hash of all lookups of an evaluation, in bytes.
 const HASH_BYTES: usize = 8;
 
 /// Identity of a looked-up object. The namespace of a cluster-scoped object is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Read {
+pub(crate) struct LookupKey {
     resource: String,
     namespace: String,
     name: String,
 }
 
-impl fmt::Display for Read {
+impl fmt::Display for LookupKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { resource, namespace, name } = self;
         if namespace.is_empty() { write!(f, "{resource} {name}") } else { write!(f, "{resource} {namespace}/{name}") }
@@ -66,15 +66,16 @@ impl LookupCaches {
     }
 
     /// Takes a snapshot of each cache, one after another.
-    pub(crate) fn freeze(self: &Arc<Self>) -> Arc<Lookups> {
-        let frozen = self.caches.iter().map(|(looked_up, informer)| {
+    pub(crate) fn snapshot(self: &Arc<Self>) -> Arc<Lookups> {
+        let resources = self.caches.iter().map(|(looked_up, informer)| {
             // The doubt is read first. If the doubt ends in between, the snapshot is newer than the recorded doubt. The
             // opposite order could label an uncertain snapshot as certain.
             let doubt = self.doubt_of(looked_up, informer);
-            let frozen = Frozen { looked_up: looked_up.clone(), snapshot: informer.snapshot(), doubt };
-            (looked_up.name.clone(), Arc::new(frozen))
+            let resource_snapshot =
+                ResourceSnapshot { looked_up: looked_up.clone(), snapshot: informer.snapshot(), doubt };
+            (looked_up.name.clone(), Arc::new(resource_snapshot))
         });
-        Arc::new(Lookups { frozen: Arc::new(frozen.collect()), caches: self.clone(), reads: Mutex::default() })
+        Arc::new(Lookups { resources: Arc::new(resources.collect()), caches: self.clone(), reads: Mutex::default() })
     }
 
     fn doubt_of(&self, looked_up: &LookedUp, informer: &Informer<Lazy<DynamicObject>>) -> Option<Arc<str>> {
@@ -87,12 +88,12 @@ impl LookupCaches {
     }
 
     /// Waits until no cache is in doubt.
-    pub(crate) async fn until_certain(&self) {
-        self.until(|_| true).await;
+    pub(crate) async fn wait_until_certain(&self) {
+        self.wait_until_certain_where(|_| true).await;
     }
 
     /// Waits until none of the caches selected by `is_needed` is in doubt.
-    async fn until(&self, is_needed: impl Fn(&str) -> bool) {
+    async fn wait_until_certain_where(&self, is_needed: impl Fn(&str) -> bool) {
         for (looked_up, informer) in self.caches.iter().filter(|(looked_up, _)| is_needed(&looked_up.name)) {
             let mut changed = informer.changed();
             // A closed channel ends the wait: the informer has stopped, and the doubt stays.
@@ -116,11 +117,11 @@ pub async fn look_up(
     patience: Duration,
 ) -> Result<Option<Arc<Lookups>>, String> {
     let Some(caches) = LookupCaches::begin(watch_spec, cluster, looked_up)? else { return Ok(None) };
-    let _ = timeout(patience, caches.until_certain()).await;
-    Ok(Some(caches.freeze()))
+    let _ = timeout(patience, caches.wait_until_certain()).await;
+    Ok(Some(caches.snapshot()))
 }
 
-struct Frozen {
+struct ResourceSnapshot {
     looked_up: LookedUp,
     snapshot: Arc<Snapshot<Lazy<DynamicObject>>>,
     doubt: Option<Arc<str>>,
@@ -128,61 +129,61 @@ struct Frozen {
 
 /// Snapshot of all looked-up resources of a rule.
 pub struct Lookups {
-    frozen: Arc<BTreeMap<String, Arc<Frozen>>>,
+    resources: Arc<BTreeMap<String, Arc<ResourceSnapshot>>>,
     caches: Arc<LookupCaches>,
     /// Objects that evaluations with this snapshot looked up, with versions.
-    reads: Mutex<BTreeMap<Read, String>>,
+    reads: Mutex<BTreeMap<LookupKey, String>>,
 }
 
 impl fmt::Debug for Lookups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The objects may be Secrets, so only the names of the resources are shown.
-        f.debug_struct("Lookups").field("resources", &self.frozen.keys()).finish_non_exhaustive()
+        f.debug_struct("Lookups").field("resources", &self.resources.keys()).finish_non_exhaustive()
     }
 }
 
 impl Lookups {
     /// Returns a copy of this snapshot for another evaluation. The copy has no recorded lookups.
-    pub(crate) fn afresh(&self) -> Arc<Self> {
-        self.with(self.frozen.clone())
+    pub(crate) fn without_reads(&self) -> Arc<Self> {
+        self.with(self.resources.clone())
     }
 
-    fn with(&self, frozen: Arc<BTreeMap<String, Arc<Frozen>>>) -> Arc<Self> {
-        Arc::new(Self { frozen, caches: self.caches.clone(), reads: Mutex::default() })
+    fn with(&self, resources: Arc<BTreeMap<String, Arc<ResourceSnapshot>>>) -> Arc<Self> {
+        Arc::new(Self { resources, caches: self.caches.clone(), reads: Mutex::default() })
     }
 
     /// Returns a new snapshot of the same caches.
-    pub(crate) fn renewed(&self) -> Arc<Self> {
-        self.caches.freeze()
+    pub(crate) fn current_snapshot(&self) -> Arc<Self> {
+        self.caches.snapshot()
     }
 
     /// Returns this snapshot, but takes each resource that is in doubt from `before`, if it was certain there.
-    pub(crate) fn or_certain(&self, before: &Self) -> Arc<Self> {
-        let frozen = self.frozen.iter().map(|(resource, now)| {
+    pub(crate) fn with_certain_from(&self, before: &Self) -> Arc<Self> {
+        let resources = self.resources.iter().map(|(resource, now)| {
             // A resource in doubt keeps its last certain state, so the end of the doubt shows as a difference.
-            let certain = before.frozen.get(resource).filter(|before| now.doubt.is_some() && before.doubt.is_none());
+            let certain = before.resources.get(resource).filter(|before| now.doubt.is_some() && before.doubt.is_none());
             (resource.clone(), certain.unwrap_or(now).clone())
         });
-        self.with(Arc::new(frozen.collect()))
+        self.with(Arc::new(resources.collect()))
     }
 
     /// Returns true if any resource is in doubt.
-    pub(crate) fn has_doubt(&self) -> bool {
-        self.frozen.values().any(|frozen| frozen.doubt.is_some())
+    pub(crate) fn has_resource_in_doubt(&self) -> bool {
+        self.resources.values().any(|resource| resource.doubt.is_some())
     }
 
     /// Returns true if an evaluation with this snapshot looked up a resource in doubt. The result of the evaluation is then
     /// uncertain.
-    pub(crate) fn is_uncertain(&self) -> bool {
+    pub(crate) fn has_read_in_doubt(&self) -> bool {
         // Doubt about a resource that the evaluation did not read is irrelevant.
         let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-        reads.keys().any(|read| self.frozen.get(&read.resource).is_some_and(|frozen| frozen.doubt.is_some()))
+        reads.keys().any(|read| self.resources.get(&read.resource).is_some_and(|resource| resource.doubt.is_some()))
     }
 
     /// Waits until no resource with a recorded lookup is in doubt.
-    pub(crate) async fn until_certain(&self) {
+    pub(crate) async fn wait_until_certain(&self) {
         let resources: BTreeSet<String> = self.reads().into_iter().map(|read| read.resource).collect();
-        self.caches.until(|name| resources.contains(name)).await;
+        self.caches.wait_until_certain_where(|name| resources.contains(name)).await;
     }
 
     /// Looks up an object. Returns `None` if the object does not exist. `namespace` is empty for cluster-scoped objects.
@@ -191,10 +192,10 @@ impl Lookups {
     ///
     /// Returns the reason why the state of the object is unknown.
     pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Result<Option<Value>, String> {
-        let Some(frozen) = self.frozen.get(resource) else {
+        let Some(resource_snapshot) = self.resources.get(resource) else {
             return Err(format!("{resource} are not watched"));
         };
-        let Frozen { looked_up, snapshot, doubt } = &**frozen;
+        let ResourceSnapshot { looked_up, snapshot, doubt } = &**resource_snapshot;
         if looked_up.is_namespaced && namespace.is_empty() {
             return Err(format!("{resource} have namespaces: get('{resource}', NAMESPACE, NAME)"));
         }
@@ -205,7 +206,7 @@ impl Lookups {
         if looked_up.namespace.as_deref().is_some_and(|only| only != namespace) {
             return Err(format!("{resource} can be looked up only in the namespace that the rule watches"));
         }
-        let read = Read { resource: resource.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
+        let key = LookupKey { resource: resource.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
         let found = snapshot.get((!namespace.is_empty()).then_some(namespace), name);
         let version = match &found {
             Lookup::Found(object) => format!("{}@{}", object.identity().uid, object.version()),
@@ -214,13 +215,13 @@ impl Lookups {
         };
         {
             let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-            if reads.len() >= MAX_READS && !reads.contains_key(&read) {
+            if reads.len() >= MAX_LOOKUPS && !reads.contains_key(&key) {
                 return Err(format!(
-                    "an evaluation may look up at most {MAX_READS} different objects; use fewer lookups"
+                    "an evaluation may look up at most {MAX_LOOKUPS} different objects; use fewer lookups"
                 ));
             }
             // Recorded before a possible failure, so that a change of the object causes another evaluation.
-            reads.insert(read, version);
+            reads.insert(key, version);
         }
         if let Some(doubt) = doubt {
             return Err(doubt.to_string());
@@ -228,7 +229,7 @@ impl Lookups {
         match found {
             Lookup::Absent => Ok(None),
             Lookup::Found(object) => match object.decoded() {
-                Ok(decoded) => Ok(Some(shown(&decoded, &looked_up.resource))),
+                Ok(decoded) => Ok(Some(visible_json(&decoded, &looked_up.resource))),
                 Err(_) => Err(format!("{resource} {name} cannot be decoded")),
             },
             Lookup::Unknown { .. } => Err(format!("{resource} {name} cannot be decoded")),
@@ -236,7 +237,7 @@ impl Lookups {
     }
 
     /// Returns the looked-up objects.
-    pub(crate) fn reads(&self) -> Vec<Read> {
+    pub(crate) fn reads(&self) -> Vec<LookupKey> {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
@@ -247,7 +248,7 @@ impl Lookups {
         if reads.is_empty() {
             return None;
         }
-        let lines = reads.iter().map(|(Read { resource, namespace, name }, version)| {
+        let lines = reads.iter().map(|(LookupKey { resource, namespace, name }, version)| {
             // Unambiguous: names contain no slashes, and each line ends with the version.
             format!("{resource}/{namespace}/{name}/{version}\n")
         });
@@ -257,8 +258,8 @@ impl Lookups {
     /// Returns the objects that differ from `before`, and the resources that entered or left doubt.
     pub(crate) fn differences(&self, before: &Self) -> Differences {
         let mut differences = Differences::default();
-        for (resource, now) in &*self.frozen {
-            let Some(old) = before.frozen.get(resource) else { continue };
+        for (resource, now) in &*self.resources {
+            let Some(old) = before.resources.get(resource) else { continue };
             if old.doubt.is_some() != now.doubt.is_some() {
                 differences.resources.insert(resource.clone());
             }
@@ -269,7 +270,7 @@ impl Lookups {
             old.snapshot.differences(&now.snapshot, |old, new| {
                 for key in [old, new].into_iter().flatten().map(steadfast::Entry::key) {
                     let (namespace, name) = (key.namespace().unwrap_or_default().to_owned(), key.name().to_owned());
-                    differences.objects.insert(Read { resource: resource.clone(), namespace, name });
+                    differences.objects.insert(LookupKey { resource: resource.clone(), namespace, name });
                 }
             });
         }
@@ -277,14 +278,14 @@ impl Lookups {
     }
 }
 
-fn shown(object: &DynamicObject, resource: &ApiResource) -> Value {
-    State::new(whole(object, resource)).shown().clone()
+fn visible_json(object: &DynamicObject, resource: &ApiResource) -> Value {
+    State::new(json_with_type(object, resource)).shown().clone()
 }
 
 /// Differences between two snapshots of a rule's looked-up resources.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
-    objects: BTreeSet<Read>,
+    objects: BTreeSet<LookupKey>,
     /// Resources that entered or left doubt. All their objects count as changed.
     resources: BTreeSet<String>,
 }
@@ -292,8 +293,8 @@ pub(crate) struct Differences {
 /// Index from each looked-up object to the objects of the rule that looked it up.
 #[derive(Debug)]
 pub(crate) struct Dependents<K> {
-    by_read: BTreeMap<Read, BTreeSet<K>>,
-    by_object: HashMap<K, Vec<Read>>,
+    by_read: BTreeMap<LookupKey, BTreeSet<K>>,
+    by_object: HashMap<K, Vec<LookupKey>>,
 }
 
 impl<K> Default for Dependents<K> {
@@ -304,7 +305,7 @@ impl<K> Default for Dependents<K> {
 
 impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
     /// Replaces the lookups of the object `key`.
-    pub(crate) fn set(&mut self, key: &K, reads: Vec<Read>) {
+    pub(crate) fn set(&mut self, key: &K, reads: Vec<LookupKey>) {
         // Reads of an earlier evaluation may not apply any more.
         self.remove(key);
         for read in &reads {
@@ -328,13 +329,13 @@ impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
     }
 
     /// Returns the objects that looked up a changed object. Ignores resources that entered or left doubt.
-    pub(crate) fn of_objects(&self, differences: &Differences) -> BTreeSet<K> {
+    pub(crate) fn affected_by_objects(&self, differences: &Differences) -> BTreeSet<K> {
         differences.objects.iter().filter_map(|read| self.by_read.get(read)).flatten().cloned().collect()
     }
 
     /// Returns the objects that looked up a changed object, or any object of a resource that entered or left doubt.
-    pub(crate) fn of(&self, differences: &Differences) -> BTreeSet<K> {
-        let (mut found, resources) = (self.of_objects(differences), &differences.resources);
+    pub(crate) fn affected_by(&self, differences: &Differences) -> BTreeSet<K> {
+        let (mut found, resources) = (self.affected_by_objects(differences), &differences.resources);
         if !resources.is_empty() {
             let of_resources = self.by_read.iter().filter(|(read, _)| resources.contains(&read.resource));
             found.extend(of_resources.flat_map(|(_, keys)| keys.iter().cloned()));
@@ -347,8 +348,8 @@ impl<K: Clone + Ord + std::hash::Hash> Dependents<K> {
 mod tests {
     use super::*;
 
-    fn read(name: &str) -> Read {
-        Read { resource: "services".to_owned(), namespace: "shop".to_owned(), name: name.to_owned() }
+    fn read(name: &str) -> LookupKey {
+        LookupKey { resource: "services".to_owned(), namespace: "shop".to_owned(), name: name.to_owned() }
     }
 
     #[test]
@@ -358,7 +359,7 @@ mod tests {
         dependents.set(&"b", vec![read("y")]);
         let of = |dependents: &Dependents<&'static str>, name: &str| {
             let differences = Differences { objects: [read(name)].into(), ..Differences::default() };
-            dependents.of(&differences).into_iter().collect::<Vec<_>>()
+            dependents.affected_by(&differences).into_iter().collect::<Vec<_>>()
         };
         assert_eq!(of(&dependents, "y"), ["a", "b"]);
         dependents.set(&"a", vec![read("x")]);
@@ -366,7 +367,7 @@ mod tests {
         dependents.remove(&"b");
         assert!(of(&dependents, "y").is_empty());
         let all = Differences { resources: ["services".to_owned()].into(), ..Differences::default() };
-        assert_eq!(dependents.of(&all).into_iter().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(dependents.affected_by(&all).into_iter().collect::<Vec<_>>(), ["a"]);
         dependents.remove(&"a");
         assert!(dependents.by_read.is_empty() && dependents.by_object.is_empty(), "no entries remain");
     }

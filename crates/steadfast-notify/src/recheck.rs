@@ -30,7 +30,7 @@ use crate::instants::Instants;
 use crate::lookups::{Dependents, LookupCaches, Lookups};
 use crate::offload::offload;
 use crate::rule::Compiled;
-use crate::source::{Source, doubt, subject, whole};
+use crate::source::{Source, doubt, json_with_type, subject};
 use crate::subject::Subject;
 use crate::wake::wake_on_changes;
 use crate::watermark::Watermark;
@@ -126,10 +126,10 @@ impl Recheck {
         loop {
             if let Some(caches) = &self.caches {
                 let until = replication.settled_until(&self.position).map(with_slack);
-                let (at, now) = ((self.clock)(), caches.freeze());
-                let state = trail.last().map_or_else(|| now.clone(), |before| now.or_certain(before));
+                let (at, now) = ((self.clock)(), caches.snapshot());
+                let state = trail.last().map_or_else(|| now.clone(), |before| now.with_certain_from(before));
                 // A state with a resource that was never certain cannot be compared.
-                if !state.has_doubt() {
+                if !state.has_resource_in_doubt() {
                     trail.push(at, state, until);
                 }
             }
@@ -197,9 +197,9 @@ impl Recheck {
     async fn pass(&self, known: &mut Known) {
         // The clock is read before the caches: the caches are then at least as new as this instant.
         let now = (self.clock)();
-        let looked_up = self.caches.as_ref().map(LookupCaches::freeze);
+        let looked_up = self.caches.as_ref().map(LookupCaches::snapshot);
         // Changes of a resource in doubt are unknown, so the settled position must not pass its last certain instant.
-        if !looked_up.as_ref().is_some_and(|looked_up| looked_up.has_doubt()) {
+        if !looked_up.as_ref().is_some_and(|looked_up| looked_up.has_resource_in_doubt()) {
             known.certain_at = now;
         }
         let objects = self.informer.snapshot();
@@ -212,7 +212,7 @@ impl Recheck {
         }
         // A change of a resource in doubt is detected when the resource is certain again.
         let looked_up = match (looked_up, &known.looked_up) {
-            (Some(now), Some(before)) => Some(now.or_certain(before)),
+            (Some(now), Some(before)) => Some(now.with_certain_from(before)),
             // Before the first pass, no handler can have sent results in between.
             (now, _) => {
                 known.looked_up.clone_from(&now);
@@ -228,12 +228,15 @@ impl Recheck {
         }
         if let (Some(before), Some(looked_up)) = (&before, &looked_up) {
             let differences = looked_up.differences(before);
-            let dependents = known.dependents.of(&differences);
+            let dependents = known.dependents.affected_by(&differences);
             // A handler may have evaluated the resource after the end of the doubt. The message then differs from the
             // last message.
-            let is_sent =
-                if self.rule.is_of_states() { dependents.clone() } else { known.dependents.of_objects(&differences) };
-            let certain = before.or_certain(looked_up);
+            let is_sent = if self.rule.is_of_states() {
+                dependents.clone()
+            } else {
+                known.dependents.affected_by_objects(&differences)
+            };
+            let certain = before.with_certain_from(looked_up);
             self.send_lookups(known, &objects, is_sent, now, Some(&certain)).await;
             self.learn(known, &objects, dependents, played, Some(looked_up)).await;
         }
@@ -329,7 +332,7 @@ impl Recheck {
         let keys: Vec<ObjectKey> = keys.into_iter().collect();
         for keys in keys.chunks(OBJECTS_PER_BATCH) {
             let changes = keys.iter().map(|key| {
-                let lookups = looked_up.map(|lookups| lookups.afresh());
+                let lookups = looked_up.map(|lookups| lookups.without_reads());
                 (key.clone(), self.change(objects, key, Cause::Change, at, lookups, None))
             });
             let (changes, rule): (Vec<_>, _) = (changes.collect(), self.rule.clone());
@@ -356,7 +359,7 @@ impl Recheck {
     async fn send(&self, key: &ObjectKey, cause: Cause, at: Timestamp, before: Option<&Arc<Lookups>>) -> bool {
         // Evaluated after acquiring the object's lock: a handler may have passed a newer event than this pass has seen.
         let change = || {
-            let lookups = self.caches.as_ref().map(LookupCaches::freeze);
+            let lookups = self.caches.as_ref().map(LookupCaches::snapshot);
             self.change(&self.informer.snapshot(), key, cause, at, lookups, before.cloned())
         };
         // Registered before the attempt, so that the position cannot pass an instant in flight.
@@ -390,7 +393,7 @@ impl Recheck {
         let entry = objects.entry(key.namespace(), key.name())?;
         let object = entry.object().map(Object::decoded)?.ok()?;
         let subject = subject(&self.source, &self.source.resource_name(), &object);
-        let state = State::new(whole(&object, &self.source.resource));
+        let state = State::new(json_with_type(&object, &self.source.resource));
         let instant = if cause == Cause::Time { format!("~{at}") } else { String::new() };
         let id = format!("{}@{}{instant}", subject.identity(), object.version());
         Some(Arc::new(Change {

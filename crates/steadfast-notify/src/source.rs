@@ -160,7 +160,7 @@ pub(crate) fn subject(source: &Source, resource: &str, object: &Object<DynamicOb
 }
 
 /// Returns the object as JSON. List items lack API version and kind, so both are added.
-pub(crate) fn whole(object: &DynamicObject, resource: &ApiResource) -> Value {
+pub(crate) fn json_with_type(object: &DynamicObject, resource: &ApiResource) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     if let Some(fields) = value.as_object_mut() {
         fields.insert("apiVersion".to_owned(), resource.api_version.clone().into());

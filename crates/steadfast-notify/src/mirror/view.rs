@@ -19,11 +19,11 @@ use crate::change::{Change, State, Subject};
 use crate::config::EventKind;
 use crate::endpoints::Slice;
 use crate::instants::Instants;
-use crate::lookups::{Dependents, LookupCaches, Lookups, Read};
+use crate::lookups::{Dependents, LookupCaches, LookupKey, Lookups};
 use crate::offload::offload;
 use crate::rule::{Compiled, Verdict};
 use crate::shape::Shape;
-use crate::source::{Source, WatchSpec, doubt, subject, whole};
+use crate::source::{Source, WatchSpec, doubt, json_with_type, subject};
 
 /// Number of objects per evaluation batch. Other rules can run between batches.
 const OBJECTS_PER_BATCH: usize = 16;
@@ -159,7 +159,7 @@ impl MirrorView {
         let fresh = async {
             while self.doubt_now().is_some() && changed.changed().await.is_ok() {}
             if let Some(caches) = &self.caches {
-                caches.until_certain().await;
+                caches.wait_until_certain().await;
             }
         };
         // Remaining doubt is reported in the preview.
@@ -174,7 +174,7 @@ impl MirrorView {
             return false;
         }
         let at = (self.clock)();
-        let looked_up = self.caches.as_ref().map(LookupCaches::freeze);
+        let looked_up = self.caches.as_ref().map(LookupCaches::snapshot);
         // The snapshot follows the lookups, and is at least as new.
         let now = self.informer.snapshot();
         let due = self.due(looked_up.as_deref(), at);
@@ -244,7 +244,7 @@ impl MirrorView {
             due.insert(key);
         }
         if let (Some(before), Some(now)) = (&self.looked_up, looked_up) {
-            due.extend(self.dependents.of(&now.differences(before)));
+            due.extend(self.dependents.affected_by(&now.differences(before)));
         }
         due
     }
@@ -252,7 +252,7 @@ impl MirrorView {
     /// Parses an `EndpointSlice` from the cache.
     fn slice(&self, entry: &Cached<Lazy<DynamicObject>>) -> Result<Slice, String> {
         match entry.object().map(Object::decoded) {
-            Some(Ok(object)) => Slice::read(&whole(&object, &self.source.resource)),
+            Some(Ok(object)) => Slice::read(&json_with_type(&object, &self.source.resource)),
             _ => Err("the object cannot be decoded".to_owned()),
         }
     }
@@ -291,7 +291,7 @@ struct Evaluation {
 struct EvaluatedEntries {
     sent: Sent,
     recheck_at: Option<Timestamp>,
-    reads: Vec<Read>,
+    reads: Vec<LookupKey>,
 }
 
 impl Evaluation {
@@ -307,8 +307,8 @@ impl Evaluation {
             return EvaluatedEntries { sent: Sent { object, entries: Err(why) }, recheck_at: None, reads: Vec::new() };
         };
         let subject = subject(&self.source, &self.source.resource_name(), &decoded);
-        let whole = whole(&decoded, &self.source.resource);
-        let looked_up = self.looked_up.as_ref().map(|lookups| lookups.afresh());
+        let whole = json_with_type(&decoded, &self.source.resource);
+        let looked_up = self.looked_up.as_ref().map(|lookups| lookups.without_reads());
         let (entries, recheck_at) = self.entries(&whole, &subject, shape, looked_up.as_ref());
         let claims = entries.and_then(|entries| claims(entries, &self.grouping, &subject, &whole, &object));
         let reads = looked_up.map(|lookups| lookups.reads()).unwrap_or_default();

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `body` | bodies: `CloudEvents`, or an expression over the message |
 //! | `target` | address, headers and connection, with the current secrets |
-//! | `response` | meaning of a response: delivered, retry, pause, rejected |
+//! | `response` | action after a response: delivered, retry, pause, rejected, redirect |
 //! | `redirect` | target address of a redirect |
 //! | `signature` | name of the header with the signature, and its HMAC |
 //!
@@ -34,9 +34,9 @@ use crate::outcome::Outcome;
 use crate::server::ServerConfigError;
 use body::Content;
 use redirect::MAX_REDIRECTS;
-use response::{Meaning, excerpt, meaning};
+use response::{ResponseAction, classify, excerpt};
 pub use signature::SIGNATURE;
-use target::{Material, Target};
+use target::{LoadedSecrets, Target};
 
 /// Maximum number of bytes to read from a response body.
 const MAX_RESPONSE_BYTES: usize = 4096;
@@ -79,8 +79,8 @@ impl Webhook {
                 remedy: "correct the expression",
             })?),
         };
-        let material = Material::read(settings, &folder)?;
-        let target = Arc::new(Target::new(settings, &folder, material).await?);
+        let loaded = LoadedSecrets::read(settings, &folder)?;
+        let target = Arc::new(Target::new(settings, &folder, loaded).await?);
         Ok(Self { settings: settings.clone(), folder, body, current: Mutex::new((target, Instant::now())) })
     }
 
@@ -97,10 +97,10 @@ impl Webhook {
             return current;
         }
         let (settings, folder) = (self.settings.clone(), self.folder.clone());
-        let reading = tokio::task::spawn_blocking(move || Material::read(&settings, &folder));
+        let reading = tokio::task::spawn_blocking(move || LoadedSecrets::read(&settings, &folder));
         let fresh = match reading.await {
-            Ok(Ok(material)) if !material.is_same(&current.material) => {
-                Target::new(&self.settings, &self.folder, material).await.ok().map(Arc::new)
+            Ok(Ok(loaded)) if !loaded.is_same(&current.loaded) => {
+                Target::new(&self.settings, &self.folder, loaded).await.ok().map(Arc::new)
             }
             _ => None,
         };
@@ -122,9 +122,9 @@ impl Webhook {
     }
 
     /// Sends the messages once, and follows redirects.
-    async fn attempt(&self, messages: &[Arc<Message>], target: &Target) -> Meaning {
-        let refused = |why: String| Meaning::Outcome(Outcome::Refused { why });
-        let retry = |why: String| Meaning::Outcome(Outcome::Retry { after: None, why });
+    async fn attempt(&self, messages: &[Arc<Message>], target: &Target) -> ResponseAction {
+        let refused = |why: String| ResponseAction::Outcome(Outcome::Refused { why });
+        let retry = |why: String| ResponseAction::Outcome(Outcome::Retry { after: None, why });
         let content = match self.content(messages, target) {
             Ok(content) => content,
             Err(why) => return refused(why),
@@ -157,9 +157,9 @@ impl Webhook {
             let _ = timeout(RESPONSE_BODY_TIMEOUT, read).await;
             bytes.truncate(MAX_RESPONSE_BYTES);
             let excerpt = excerpt(&bytes, target.secret_texts());
-            match meaning(head.status, &head.headers, &excerpt, Timestamp::now()) {
-                Meaning::Redirect => {}
-                meaning => return meaning,
+            match classify(head.status, &head.headers, &excerpt, Timestamp::now()) {
+                ResponseAction::Redirect => {}
+                action => return action,
             }
             let location = head.headers.get(LOCATION).and_then(|location| location.to_str().ok()).unwrap_or_default();
             to = match to.follow(location) {
@@ -178,10 +178,10 @@ impl Webhook {
     }
 
     /// Sends the messages once within the timeout.
-    async fn attempt_in_time(&self, messages: &[Arc<Message>], target: &Target) -> Meaning {
+    async fn attempt_in_time(&self, messages: &[Arc<Message>], target: &Target) -> ResponseAction {
         let limit = self.settings.timeout.0;
         timeout(limit, self.attempt(messages, target)).await.unwrap_or_else(|_| {
-            Meaning::Outcome(Outcome::Retry { after: None, why: format!("no response within {limit:?}") })
+            ResponseAction::Outcome(Outcome::Retry { after: None, why: format!("no response within {limit:?}") })
         })
     }
 }
@@ -191,9 +191,9 @@ impl Stream for Webhook {
         Box::pin(async move {
             let target = self.target(false).await;
             let why = match self.attempt_in_time(messages, &target).await {
-                Meaning::Outcome(outcome) => return outcome,
-                Meaning::Unauthorized(why) => why,
-                Meaning::Redirect => return Outcome::Refused { why: "the redirect has no target".to_owned() },
+                ResponseAction::Outcome(outcome) => return outcome,
+                ResponseAction::Unauthorized(why) => why,
+                ResponseAction::Redirect => return Outcome::Refused { why: "the redirect has no target".to_owned() },
             };
             // The secrets may have been replaced since the last read.
             let fresh = self.target(true).await;
@@ -201,11 +201,11 @@ impl Stream for Webhook {
                 return Outcome::Retry { after: None, why: format!("{why}; the secrets are unchanged") };
             }
             match self.attempt_in_time(messages, &fresh).await {
-                Meaning::Outcome(outcome) => outcome,
-                Meaning::Unauthorized(why) => {
+                ResponseAction::Outcome(outcome) => outcome,
+                ResponseAction::Unauthorized(why) => {
                     Outcome::Retry { after: None, why: format!("{why}, also with the current secrets") }
                 }
-                Meaning::Redirect => Outcome::Refused { why: "the redirect has no target".to_owned() },
+                ResponseAction::Redirect => Outcome::Refused { why: "the redirect has no target".to_owned() },
             }
         })
     }

@@ -1,4 +1,4 @@
-//! Meaning of a receiver's response.
+//! Action after a receiver's response.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ const SECRET_MIN_WORD_CHARS: usize = 6;
 /// Length of parts of long secret words that must not appear in an error, in characters.
 const SECRET_PART_CHARS: usize = 8;
 
-/// Meaning of a response.
+/// Action after a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum ResponseAction {
     Outcome(Outcome),
     /// The receiver rejected the credentials (401, 403, 407).
     Unauthorized(String),
@@ -29,18 +29,18 @@ pub(super) enum Meaning {
     Redirect,
 }
 
-/// Returns the meaning of a response. `excerpt` is the start of the body for error messages.
-pub(super) fn meaning(status: StatusCode, headers: &HeaderMap, excerpt: &str, now: Timestamp) -> Meaning {
+/// Returns the action after a response. `excerpt` is the start of the body for error messages.
+pub(super) fn classify(status: StatusCode, headers: &HeaderMap, excerpt: &str, now: Timestamp) -> ResponseAction {
     let excerpt = if excerpt.is_empty() { String::new() } else { format!(": {excerpt}") };
     let why = format!("the server returned {status}{excerpt}");
     if status.is_success() {
-        return Meaning::Outcome(Outcome::Delivered);
+        return ResponseAction::Outcome(Outcome::Delivered);
     }
     let after = headers.get(RETRY_AFTER).and_then(|value| retry_after(value.to_str().ok()?.trim(), now));
-    Meaning::Outcome(match status {
-        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => return Meaning::Redirect,
+    ResponseAction::Outcome(match status {
+        StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => return ResponseAction::Redirect,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
-            return Meaning::Unauthorized(why);
+            return ResponseAction::Unauthorized(why);
         }
         StatusCode::TOO_MANY_REQUESTS => Outcome::Busy { after, why },
         // 408 and 425 ask the client to repeat the request.
@@ -120,38 +120,38 @@ fn is_invisible(letter: char) -> bool {
 mod tests {
     use super::*;
 
-    fn answered(status: u16, after: Option<&str>) -> Meaning {
+    fn answered(status: u16, after: Option<&str>) -> ResponseAction {
         let mut headers = HeaderMap::new();
         if let Some(after) = after {
             headers.insert(RETRY_AFTER, after.parse().expect("a value"));
         }
         let now = "2026-01-02T03:04:05Z".parse().expect("a time");
-        meaning(StatusCode::from_u16(status).expect("a status"), &headers, "", now)
+        classify(StatusCode::from_u16(status).expect("a status"), &headers, "", now)
     }
 
     #[test]
     fn status_determines_the_outcome() {
         for status in [200, 202, 204] {
-            assert_eq!(answered(status, None), Meaning::Outcome(Outcome::Delivered), "{status}");
+            assert_eq!(answered(status, None), ResponseAction::Outcome(Outcome::Delivered), "{status}");
         }
         for status in [400, 404, 410, 413, 422, 300, 301, 302, 303, 304] {
-            assert!(matches!(answered(status, None), Meaning::Outcome(Outcome::Refused { .. })), "{status}");
+            assert!(matches!(answered(status, None), ResponseAction::Outcome(Outcome::Refused { .. })), "{status}");
         }
         for status in [408, 425, 500, 502, 503, 504] {
             let meaning = answered(status, None);
-            assert!(matches!(meaning, Meaning::Outcome(Outcome::Retry { after: None, .. })), "{status}");
+            assert!(matches!(meaning, ResponseAction::Outcome(Outcome::Retry { after: None, .. })), "{status}");
         }
-        assert!(matches!(answered(429, Some("7")), Meaning::Outcome(Outcome::Busy { after: Some(_), .. })));
+        assert!(matches!(answered(429, Some("7")), ResponseAction::Outcome(Outcome::Busy { after: Some(_), .. })));
         for status in [401, 403, 407] {
-            assert!(matches!(answered(status, None), Meaning::Unauthorized(_)), "{status}");
+            assert!(matches!(answered(status, None), ResponseAction::Unauthorized(_)), "{status}");
         }
-        assert_eq!((answered(307, None), answered(308, None)), (Meaning::Redirect, Meaning::Redirect));
+        assert_eq!((answered(307, None), answered(308, None)), (ResponseAction::Redirect, ResponseAction::Redirect));
     }
 
     #[test]
     fn retry_after_accepts_seconds_and_dates() {
         let after = |requested| match answered(503, Some(requested)) {
-            Meaning::Outcome(Outcome::Retry { after, .. }) => after,
+            ResponseAction::Outcome(Outcome::Retry { after, .. }) => after,
             other => panic!("{other:?}"),
         };
         let minute = Some(Duration::from_secs(60));

@@ -19,8 +19,8 @@ use crate::secret::Secret;
 use crate::server::{Server, ServerConfigError, ServerSettings};
 use crate::template::filled;
 
-/// Contents of secrets and certificates. Read together, to detect a change of any file.
-pub(super) struct Material {
+/// Secrets of a sink, with a hash of the secrets and certificates. All are read together, to detect a change of any file.
+pub(super) struct LoadedSecrets {
     url: Option<Secret>,
     secrets: BTreeMap<String, Secret>,
     headers: BTreeMap<String, Secret>,
@@ -29,7 +29,7 @@ pub(super) struct Material {
     hash: Vec<u8>,
 }
 
-impl Material {
+impl LoadedSecrets {
     /// Reads all secrets and certificates. Blocks while reading.
     pub(super) fn read(webhook: &sinks::Webhook, folder: &Path) -> Result<Self, ServerConfigError> {
         let mut all = Vec::new();
@@ -75,7 +75,7 @@ impl Material {
 
 /// Receiver of requests.
 pub(super) struct Target {
-    pub(super) material: Material,
+    pub(super) loaded: LoadedSecrets,
     pub(super) address: Address,
     client: Client,
     method: Method,
@@ -91,15 +91,15 @@ impl Target {
     pub(super) async fn new(
         webhook: &sinks::Webhook,
         folder: &Path,
-        material: Material,
+        loaded: LoadedSecrets,
     ) -> Result<Self, ServerConfigError> {
         let wrong = |field: &str, what: String| ServerConfigError {
             field: field.to_owned(),
             what,
             remedy: "correct the setting",
         };
-        let url = match (&webhook.url, &material.url) {
-            (UrlFrom::Text(text), _) => filled(text, &material.secrets).map_err(|what| wrong("url", what))?.0,
+        let url = match (&webhook.url, &loaded.url) {
+            (UrlFrom::Text(text), _) => filled(text, &loaded.secrets).map_err(|what| wrong("url", what))?.0,
             (UrlFrom::Secret(_), Some(secret)) => secret.text().unwrap_or_default().to_owned(),
             (UrlFrom::Secret(_), None) => String::new(),
         };
@@ -107,27 +107,27 @@ impl Target {
         let (mut headers, mut secret_headers) = (HeaderMap::new(), HeaderMap::new());
         for (name, value) in &webhook.headers {
             let field = format!("headers.{name}");
-            let (value, is_secret) = filled(value, &material.secrets).map_err(|what| wrong(&field, what))?;
+            let (value, is_secret) = filled(value, &loaded.secrets).map_err(|what| wrong(&field, what))?;
             let to = if is_secret { &mut secret_headers } else { &mut headers };
             put(to, &field, name, value.as_bytes(), is_secret)?;
         }
-        for (name, secret) in &material.headers {
+        for (name, secret) in &loaded.headers {
             put(&mut secret_headers, &format!("secret_headers.{name}"), name, secret.bytes(), true)?;
         }
         let client = client(webhook, &address.origin, folder, true).await?;
-        let key = material.hmac.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key.bytes()));
+        let key = loaded.hmac.as_ref().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key.bytes()));
         let method = webhook.method.into();
-        Ok(Self { material, address, client, method, headers, secret_headers, key, redirected: Mutex::default() })
+        Ok(Self { loaded, address, client, method, headers, secret_headers, key, redirected: Mutex::default() })
     }
 
     pub(super) fn secrets(&self) -> &BTreeMap<String, Secret> {
-        &self.material.secrets
+        &self.loaded.secrets
     }
 
     /// Returns all text secrets that must not appear in errors.
     pub(super) fn secret_texts(&self) -> impl Iterator<Item = &str> {
         // A URL that is a secret is treated as a single secret.
-        self.material.texts()
+        self.loaded.texts()
     }
 
     /// Returns the request to an address. Secret headers are only sent to the configured origin.
