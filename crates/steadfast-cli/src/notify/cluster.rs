@@ -193,7 +193,7 @@ impl Cluster {
     }
 
     /// Returns the state of the cluster.
-    pub(super) fn standing(&self) -> ClusterStatus {
+    pub(super) fn status(&self) -> ClusterStatus {
         let held = self.held();
         let state = match &held.outage {
             Some((why, since)) => ClusterState::Unreachable { why: why.clone(), since: since.elapsed() },
@@ -474,7 +474,7 @@ mod tests {
         async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
             let begun = Instant::now();
             while !is_so(self) {
-                assert!(begun.elapsed() < Duration::from_secs(60), "{what}: {:?}", self.task.cluster().standing());
+                assert!(begun.elapsed() < Duration::from_secs(60), "{what}: {:?}", self.task.cluster().status());
                 sleep(Duration::from_millis(10)).await;
             }
         }
@@ -484,7 +484,7 @@ mod tests {
     async fn missing_resource_leaves_other_rules_running() {
         let fixture = Fixture::start().await;
         fixture.until("pods are delivered", |fixture| fixture.engine.counts().fired > 0).await;
-        let ClusterStatus { state, missing, .. } = fixture.task.cluster().standing();
+        let ClusterStatus { state, missing, .. } = fixture.task.cluster().status();
         assert_eq!(state, ClusterState::Incomplete);
         assert_eq!((missing.len(), &*missing[0].rule, &*missing[0].resource), (1, "widgets", "widgets"));
         assert!(missing[0].problem.to_string().starts_with("x.toml:10:14: "), "{}", missing[0].problem);
@@ -503,7 +503,7 @@ mod tests {
         let before = fixture.engine.counts().fired;
         fixture.until("deliveries go on", |fixture| fixture.engine.counts().fired > before).await;
         fixture
-            .until("it is queried again", |fixture| fixture.task.cluster().standing().state == ClusterState::Incomplete)
+            .until("it is queried again", |fixture| fixture.task.cluster().status().state == ClusterState::Incomplete)
             .await;
     }
 }

@@ -112,8 +112,8 @@ impl Collector for NotifyMetrics {
         write(("mirror_asks", None, help, Gauge), mirrors(|mirror| mirror.asks as f64))?;
         let help = "Whether the target cannot be read or written";
         write(("mirror_failing", None, help, Gauge), mirrors(|mirror| f64::from(u8::from(mirror.failing.is_some()))))?;
-        let states = self.mirrors.iter().flat_map(|(mirror, standing)| {
-            let is_in = state_name(&standing.state);
+        let states = self.mirrors.iter().flat_map(|(mirror, status)| {
+            let is_in = state_name(&status.state);
             // One sample per state, so that no series vanishes when the state changes.
             STATES.map(|state| Sample {
                 of: vec![("mirror", mirror.clone()), ("state", state.to_owned())],

@@ -122,7 +122,7 @@ impl Mirrors {
     }
 
     /// Returns functions that return the status of each mirror.
-    pub(super) fn standing(&self) -> Vec<(String, MirrorStatusFn)> {
+    pub(super) fn status_fns(&self) -> Vec<(String, MirrorStatusFn)> {
         self.tasks.iter().map(|(name, running)| (name.clone(), running.task.standing())).collect()
     }
 

@@ -35,8 +35,8 @@ const RENEWAL_TIMEOUT: Duration = Duration::from_secs(4);
 /// Maximum time for releasing the lease on shutdown.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Returns the progress of this process.
-pub(super) type Positions = Arc<dyn Fn() -> Progress + Send + Sync>;
+/// Function that returns the progress of this process.
+pub(super) type ProgressSource = Arc<dyn Fn() -> Progress + Send + Sync>;
 
 /// Function that connects to the cluster of the lease.
 type Connect = Arc<dyn Fn() -> BoxFuture<'static, Result<Connection, String>> + Send + Sync>;
@@ -88,7 +88,7 @@ struct ReplicaTask {
     replication: Replication,
     keeper: Arc<TermKeeper>,
     role: Arc<Mutex<Role>>,
-    positions: Positions,
+    progress_source: ProgressSource,
     state: Option<Arc<State>>,
     stopping: watch::Receiver<bool>,
     ended: Arc<watch::Sender<bool>>,
@@ -100,7 +100,7 @@ impl Replicas {
         plan: &Arc<Plan>,
         fleet: Option<Arc<Fleet>>,
         identity: Option<String>,
-        positions: Positions,
+        progress_source: ProgressSource,
         state: Option<Arc<State>>,
         supervisor: &Supervisor,
     ) -> Option<Self> {
@@ -110,14 +110,14 @@ impl Replicas {
             let (plan, cluster, fleet) = (of.clone(), cluster.clone(), fleet.clone());
             Box::pin(async move { connection(&plan, &cluster, fleet.as_deref()).await.map_err(|why| why.to_string()) })
         });
-        Self::start_with(plan, connect, identity, positions, state, supervisor)
+        Self::start_with(plan, connect, identity, progress_source, state, supervisor)
     }
 
     fn start_with(
         plan: &Arc<Plan>,
         connect: Connect,
         identity: Option<String>,
-        positions: Positions,
+        progress_source: ProgressSource,
         state: Option<Arc<State>>,
         supervisor: &Supervisor,
     ) -> Option<Self> {
@@ -142,7 +142,7 @@ impl Replicas {
             replication: replication.clone(),
             keeper: Arc::new(keeper),
             role: role.clone(),
-            positions,
+            progress_source,
             state,
             stopping: stopping.subscribe(),
             ended: Arc::new(ended),
@@ -248,7 +248,7 @@ impl ReplicaTask {
                     // After the final publication the next leader does not deliver settled changes again. The gate closes first, so
                     // that no delivery settles after the published positions were read.
                     self.keeper.close();
-                    let _ = timeout(RELEASE_TIMEOUT / 2, state.publish(&(self.positions)(), self.memory())).await;
+                    let _ = timeout(RELEASE_TIMEOUT / 2, state.publish(&(self.progress_source)(), self.memory())).await;
                     break;
                 }
             }
@@ -298,7 +298,7 @@ impl ReplicaTask {
                 (Ok(published), _) if published.term == 0 => break,
                 (Ok(PublishedState { settled, memory, .. }), Ok(Ok(found))) => {
                     self.failing(self.adopt(memory, &mut adopted).await.err());
-                    let reached = (self.positions)().reached;
+                    let reached = (self.progress_source)().reached;
                     let is_configured = |rule: &str, sink: &str| {
                         let rule = self.plan.rule(rule);
                         rule.is_some_and(|rule| self.plan.streams_of(&rule.config).any(|stream| stream == sink))
@@ -384,8 +384,8 @@ impl ReplicaTask {
         self.role_is(true, Some(identity));
         console::report(format_args!("leader: this replica sends and writes (term {})", leader.fencing_token()));
         loop {
-            let own = (self.positions)();
-            self.replication.pass(&own.versions);
+            let own = (self.progress_source)();
+            self.replication.pass(&own.settled);
             match state.publish(&own, self.memory()).await {
                 Ok(()) => self.failing(None),
                 Err(why) => self.failing(Some(why)),

@@ -21,13 +21,13 @@ use super::replicas::Role;
 use super::shared::Progress;
 use crate::endpoint::StatusSource;
 
-/// Function that returns the status of a mirror.
+/// Function that returns the current status of a mirror.
 pub(super) type MirrorStatusFn = Box<dyn Fn() -> MirrorStatus + Send + Sync>;
 
 /// State of the program, for reports. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct StatusReporter {
-    known: Arc<Mutex<Option<Components>>>,
+    components: Arc<Mutex<Option<Components>>>,
     supervisor: Supervisor,
 }
 
@@ -43,14 +43,14 @@ pub(super) struct Components {
 /// A watched source of a rule.
 pub(super) struct SourceReport {
     rule: String,
-    of: String,
+    description: String,
     informer: Informer<Lazy<DynamicObject>>,
 }
 
 impl From<&WatchedSource> for SourceReport {
     fn from(WatchedSource { source, informer, .. }: &WatchedSource) -> Self {
-        let of = format!("{} of {}, {}", source.resource_name(), source.cluster, source.scope);
-        Self { rule: source.rule.clone(), of, informer: informer.clone() }
+        let description = format!("{} of {}, {}", source.resource_name(), source.cluster, source.scope);
+        Self { rule: source.rule.clone(), description, informer: informer.clone() }
     }
 }
 
@@ -67,38 +67,40 @@ impl SourceReport {
 
 impl StatusReporter {
     pub(super) fn new(supervisor: &Supervisor) -> Self {
-        Self { known: Arc::default(), supervisor: supervisor.clone() }
+        Self { components: Arc::default(), supervisor: supervisor.clone() }
     }
 
     /// Replaces the running parts after a start or a reload.
-    pub(super) fn is(&self, known: Components) {
-        *self.known() = Some(known);
+    pub(super) fn set_components(&self, components: Components) {
+        *self.components() = Some(components);
     }
 
-    /// Returns all clusters at work.
+    /// Returns the watched clusters of the configuration, including clusters that are not connected yet.
     pub(super) fn clusters(&self) -> Vec<Arc<Cluster>> {
-        self.known().as_ref().map(|known| known.clusters.clone()).unwrap_or_default()
+        self.components().as_ref().map(|components| components.clusters.clone()).unwrap_or_default()
     }
 
-    /// Returns the settled versions, and a counter that changes with each change for a rule.
-    pub(super) fn positions(&self) -> Progress {
-        let counts = self.known().as_ref().map(|known| known.engine.counts()).unwrap_or_default();
-        // Each change and each settled message increases the sum. The leader publishes a new sum without the quiet interval.
-        let settled = counts.sinks.values().map(|sink| sink.delivered.saturating_add(sink.given_up));
-        let activity = settled.fold(counts.changes, u64::saturating_add);
-        let (mut versions, mut reached) = (SettledVersions::new(), SettledVersions::new());
+    /// Returns the settled and the reached versions, and a counter that increases with each evaluated change and each
+    /// finished message.
+    pub(super) fn progress(&self) -> Progress {
+        let counts = self.components().as_ref().map(|components| components.engine.counts()).unwrap_or_default();
+        // A message is finished once it is delivered or a dead letter. If the sum has changed, the leader publishes its
+        // progress at once instead of after up to ten seconds.
+        let finished = counts.sinks.values().map(|sink| sink.delivered.saturating_add(sink.given_up));
+        let activity = finished.fold(counts.changes, u64::saturating_add);
+        let (mut settled, mut reached) = (SettledVersions::new(), SettledVersions::new());
         for cluster in self.clusters() {
             cluster.visit(|followed, _| {
-                versions.extend(followed.iter().flat_map(WatchedSource::positions));
+                settled.extend(followed.iter().flat_map(WatchedSource::positions));
                 reached.extend(followed.iter().flat_map(WatchedSource::reached));
             });
         }
-        Progress { versions, reached, activity }
+        Progress { settled, reached, activity }
     }
 
-    fn known(&self) -> MutexGuard<'_, Option<Components>> {
-        // No code panics under this lock.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn components(&self) -> MutexGuard<'_, Option<Components>> {
+        // A panic under this lock leaves the value intact, so poisoning is ignored.
+        self.components.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -112,7 +114,8 @@ fn sources(clusters: &[Arc<Cluster>]) -> Vec<SourceReport> {
 }
 
 impl StatusSource for StatusReporter {
-    /// Queries only the supervisor, which holds its lock no longer than a copy takes.
+    /// Queries only the supervisor, which holds its lock just for a copy. A blocked part of the program cannot delay the
+    /// response.
     fn liveness(&self) -> Result<(), String> {
         let unhealthy = self.supervisor.unhealthy();
         if unhealthy.is_empty() {
@@ -123,17 +126,17 @@ impl StatusSource for StatusReporter {
     }
 
     fn readiness(&self) -> (StatusCode, String) {
-        let known = self.known();
-        let Some(known) = &*known else {
+        let components = self.components();
+        let Some(components) = &*components else {
             return (StatusCode::SERVICE_UNAVAILABLE, "starting\n".to_owned());
         };
         let mut text = String::new();
-        for looking in sources(&known.clusters) {
-            if let Some((state, why)) = looking.doubt() {
-                let _ = writeln!(text, "rule {}: {}: {state}: {why}", looking.rule, looking.of);
+        for source in sources(&components.clusters) {
+            if let Some((state, why)) = source.doubt() {
+                let _ = writeln!(text, "rule {}: {}: {state}: {why}", source.rule, source.description);
             }
         }
-        for ClusterStatus { name, state, missing } in known.clusters.iter().map(|cluster| cluster.standing()) {
+        for ClusterStatus { name, state, missing } in components.clusters.iter().map(|cluster| cluster.status()) {
             match &state {
                 ClusterState::Unreachable { why, since } => {
                     let (why, seconds) = (escaped(why), since.as_secs_f64());
@@ -148,27 +151,27 @@ impl StatusSource for StatusReporter {
                 let _ = writeln!(text, "rule {rule}: {resource} of {name}: missing: {}", escaped(&problem.what));
             }
         }
-        for (name, asking) in &known.mirrors {
-            let standing = asking();
+        for (name, status_of) in &components.mirrors {
+            let status = status_of();
             // A standby does not read its target, so a missing read is not a failure.
-            let is_standby = standing.state == MirrorState::Standby;
-            if !is_standby && (standing.failing.is_some() || standing.seen.is_none()) {
-                let _ = writeln!(text, "mirror {name}: {}", escaped(&standing.state.to_string()));
+            let is_standby = status.state == MirrorState::Standby;
+            if !is_standby && (status.failing.is_some() || status.seen.is_none()) {
+                let _ = writeln!(text, "mirror {name}: {}", escaped(&status.state.to_string()));
             }
         }
         if text.is_empty() { (StatusCode::OK, "fresh\n".to_owned()) } else { (StatusCode::SERVICE_UNAVAILABLE, text) }
     }
 
     fn register(&self, registry: &mut Registry) {
-        if let Some(known) = &*self.known() {
-            let connections: Vec<_> = known.clusters.iter().filter_map(|cluster| cluster.connection()).collect();
+        if let Some(components) = &*self.components() {
+            let connections: Vec<_> = components.clusters.iter().filter_map(|cluster| cluster.connection()).collect();
             registry.register_collector(Box::new(Metrics::new(&connections)));
             registry.register_collector(Box::new(NotifyMetrics {
-                counts: known.engine.counts(),
-                mirrors: known.mirrors.iter().map(|(name, asking)| (name.clone(), asking())).collect(),
-                clusters: known.clusters.iter().map(|cluster| cluster.standing()).collect(),
+                counts: components.engine.counts(),
+                mirrors: components.mirrors.iter().map(|(name, status_of)| (name.clone(), status_of())).collect(),
+                clusters: components.clusters.iter().map(|cluster| cluster.status()).collect(),
                 restarts: self.supervisor.restarts(),
-                is_leader: known.role.as_ref().map(|role| role().is_leader),
+                is_leader: components.role.as_ref().map(|role| role().is_leader),
             }));
         }
     }
@@ -185,17 +188,17 @@ impl StatusSource for StatusReporter {
 impl StatusReporter {
     /// Returns the document of `/status`.
     fn document(&self) -> Value {
-        let known = self.known();
-        let Some(known) = &*known else { return json!({"starting": true}) };
-        let counts = known.engine.counts();
-        let looking = |looking: &SourceReport| {
-            let doubt = looking.doubt();
-            let (state, why) = doubt.unwrap_or_else(|| (looking.informer.freshness().name(), String::new()));
-            let version = looking.informer.snapshot().version().map(ToString::to_string);
-            json!({"rule": looking.rule, "of": looking.of, "state": state, "why": why, "version": version})
+        let components = self.components();
+        let Some(components) = &*components else { return json!({"starting": true}) };
+        let counts = components.engine.counts();
+        let source_json = |source: &SourceReport| {
+            let doubt = source.doubt();
+            let (state, why) = doubt.unwrap_or_else(|| (source.informer.freshness().name(), String::new()));
+            let version = source.informer.snapshot().version().map(ToString::to_string);
+            json!({"rule": source.rule, "of": source.description, "state": state, "why": why, "version": version})
         };
-        let clusters = known.clusters.iter().map(|cluster| {
-            let ClusterStatus { name, state, missing } = cluster.standing();
+        let clusters = components.clusters.iter().map(|cluster| {
+            let ClusterStatus { name, state, missing } = cluster.status();
             let (why, since) = match &state {
                 ClusterState::Unreachable { why, since } => (Some(why), Some(since.as_secs_f64())),
                 _ => (None, None),
@@ -217,17 +220,17 @@ impl StatusReporter {
                 "paused_seconds": sink.paused.map(|paused| paused.as_secs_f64()),
             })
         });
-        let mirrors = known.mirrors.iter().map(|(name, asking)| {
-            let standing = asking();
-            let MirrorStatus { entries, is_settled, kept, asks, failing, seen, pending, .. } = &standing;
+        let mirrors = components.mirrors.iter().map(|(name, status_of)| {
+            let status = status_of();
+            let MirrorStatus { entries, is_settled, kept, asks, failing, seen, pending, .. } = &status;
             json!({
-                "mirror": name, "state": state_name(&standing.state), "why": standing.state.to_string(),
+                "mirror": name, "state": state_name(&status.state), "why": status.state.to_string(),
                 "entries": entries, "settled": is_settled, "kept": kept, "asks": asks,
-                "left_alone": standing.left_alone, "pending": pending, "restarts": standing.restarts,
+                "left_alone": status.left_alone, "pending": pending, "restarts": status.restarts,
                 "failing": failing.as_deref(), "seen_seconds": seen.map(|seen| seen.as_secs_f64()),
             })
         });
-        let role = known.role.as_ref().map(|role| {
+        let role = components.role.as_ref().map(|role| {
             let Role { is_leader, identity, holder, since, failing, .. } = role();
             let role = if is_leader { "leader" } else { "standby" };
             json!({
@@ -238,7 +241,7 @@ impl StatusReporter {
         json!({
             "replica": role, "changes": counts.changes, "fired": counts.fired, "unchanged": counts.unchanged, "failed": counts.failed,
             "clusters": clusters.collect::<Vec<Value>>(),
-            "sources": sources(&known.clusters).iter().map(looking).collect::<Vec<Value>>(),
+            "sources": sources(&components.clusters).iter().map(source_json).collect::<Vec<Value>>(),
             "sinks": sinks.collect::<Vec<Value>>(), "mirrors": mirrors.collect::<Vec<Value>>(),
             "restarts": self.supervisor.restarts(),
         })

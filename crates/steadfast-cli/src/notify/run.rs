@@ -22,7 +22,7 @@ use super::connections::is_watched;
 use super::follow::forget_rules;
 use super::freshness::{FRESHNESS_CHECK_INTERVAL, FreshnessReporter};
 use super::mirrors::Mirrors;
-use super::replicas::{self, Positions, Replicas, gate};
+use super::replicas::{self, ProgressSource, Replicas, gate};
 use super::reporter::{Components, StatusReporter};
 use crate::cli::NotifyArgs;
 use crate::console;
@@ -63,7 +63,7 @@ struct NotifyProgram {
     surroundings: SharedParts,
     clusters: BTreeMap<String, ClusterTask>,
     mirrors: Mirrors,
-    standing: StatusReporter,
+    reporter: StatusReporter,
     /// Task that reports doubts; absent during the shutdown.
     reporting: Option<Supervised>,
     /// Present if the configuration has replicas.
@@ -107,23 +107,23 @@ impl NotifyProgram {
         let mut mirrors = Mirrors::new(embedded, &supervisor);
         // The lock of the state folder comes first: a second process must fail before it sends anything.
         mirrors.prepare(&plan)?;
-        let standing = StatusReporter::new(&supervisor);
+        let reporter = StatusReporter::new(&supervisor);
         if let Some(address) = started.metrics {
             // Before sinks and clusters, so that `/livez` responds during a slow start.
-            let address = endpoint::serve(address, standing.clone(), &supervisor)?;
+            let address = endpoint::serve(address, reporter.clone(), &supervisor)?;
             if let Some(state) = mirrors.state() {
                 state.tells_at(address).map_err(Failure::run)?;
             }
         }
         let streams = plan.open_or_retry(&stdout, &(Arc::new(console::report) as Arc<_>)).await;
         let fleet = if embedded { Some(Arc::new(Fleet::start(None).await?)) } else { None };
-        let positions = standing.clone();
-        let positions: Positions = Arc::new(move || positions.positions());
+        let progress_source = reporter.clone();
+        let progress_source: ProgressSource = Arc::new(move || progress_source.progress());
         let replicas = Replicas::start(
             &plan,
             fleet.clone(),
             started.identity.clone(),
-            positions,
+            progress_source,
             mirrors.state().cloned(),
             &supervisor,
         );
@@ -133,7 +133,7 @@ impl NotifyProgram {
         let tell = Arc::new(console::report);
         let engine = Engine::replicated(&plan, streams, seed(), supervisor.clone(), tell, replication);
         let surroundings = SharedParts { engine, fleet, supervisor: supervisor.clone() };
-        let reported = standing.clone();
+        let reported = reporter.clone();
         let reporting = supervisor.spawn("freshness reports", move || report(reported.clone()));
         let clusters = BTreeMap::new();
         let mut program = Self {
@@ -143,7 +143,7 @@ impl NotifyProgram {
             surroundings,
             clusters,
             mirrors,
-            standing,
+            reporter,
             reporting: Some(reporting),
             replicas,
         };
@@ -174,10 +174,10 @@ impl NotifyProgram {
             };
             self.clusters.insert(name.clone(), task);
         }
-        self.standing.is(Components {
+        self.reporter.set_components(Components {
             engine: self.surroundings.engine.clone(),
             clusters: self.clusters.values().map(|task| task.cluster().clone()).collect(),
-            mirrors: self.mirrors.standing(),
+            mirrors: self.mirrors.status_fns(),
             role: self.replicas.as_ref().map(Replicas::role),
         });
     }
@@ -348,14 +348,14 @@ impl NotifyProgram {
 }
 
 /// Reports stale and fresh caches, without end.
-async fn report(standing: StatusReporter) -> String {
+async fn report(reporter: StatusReporter) -> String {
     let mut doubts = FreshnessReporter::default();
     let mut look = interval(FRESHNESS_CHECK_INTERVAL);
     // After a blocked runtime, the missed ticks must not follow in a burst.
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         look.tick().await;
-        let clusters = standing.clusters();
+        let clusters = reporter.clusters();
         doubts.check(&clusters);
         for cluster in clusters {
             cluster.visit(forget_rules);

@@ -26,11 +26,11 @@ const CONTENT: &str = "state.json";
 /// Progress of this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
-    /// Version up to which everything is settled.
-    pub(super) versions: SettledVersions,
-    /// Version that the caches have reached.
+    /// Versions up to which all messages are delivered or dead letters, by handler.
+    pub(super) settled: SettledVersions,
+    /// Versions that the caches have reached, by handler.
     pub(super) reached: SettledVersions,
-    /// Counter that changes with each change for a rule.
+    /// Counter that increases with each evaluated change and each finished message.
     pub(super) activity: u64,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Progress {
 pub(super) struct PublishedState {
     /// Term of the leader.
     pub(super) term: u64,
-    /// Version up to which everything is settled.
+    /// Versions up to which all messages are delivered or dead letters, by handler.
     #[serde(default)]
     pub(super) settled: SettledVersions,
     /// Memory of the mirrors: guards, pending and given approvals, and origins of entries.
@@ -96,7 +96,7 @@ impl SharedState {
     /// Positions that are not watched now keep their published versions.
     pub(super) async fn publish(&mut self, own: &Progress, memory: String) -> Result<(), String> {
         let mut settled = self.published.settled.clone();
-        settled.extend(own.versions.iter().map(|(position, version)| (position.clone(), *version)));
+        settled.extend(own.settled.iter().map(|(position, version)| (position.clone(), *version)));
         let has_learned = memory != self.published.memory;
         let next = PublishedState { term: self.term, settled, memory };
         // Versions also move with changes for no rule. Publishing each of them would write the Secret every second.

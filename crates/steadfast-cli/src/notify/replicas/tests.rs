@@ -8,7 +8,7 @@ use steadfast_testing::InMemory;
 
 use super::*;
 
-/// Position of the only rule.
+/// Key of the only rule in the published versions: rule/sink, cluster, resource and namespace.
 const POSITION: &str = "a/log default pods all";
 
 struct World {
@@ -50,13 +50,13 @@ impl World {
             state.has_caught_up().expect("there is space");
         }
         let versions = SettledVersions::from([(POSITION.to_owned(), reached)]);
-        let progress = Progress { versions: versions.clone(), reached: versions, activity: 0 };
+        let progress = Progress { settled: versions.clone(), reached: versions, activity: 0 };
         let progress = Arc::new(Mutex::new(progress));
         let of = progress.clone();
-        let positions: Positions = Arc::new(move || of.lock().expect("no panic").clone());
+        let progress_source: ProgressSource = Arc::new(move || of.lock().expect("no panic").clone());
         let supervisor = Supervisor::new(Arc::new(|_| {}));
         let identity = Some(name.to_owned());
-        let replicas = Replicas::start_with(&self.plan, connect, identity, positions, Some(state), &supervisor);
+        let replicas = Replicas::start_with(&self.plan, connect, identity, progress_source, Some(state), &supervisor);
         let replicas = replicas.expect("the plan has replicas");
         Replica { replicas, progress, folder, _supervisor: supervisor }
     }
@@ -90,15 +90,15 @@ impl Replica {
 
     fn settle(&self, version: u64) {
         let mut progress = self.progress.lock().expect("no panic");
-        for versions in [progress.versions.clone(), progress.reached.clone()] {
+        for versions in [progress.settled.clone(), progress.reached.clone()] {
             assert!(versions[POSITION] <= version, "versions only grow");
         }
-        progress.versions.insert(POSITION.to_owned(), version);
+        progress.settled.insert(POSITION.to_owned(), version);
         progress.reached.insert(POSITION.to_owned(), version);
         progress.activity += 1;
     }
 
-    fn leader(&self) -> Option<String> {
+    fn leader_seen_by_standby(&self) -> Option<String> {
         state::leader_of_standby(&self.folder).expect("it can be read")
     }
 }
@@ -112,15 +112,15 @@ async fn stopped_leader_is_replaced_at_once() {
     first.settle(9);
     sleep(Duration::from_secs(10)).await;
     assert!(first.leads() && !second.leads());
-    assert_eq!(first.leader(), None);
-    let holder = second.leader().expect("it stands by");
+    assert_eq!(first.leader_seen_by_standby(), None);
+    let holder = second.leader_seen_by_standby().expect("it stands by");
     assert!(holder.starts_with("first_"), "{holder}");
     let start = Instant::now();
     first.replicas.stop().await;
     second.until_leader().await;
     assert!(start.elapsed() < Duration::from_secs(10), "the lease was released: {:?}", start.elapsed());
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(second.leader(), None);
+    assert_eq!(second.leader_seen_by_standby(), None);
     second.replicas.stop().await;
 }
 

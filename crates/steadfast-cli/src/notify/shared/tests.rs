@@ -31,7 +31,7 @@ impl World {
 
 fn progress(version: u64, activity: u64) -> Progress {
     let versions = SettledVersions::from([("a/log x".to_owned(), version)]);
-    Progress { versions, activity, ..Progress::default() }
+    Progress { settled: versions, activity, ..Progress::default() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,7 +66,7 @@ async fn late_write_of_earlier_leader_conflicts() {
     let read = world.read().await;
     assert_eq!((read.term, read.settled["a/log x"]), (2, 7), "settled versions stay published");
     // Positions without a watch at the new leader keep their versions.
-    let other = Progress { versions: [("b/log x".to_owned(), 3)].into(), activity: 1, ..Progress::default() };
+    let other = Progress { settled: [("b/log x".to_owned(), 3)].into(), activity: 1, ..Progress::default() };
     second.publish(&other, String::new()).await.expect("it is written");
     assert_eq!(
         world.read().await.settled.into_iter().collect::<Vec<_>>(),
