@@ -122,7 +122,7 @@ impl Catalog {
 
     fn unknown(&self, name: &str, word: &str) -> String {
         let advice = match (self.named(word, |_| true), self.closest(word).as_slice()) {
-            (Some(elsewhere), _) => format!("there is {}", elsewhere.full_name()),
+            (Some(elsewhere), _) => format!("similar resource: {}", elsewhere.full_name()),
             (None, []) => format!("none of its {} resources has a similar name", self.entries.len()),
             (None, [names @ .., last]) if !names.is_empty() => {
                 format!("did you mean {} or {last}?", names.join(", "))
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn unknown_name_error_lists_similar_names() {
         assert_eq!(found("depoyments"), "the server has no resource \"depoyments\": did you mean deployments.apps?");
-        assert_eq!(found("pods.apps"), "the server has no resource \"pods.apps\": there is pods");
+        assert_eq!(found("pods.apps"), "the server has no resource \"pods.apps\": similar resource: pods");
         assert_eq!(
             found("xylophones"),
             "the server has no resource \"xylophones\": none of its 7 resources has a similar name"

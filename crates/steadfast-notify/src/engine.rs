@@ -8,7 +8,6 @@ use steadfast::ObjectKey;
 use tokio::time::{Instant, sleep};
 
 use crate::ack::Ack;
-use crate::chance::Chance;
 use crate::change::Change;
 use crate::config::EventKind;
 use crate::dead_letter::DeadLetters;
@@ -21,6 +20,7 @@ use crate::plan::Plan;
 use crate::projections::{Hash, News, Projections};
 use crate::replication::Replication;
 use crate::rule::{Compiled, Verdict};
+use crate::seeded_rng::SeededRng;
 use crate::sink::Stream;
 use crate::subject::Subject;
 use crate::supervise::{Supervised, Supervisor};
@@ -184,9 +184,9 @@ impl Engine {
                     continue;
                 }
                 // Each sink has an independent random sequence.
-                let chance = Chance::new(self.shared.seed.wrapping_add((workers.len() as u64).wrapping_mul(0x9e37)));
+                let rng = SeededRng::new(self.shared.seed.wrapping_add((workers.len() as u64).wrapping_mul(0x9e37)));
                 let (dead, report) = (self.shared.dead.clone(), self.shared.report.clone());
-                let worker = SinkWorker::new(&name, delivery(sink), stream, chance, dead, report);
+                let worker = SinkWorker::new(&name, delivery(sink), stream, rng, dead, report);
                 let worker = worker.behind(self.shared.replication.gate().clone());
                 let task = worker.clone().start(&self.shared.supervisor);
                 workers.insert(name, Running { worker, _task: task });

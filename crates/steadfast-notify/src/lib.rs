@@ -38,7 +38,6 @@
 //! - [Cookbook](https://github.com/steadfast-rs/steadfast/blob/main/docs/cookbook.md) and [recipes](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify-recipes.md) with complete files
 
 mod ack;
-mod chance;
 pub mod change;
 pub mod config;
 pub mod dead_letter;
@@ -71,6 +70,7 @@ mod redrive;
 mod replication;
 pub mod rule;
 mod secret;
+mod seeded_rng;
 mod server;
 mod shape;
 mod short_hash;

@@ -10,12 +10,12 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use crate::ack::Ack;
-use crate::chance::Chance;
 use crate::dead_letter::{DeadLetter, DeadLetters};
 use crate::engine_event::{EngineEvent, ReportEvent};
 use crate::message::Message;
 use crate::outbox::{Batch, Delivery, Outbox};
 use crate::outcome::Outcome;
+use crate::seeded_rng::SeededRng;
 use crate::sink::Stream;
 use crate::supervise::{Supervised, Supervisor};
 use crate::trouble::Trouble;
@@ -42,7 +42,7 @@ pub(crate) struct SinkWorker {
 struct State {
     outbox: Outbox<Ack>,
     stream: Arc<dyn Stream>,
-    chance: Chance,
+    rng: SeededRng,
     trouble: Trouble,
     /// True after a dead letter could not be stored and this was reported.
     is_dead_letter_stuck: bool,
@@ -89,14 +89,14 @@ impl SinkWorker {
         name: &str,
         delivery: Delivery,
         stream: Arc<dyn Stream>,
-        chance: Chance,
+        rng: SeededRng,
         dead: Arc<DeadLetters>,
         report: Arc<ReportEvent>,
     ) -> Self {
         let state = State {
             outbox: Outbox::new(delivery),
             stream,
-            chance,
+            rng,
             trouble: Trouble::default(),
             is_dead_letter_stuck: false,
             delivered: 0,
@@ -327,8 +327,8 @@ impl SinkWorker {
                     }
                 }
             };
-            let chance = &mut state.chance;
-            let settled = state.outbox.settle(now, number, outcome, || chance.next(), bury);
+            let rng = &mut state.rng;
+            let settled = state.outbox.settle(now, number, outcome, || rng.next(), bury);
             for settled in &settled {
                 *(if settled.is_delivered { &mut state.delivered } else { &mut state.given_up }) += 1;
             }

@@ -316,9 +316,10 @@ impl NotifyProgram {
              unchanged, {dead} dead letters, {failed} failed expressions"
         ));
         if !down.is_empty() {
-            let sinks = down.join(", ");
+            let sinks: Vec<_> = down.iter().map(|sink| format!("`{sink}`")).collect();
+            let sinks = sinks.join(", ");
             return Err(Failure::run(format!(
-                "{left} messages were not delivered: {sinks} cannot be reached; the next start sends them"
+                "{left} messages were not delivered, because these sinks cannot be reached: {sinks}; the next start sends them"
             )));
         }
         if left > 0 {

@@ -55,7 +55,10 @@ impl fmt::Display for MergeError {
             Self::NotKubeconfig(why) => write!(f, "{why}, so nothing can be merged into it"),
             Self::Taken { section, name } => {
                 let what = section.trim_end_matches('s');
-                write!(f, "it has a {what} {name:?} that steadfast did not make; choose another name with --context")
+                write!(
+                    f,
+                    "it has a {what} {name:?} that `steadfast serve` did not create; choose another name with --context"
+                )
             }
         }
     }

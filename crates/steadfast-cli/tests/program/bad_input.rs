@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use crate::run::{Serving, file, place, said, steadfast};
+use crate::run::{RunningServer, stderr_text, steadfast, temp_file, temp_path};
 
 /// A kubeconfig for `url`, with `more` lines for its cluster.
 pub(crate) fn kubeconfig(name: &str, url: &str, more: &str) -> String {
@@ -12,50 +12,55 @@ pub(crate) fn kubeconfig(name: &str, url: &str, more: &str) -> String {
          users: [{{name: u, user: {{token: hunter2}}}}]\n\
          clusters:\n- name: c\n  cluster:\n    server: {url}\n{more}"
     );
-    file(name, &text)
+    temp_file(name, &text)
 }
 
-fn fails(output: &Output, code: i32, says: &[&str]) {
-    let told = said(output);
-    assert_eq!(output.status.code(), Some(code), "{told}");
-    for part in says {
-        assert!(told.contains(part), "{part:?} is not in {told}");
+/// Checks the exit code, and that standard error contains each of `parts` but no secret.
+fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
+    let stderr = stderr_text(output);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    for part in parts {
+        assert!(stderr.contains(part), "{part:?} is not in {stderr}");
     }
-    assert!(!told.contains("hunter2"), "a secret is in {told}");
-    assert!(!told.contains("panicked"), "{told}");
+    assert!(!stderr.contains("hunter2"), "a secret is in {stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
 }
 
 #[test]
 fn missing_or_invalid_kubeconfig_is_reported() {
-    let missing = place("there-is-none");
-    fails(
+    let missing = temp_path("there-is-none");
+    assert_fails(
         &steadfast(&["watch", "pods", "--kubeconfig", &missing]),
         3,
         &["cannot be read", "there-is-none", "--kubeconfig"],
     );
-    let broken = file("broken.kubeconfig", "users: [{name: u, user: {token: hunter2}}\nclusters: 7\n");
-    fails(&steadfast(&["watch", "pods", "--kubeconfig", &broken]), 3, &["no kubeconfig", "line 2"]);
-    fails(&steadfast(&["watch", "pods"]), 3, &["kubeconfig"]);
+    let broken = temp_file("broken.kubeconfig", "users: [{name: u, user: {token: hunter2}}\nclusters: 7\n");
+    assert_fails(&steadfast(&["watch", "pods", "--kubeconfig", &broken]), 3, &["no kubeconfig", "line 2"]);
+    assert_fails(&steadfast(&["watch", "pods"]), 3, &["kubeconfig"]);
 }
 
 #[test]
 fn missing_context_is_reported() {
     let good = kubeconfig("context.kubeconfig", "https://127.0.0.1:1", "");
     let output = steadfast(&["watch", "pods", "--kubeconfig", &good, "--context", "elsewhere"]);
-    fails(&output, 3, &["no context \"elsewhere\"", "it has here"]);
+    assert_fails(&output, 3, &["no context \"elsewhere\"", "it has here"]);
 }
 
 #[test]
 fn invalid_url_and_certificate_are_reported() {
     let url = kubeconfig("url.kubeconfig", "ftp://127.0.0.1", "");
-    fails(&steadfast(&["watch", "pods", "--kubeconfig", &url]), 3, &["ftp://127.0.0.1"]);
+    assert_fails(&steadfast(&["watch", "pods", "--kubeconfig", &url]), 3, &["ftp://127.0.0.1"]);
     let more = "    certificate-authority-data: bm8gY2VydGlmaWNhdGU=\n";
     let garbage = kubeconfig("garbage.kubeconfig", "https://127.0.0.1:1", more);
-    fails(&steadfast(&["watch", "pods", "--kubeconfig", &garbage]), 3, &["certificate-authority holds no certificate"]);
+    assert_fails(
+        &steadfast(&["watch", "pods", "--kubeconfig", &garbage]),
+        3,
+        &["certificate-authority holds no certificate"],
+    );
     let pem = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCmJtOD0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
     let more = format!("    certificate-authority-data: {pem}\n");
     let broken = kubeconfig("broken-certificate.kubeconfig", "https://127.0.0.1:1", &more);
-    fails(
+    assert_fails(
         &steadfast(&["watch", "pods", "--kubeconfig", &broken]),
         3,
         &["broken-certificate.kubeconfig", "check the certificates of the cluster"],
@@ -66,12 +71,12 @@ fn invalid_url_and_certificate_are_reported() {
 fn refused_connection_fails_after_wait() {
     let refused = kubeconfig("refused.kubeconfig", "https://127.0.0.1:1", "");
     let output = steadfast(&["watch", "pods", "--kubeconfig", &refused, "--wait", "1"]);
-    fails(&output, 1, &["https://127.0.0.1:1 could not be reached within 1 s", "refused"]);
+    assert_fails(&output, 1, &["https://127.0.0.1:1 could not be reached within 1 s", "refused"]);
 }
 
 #[test]
 fn untrusted_server_certificate_is_reported() {
-    let (server, other) = (Serving::start("one.kubeconfig", &[]), Serving::start("other.kubeconfig", &[]));
+    let (server, other) = (RunningServer::start("one.kubeconfig", &[]), RunningServer::start("other.kubeconfig", &[]));
     let read = |path: &str| std::fs::read_to_string(path).expect("the file exists");
     let server_line = |text: &str| {
         text.lines()
@@ -80,25 +85,33 @@ fn untrusted_server_certificate_is_reported() {
             .to_owned()
     };
     let (right, wrong) = (read(&server.kubeconfig), read(&other.kubeconfig));
-    let mixed = file("mixed.kubeconfig", &wrong.replace(&server_line(&wrong), &server_line(&right)));
+    let mixed = temp_file("mixed.kubeconfig", &wrong.replace(&server_line(&wrong), &server_line(&right)));
     let output = steadfast(&["watch", "pods", "--kubeconfig", &mixed]);
-    fails(&output, 3, &["no TLS with 127.0.0.1", "certificate-authority"]);
+    assert_fails(&output, 3, &["no TLS with 127.0.0.1", "certificate-authority"]);
 }
 
 #[test]
 fn rejected_credentials_are_reported() {
-    let server = Serving::start("credentials.kubeconfig", &["--tls", "false"]);
+    let server = RunningServer::start("credentials.kubeconfig", &["--tls", "false"]);
     let url = server.said[0].trim_start_matches("replica 0: ").to_owned();
     let wrong = kubeconfig("wrong-token.kubeconfig", &url, "");
-    fails(&steadfast(&["watch", "pods", "--kubeconfig", &wrong]), 3, &["does not accept the credentials", "401"]);
+    assert_fails(
+        &steadfast(&["watch", "pods", "--kubeconfig", &wrong]),
+        3,
+        &["does not accept the credentials", "401"],
+    );
 }
 
 #[test]
 fn unknown_resource_and_invalid_selector_are_reported() {
-    fails(&steadfast(&["watch", "depoyments", "--embedded"]), 2, &["\"depoyments\"", "did you mean deployments.apps?"]);
-    fails(&steadfast(&["watch", "pods.example.com", "--embedded"]), 2, &["there is pods"]);
-    fails(&steadfast(&["watch", "pods", "--embedded", "-l", "app in ("]), 2, &["pods", "correct the selector"]);
-    fails(&steadfast(&["watch"]), 2, &["<RESOURCE[/NAME]>"]);
+    assert_fails(
+        &steadfast(&["watch", "depoyments", "--embedded"]),
+        2,
+        &["\"depoyments\"", "did you mean deployments.apps?"],
+    );
+    assert_fails(&steadfast(&["watch", "pods.example.com", "--embedded"]), 2, &["similar resource: pods"]);
+    assert_fails(&steadfast(&["watch", "pods", "--embedded", "-l", "app in ("]), 2, &["pods", "correct the selector"]);
+    assert_fails(&steadfast(&["watch"]), 2, &["<RESOURCE[/NAME]>"]);
 }
 
 #[test]
@@ -113,20 +126,20 @@ fn empty_and_invalid_names_are_reported() {
         (&["watch", "pods", "--context", ""], "the name is empty"),
         (&["serve", "--context", " "], "the name is empty"),
     ] {
-        fails(&steadfast(arguments), 2, &[says]);
+        assert_fails(&steadfast(arguments), 2, &[says]);
     }
     let selected = steadfast(&["watch", "--embedded", "deploy/web", "-l", "app=web"]);
-    fails(&selected, 2, &["deploy/web names one object", "leave out the selectors"]);
+    assert_fails(&selected, 2, &["deploy/web names one object", "leave out the selectors"]);
 }
 
 #[test]
 fn unknown_kind_error_lists_similar_kinds() {
     let near = ["\"podz\"", "did you mean pods", "--wait-for-kind"];
-    fails(&steadfast(&["watch", "podz", "--embedded"]), 2, &near);
+    assert_fails(&steadfast(&["watch", "podz", "--embedded"]), 2, &near);
     let as_kubectl = steadfast(&["watch", "deploy", "web", "--embedded"]);
-    fails(&as_kubectl, 2, &["to name an object, use a slash: deploy/web"]);
+    assert_fails(&as_kubectl, 2, &["to name an object, use a slash: deploy/web"]);
     let waited = steadfast(&["watch", "widgets", "--embedded", "--wait-for-kind", "--wait", "1"]);
-    fails(&waited, 1, &["waiting for widgets", "had no resource widgets within 1 s"]);
+    assert_fails(&waited, 1, &["waiting for widgets", "had no resource widgets within 1 s"]);
 }
 
 #[test]
@@ -134,31 +147,31 @@ fn unmergeable_kubeconfig_is_left_unchanged() {
     for (name, text, says) in [
         ("no-yaml.kubeconfig", "users: [{token: hunter2", "it is not YAML, at line 1"),
         ("no-config.kubeconfig", "kind: Deployment\nspec: {token: hunter2}\n", "it is not a kubeconfig"),
-        ("taken.kubeconfig", "clusters: [{name: steadfast, cluster: {server: 'https://x'}}]\n", "did not make"),
+        ("taken.kubeconfig", "clusters: [{name: steadfast, cluster: {server: 'https://x'}}]\n", "did not create"),
     ] {
-        let path = file(name, text);
-        fails(&steadfast(&["serve", "--kubeconfig", &path]), 3, &[name, "left unchanged", says]);
+        let path = temp_file(name, text);
+        assert_fails(&steadfast(&["serve", "--kubeconfig", &path]), 3, &[name, "left unchanged", says]);
         assert_eq!(std::fs::read_to_string(&path).expect("the file exists"), text);
     }
-    let taken = steadfast(&["serve", "--kubeconfig", &place("taken.kubeconfig")]);
-    fails(&taken, 3, &["cluster \"steadfast\"", "--context"]);
+    let taken = steadfast(&["serve", "--kubeconfig", &temp_path("taken.kubeconfig")]);
+    assert_fails(&taken, 3, &["cluster \"steadfast\"", "--context"]);
 }
 
 #[test]
 fn missing_manifests_are_reported() {
-    let empty = place("no-manifests");
+    let empty = temp_path("no-manifests");
     std::fs::create_dir_all(std::path::Path::new(&empty).join("deeper")).expect("the folder is writable");
-    fails(&steadfast(&["serve", "-f", &empty]), 2, &["no-manifests has no file that ends in", "-R"]);
-    fails(&steadfast(&["serve", "-f", "https://example.test/m.yaml"]), 2, &["is a URL", "serve -f -"]);
-    fails(&steadfast(&["serve", "-f", "-", "-f", "-"]), 2, &["can be read once"]);
-    fails(&steadfast(&["serve", "-k", "/nonexistent"]), 2, &["/nonexistent is not a folder"]);
+    assert_fails(&steadfast(&["serve", "-f", &empty]), 2, &["no-manifests has no file that ends in", "-R"]);
+    assert_fails(&steadfast(&["serve", "-f", "https://example.test/m.yaml"]), 2, &["is a URL", "serve -f -"]);
+    assert_fails(&steadfast(&["serve", "-f", "-", "-f", "-"]), 2, &["can be read once"]);
+    assert_fails(&steadfast(&["serve", "-k", "/nonexistent"]), 2, &["/nonexistent is not a folder"]);
     let without = crate::run::finish(crate::run::start_with(&["serve", "-k", &empty], &[("PATH", "/nonexistent")]));
-    fails(&without, 1, &["`kubectl` or `kustomize`", "serve -f -"]);
+    assert_fails(&without, 1, &["`kubectl` or `kustomize`", "serve -f -"]);
 }
 
 #[test]
 fn kustomization_given_as_folder_is_reported() {
-    let folder = std::path::PathBuf::from(place("kustomized"));
+    let folder = std::path::PathBuf::from(temp_path("kustomized"));
     std::fs::create_dir_all(folder.join("overlay")).expect("the folder is writable");
     std::fs::write(folder.join("overlay/kustomization.yml"), "resources: [a.yaml]\n").expect("the folder is writable");
     let shown = |path: &std::path::Path| path.display().to_string();
@@ -166,7 +179,7 @@ fn kustomization_given_as_folder_is_reported() {
     let file = shown(&folder.join("overlay/kustomization.yml"));
     let advice = format!("use -k {overlay}");
     for arguments in [&["-f", &overlay][..], &["-f", &file], &["-R", "-f", &all]] {
-        fails(&steadfast(&[&["serve"], arguments].concat()), 2, &["kustomization.yml", &advice]);
+        assert_fails(&steadfast(&[&["serve"], arguments].concat()), 2, &["kustomization.yml", &advice]);
     }
 }
 
@@ -181,20 +194,20 @@ fn non_http_server_is_reported() {
     });
     let plain = kubeconfig("mail.kubeconfig", &format!("http://{address}"), "");
     let output = steadfast(&["watch", "pods", "--kubeconfig", &plain, "--wait", "2"]);
-    let told = said(&output);
+    let told = stderr_text(&output);
     assert!(matches!(output.status.code(), Some(1 | 3)), "{told}");
     assert!(told.contains(&address.to_string()), "{told}");
 }
 
 #[test]
 fn unknown_scenario_manifest_and_port_are_reported() {
-    fails(&steadfast(&["lab", "no-such-thing"]), 2, &["\"no-such-thing\"", "--list"]);
-    fails(&steadfast(&["serve", "-f", "/nonexistent/m.yaml"]), 2, &["/nonexistent/m.yaml cannot be read"]);
-    let secret = file("secret.yaml", "kind: Secret\ndata: {password: hunter2\n");
-    fails(&steadfast(&["serve", "-f", &secret]), 2, &["secret.yaml", "line "]);
-    let unknown = file("unknown.yaml", "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n");
-    fails(&steadfast(&["serve", "-f", &unknown]), 1, &["Thing \"x\" cannot be created", "example.com/v1"]);
+    assert_fails(&steadfast(&["lab", "no-such-thing"]), 2, &["\"no-such-thing\"", "--list"]);
+    assert_fails(&steadfast(&["serve", "-f", "/nonexistent/m.yaml"]), 2, &["/nonexistent/m.yaml cannot be read"]);
+    let secret = temp_file("secret.yaml", "kind: Secret\ndata: {password: hunter2\n");
+    assert_fails(&steadfast(&["serve", "-f", &secret]), 2, &["secret.yaml", "line "]);
+    let unknown = temp_file("unknown.yaml", "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n");
+    assert_fails(&steadfast(&["serve", "-f", &unknown]), 1, &["Thing \"x\" cannot be created", "example.com/v1"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = taken.local_addr().expect("a bound address").port().to_string();
-    fails(&steadfast(&["serve", "--port", &port]), 1, &[&port, "--port 0"]);
+    assert_fails(&steadfast(&["serve", "--port", &port]), 1, &[&port, "--port 0"]);
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
-use crate::run::{file, finish, said, start_with, steadfast};
+use crate::run::{finish, start_with, stderr_text, steadfast, temp_file};
 
 /// Starts a proxy in front of an API server: it responds to requests for `/openapi/v3/…`, and forwards all others.
 fn with_openapi(server: SocketAddr, document: &Value) -> SocketAddr {
@@ -58,7 +58,7 @@ fn check_online_reports_unknown_fields() {
     let upstream = server.address(0).expect("an address");
     let front = with_openapi(upstream, &document);
     let kubeconfig = server.kubeconfig().replace(&upstream.to_string(), &front.to_string());
-    let kubeconfig = file("check-online-kubeconfig", &kubeconfig);
+    let kubeconfig = temp_file("check-online-kubeconfig", &kubeconfig);
     let rule = |name: &str, resource: &str, when: &str| {
         format!("[[rules]]\nname = \"{name}\"\nresources = [\"{resource}\"]\nwhen = \"{when}\"\nto = [\"log\"]\n")
     };
@@ -68,10 +68,10 @@ fn check_online_reports_unknown_fields() {
         rule("good", "deployments", "object.spec.replicas > 1"),
         rule("unknown", "widgets", "object.spec.x > 1"),
     );
-    let configuration = file("check-online.toml", &text);
+    let configuration = temp_file("check-online.toml", &text);
     let arguments = ["notify", "check", "--online", "-c", &configuration];
     let output = finish(start_with(&arguments, &[("KUBECONFIG", &kubeconfig)]));
-    let told = said(&output);
+    let told = stderr_text(&output);
     assert_eq!(output.status.code(), Some(3), "{told}");
     let typo = "check-online.toml:5:21: when: deployments.apps: no field `spec.replcas`, did you mean `replicas`?";
     assert!(told.contains(typo), "{told}");
@@ -89,9 +89,9 @@ fn check_reports_sinks_secrets_and_rules_together() {
         [[rules]]\nname = \"one\"\nresources = [\"pods\"]\nto = [\"hook\", \"tool\"]\nwhen = \"object.a = 1\"\n\
         [[rules]]\nname = \"two\"\nresources = [\"pods\"]\nto = [\"names\"]\n\
         send = \"{'name': object.a, 'type': 'MXX', 'data': 'a'}\"\n";
-    let configuration = file("check-all.toml", text);
+    let configuration = temp_file("check-all.toml", text);
     let output = steadfast(&["notify", "check", "-c", &configuration]);
-    let told = said(&output);
+    let told = stderr_text(&output);
     assert_eq!(output.status.code(), Some(3), "{told}");
     for (place, what) in [
         ("2:", "the file steadfast-absent"),
@@ -110,9 +110,9 @@ fn check_reports_sinks_secrets_and_rules_together() {
 fn replicas_are_checked_and_have_rights() {
     let rule = "[sinks.log.stdout]\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"log\"]\n";
     let check = |replicas: &str| {
-        let path = file("notify-replicas.toml", &format!("{replicas}\n{rule}"));
+        let path = temp_file("notify-replicas.toml", &format!("{replicas}\n{rule}"));
         let output = steadfast(&["notify", "check", "-c", &path]);
-        (output.status.code(), said(&output))
+        (output.status.code(), stderr_text(&output))
     };
     assert_eq!(check("[replicas]\nlease = \"ops/notify\"").0, Some(0));
     for (wrong, why) in [
@@ -127,10 +127,10 @@ fn replicas_are_checked_and_have_rights() {
         assert_eq!(code, Some(3), "{wrong}: {said}");
         assert!(said.contains("notify-replicas.toml:") && said.contains(why), "{wrong}: {said}");
     }
-    let path = file("notify-replicas-rbac.toml", &format!("[replicas]\nlease = \"ops/notify\"\n{rule}"));
+    let path = temp_file("notify-replicas-rbac.toml", &format!("[replicas]\nlease = \"ops/notify\"\n{rule}"));
     let output = steadfast(&["notify", "rbac", "--embedded", "-n", "agents", "-c", &path]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     let part = text.split("---\n").find(|part| part.contains("kind: Role\n")).expect("a role in the lease's namespace");
     let rights: Value = serde_saphyr::from_str(part).expect("valid YAML");
     assert_eq!(rights["metadata"]["namespace"], "ops");

@@ -12,14 +12,14 @@ use tokio::runtime::Runtime;
 
 use crate::haproxy::{Haproxy, eventually};
 use crate::outsides::{Etcd, KEY, Knot};
-use crate::run::{Killed, finish, place, said, start_with};
+use crate::run::{KillOnDrop, finish, start_with, stderr_text, temp_path};
 
 /// Folder of one test; removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let folder = PathBuf::from(place(&format!("cookbook-{name}")));
+        let folder = PathBuf::from(temp_path(&format!("cookbook-{name}")));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a folder");
         Self(folder)
@@ -75,10 +75,10 @@ fn run(
     let configuration = write("notify.toml", &text);
     let variables = [("KUBECONFIG", kubeconfig.as_str())];
     let checked = finish(start_with(&["notify", "check", "--online", "-c", &configuration], &variables));
-    assert_eq!(checked.status.code(), Some(0), "{}", said(&checked));
+    assert_eq!(checked.status.code(), Some(0), "{}", stderr_text(&checked));
     let rights = finish(start_with(&["notify", "rbac", "-c", &configuration], &variables));
-    assert_eq!(rights.status.code(), Some(0), "{}", said(&rights));
-    let _acting = Killed(start_with(&["notify", "-c", &configuration], &variables));
+    assert_eq!(rights.status.code(), Some(0), "{}", stderr_text(&rights));
+    let _acting = KillOnDrop(start_with(&["notify", "-c", &configuration], &variables));
     let mut reached = reached;
     eventually(&format!("the target of {name}"), || reached(&server));
     String::from_utf8_lossy(&rights.stdout).into_owned()

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::run::{file, said, steadfast};
+use crate::run::{stderr_text, steadfast, temp_file};
 
 const MANIFESTS: &str = include_str!("../../../../examples/notify/deploy/kubernetes.yaml");
 const SERVICE: &str = include_str!("../../../../examples/notify/deploy/steadfast-notify.service");
@@ -20,19 +20,23 @@ fn of_kind<'a>(documents: &'a [Value], kind: &str) -> &'a Value {
 /// Checks the arguments: the program must fail only at the missing file, its last step.
 fn takes(arguments: &[&str]) {
     let output = steadfast(arguments);
-    assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", said(&output));
-    assert!(said(&output).contains("/etc/steadfast/notify.toml:1:1: cannot read the file"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", stderr_text(&output));
+    assert!(
+        stderr_text(&output).contains("/etc/steadfast/notify.toml:1:1: cannot read the file"),
+        "{}",
+        stderr_text(&output)
+    );
 }
 
 #[test]
 fn manifests_have_exactly_the_needed_rights() {
     let manifests = documents(MANIFESTS);
     let configuration = of_kind(&manifests, "ConfigMap")["data"]["notify.toml"].as_str().expect("a configuration");
-    let path = file("notify-deploy.toml", configuration);
+    let path = temp_file("notify-deploy.toml", configuration);
     let output = steadfast(&["notify", "check", "-c", &path]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     let output = steadfast(&["notify", "rbac", "--embedded", "-n", "steadfast-notify", "-c", &path]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     let printed = documents(&String::from_utf8_lossy(&output.stdout));
     assert_eq!(printed.len(), 3);
     for document in &printed {

@@ -11,7 +11,7 @@ use serde_json::json;
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::Exposition;
 
-use crate::run::{Serving, file, finish, said, start, steadfast};
+use crate::run::{RunningServer, finish, start, stderr_text, steadfast, temp_file};
 
 /// The program with its endpoint; killed on drop.
 struct Watching {
@@ -106,7 +106,7 @@ fn endpoint_serves_metrics_health_and_readiness() {
 
 #[test]
 fn readiness_names_failing_resource_and_cause() {
-    let mut server = Serving::start("readiness.kubeconfig", &[]);
+    let mut server = RunningServer::start("readiness.kubeconfig", &[]);
     let watching = Watching::start(&["configmaps", "-A", "--kubeconfig", &server.kubeconfig]);
     assert_eq!(watching.ready("200"), "ok\n");
     server.child.kill().expect("the process is killed");
@@ -123,8 +123,8 @@ fn replaced_server_is_reported_and_relisted() {
             format!("---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m-{number}, namespace: default}}\n")
         })
         .collect();
-    let manifests = file("anew.yaml", &manifests.concat());
-    let mut server = Serving::start("anew.kubeconfig", &["-f", &manifests]);
+    let manifests = temp_file("anew.yaml", &manifests.concat());
+    let mut server = RunningServer::start("anew.kubeconfig", &["-f", &manifests]);
     let kubeconfig = std::fs::read_to_string(&server.kubeconfig).expect("the file exists");
     let port = kubeconfig.split("127.0.0.1:").nth(1).expect("the address of the server");
     let port: String = port.chars().take_while(char::is_ascii_digit).collect();
@@ -133,7 +133,7 @@ fn replaced_server_is_reported_and_relisted() {
     server.child.kill().expect("the process is killed");
     server.child.wait().expect("an exit status");
     let told = watching.ready("503");
-    let server = Serving::start_beside("anew.kubeconfig", &["--port", &port]);
+    let server = RunningServer::start_beside("anew.kubeconfig", &["--port", &port]);
     assert_eq!(watching.ready("200"), "ok\n", "after {told}");
     let scraped = Exposition::parse(&watching.get("/metrics").1).expect("a valid scrape");
     let held = scraped.sum("steadfast_informer_objects", &[("resource", "configmaps")]);
@@ -158,7 +158,7 @@ async fn events_merged_during_blocked_output_are_marked() {
     for number in 0..4000 {
         server.create(&config_map(&format!("m-{number}"), "0")).expect("the object is created");
     }
-    let kubeconfig = file("merged-lines.kubeconfig", &server.kubeconfig());
+    let kubeconfig = temp_file("merged-lines.kubeconfig", &server.kubeconfig());
     let arguments = ["watch", "cm", "--kubeconfig", &kubeconfig, "--metrics", "127.0.0.1:0"];
     let (watching, stdout) = Watching::unread(&arguments);
     assert_eq!(watching.ready("200"), "ok\n");
@@ -232,7 +232,11 @@ fn used_metrics_address_is_reported() {
     let address = taken.local_addr().expect("a bound address").to_string();
     let output = steadfast(&["watch", "--embedded", "--metrics", &address]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains(&address) && said(&output).contains("choose another"), "{}", said(&output));
+    assert!(
+        stderr_text(&output).contains(&address) && stderr_text(&output).contains("choose another"),
+        "{}",
+        stderr_text(&output)
+    );
     let output = finish(start(&["watch", "--embedded", "--metrics", "nonsense"]));
     assert_eq!(output.status.code(), Some(2));
 }

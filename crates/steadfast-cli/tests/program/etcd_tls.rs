@@ -14,14 +14,14 @@ use tokio::runtime::Runtime;
 
 use crate::haproxy::eventually;
 use crate::outsides::{found, free};
-use crate::run::{Killed, finish, said, signal, start};
+use crate::run::{KillOnDrop, finish, signal, start, stderr_text};
 
 /// An etcd that accepts only clients with a certificate, and only users with a password.
 struct SecureEtcd {
     url: String,
     folder: PathBuf,
     arguments: Vec<OsString>,
-    process: Killed,
+    process: KillOnDrop,
 }
 
 impl SecureEtcd {
@@ -39,7 +39,7 @@ impl SecureEtcd {
             arguments.extend([flag.into(), folder.join(file).into()]);
         }
         arguments.push("--client-cert-auth".into());
-        let process = Killed(spawn(&etcd, &arguments));
+        let process = KillOnDrop(spawn(&etcd, &arguments));
         let started = Self { url, folder: folder.to_owned(), arguments, process };
         eventually("etcd", || started.ask(&["endpoint", "health"]).is_some());
         for command in [
@@ -62,7 +62,7 @@ impl SecureEtcd {
         let _ = self.process.0.kill();
         let _ = self.process.0.wait();
         issue(&self.folder);
-        self.process = Killed(spawn(&found("etcd").expect("the program is installed"), &self.arguments));
+        self.process = KillOnDrop(spawn(&found("etcd").expect("the program is installed"), &self.arguments));
         eventually("etcd with other certificates", || self.keys().is_some());
     }
 
@@ -144,7 +144,7 @@ fn replaced_etcd_certificates_apply_without_reload() {
     eventually("both keys", || etcd.keys().is_some_and(|keys| keys == ["/services/first", "/services/second"]));
     signal(&acting, "TERM");
     let output = finish(acting);
-    let stderr = said(&output);
+    let stderr = stderr_text(&output);
     assert!(stderr.contains("sink registry: uses its replaced secret or certificate"), "{stderr}");
     assert!(!stderr.contains("of-notify"), "{stderr}");
     drop(etcd);

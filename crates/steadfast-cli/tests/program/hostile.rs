@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
-use crate::chance::{Chance, seeds};
 use crate::haproxy::Haproxy;
 use crate::nonsense::{TENANT, Victims, object, resource};
 use crate::outsides::{Etcd, KEY, Knot};
-use crate::run::{Killed, said, start, steadfast};
+use crate::run::{KillOnDrop, start, stderr_text, steadfast};
+use crate::seeded_rng::{SeededRng, seeds};
 
 /// Namespaces of careful tenants.
 const SHOPS: [&str; 2] = ["shop-a", "shop-b"];
@@ -77,7 +77,7 @@ type Contents = BTreeMap<(&'static str, String), BTreeSet<String>>;
 
 struct World {
     /// Dropped first.
-    notify: Killed,
+    notify: KillOnDrop,
     server: ApiServer,
     haproxy: Haproxy,
     knot: Knot,
@@ -116,7 +116,7 @@ impl World {
                 *log.lock().expect("no panic") += &(line + "\n");
             }
         });
-        let notify = Killed(child);
+        let notify = KillOnDrop(child);
         Some(Self { notify, server, haproxy, knot, etcd, configuration, stderr, _runtime: runtime })
     }
 
@@ -150,7 +150,7 @@ impl World {
 
     fn report(&self) -> String {
         let status = steadfast(&["notify", "status", "-c", &self.configuration]);
-        let status = String::from_utf8_lossy(&status.stdout).into_owned() + &said(&status);
+        let status = String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_text(&status);
         let stderr = self.stderr.lock().expect("no panic");
         // Escaped, because the program is judged by this, too.
         let lines: Vec<_> = stderr.lines().map(|line| line.chars().take(400).collect::<String>()).collect();
@@ -162,7 +162,7 @@ impl World {
 /// Objects of the careful tenants, and the changes of them.
 struct Shops<'a> {
     server: &'a ApiServer,
-    chance: Chance,
+    rng: SeededRng,
     created: u64,
     pods: Vec<(&'static str, String)>,
     victims: Victims,
@@ -171,7 +171,7 @@ struct Shops<'a> {
 impl<'a> Shops<'a> {
     fn create(server: &'a ApiServer, seed: u64) -> Self {
         let mut shops =
-            Self { server, chance: Chance(seed), created: 0, pods: Vec::new(), victims: Victims::default() };
+            Self { server, rng: SeededRng(seed), created: 0, pods: Vec::new(), victims: Victims::default() };
         for shop in SHOPS {
             for _ in 0..PODS {
                 shops.add_pod(shop);
@@ -216,11 +216,11 @@ impl<'a> Shops<'a> {
 
     /// An ordinary change: a replaced pod, one more, or a new setting.
     fn change(&mut self) {
-        let shop = SHOPS[self.chance.below(2) as usize];
-        match self.chance.below(4) {
+        let shop = SHOPS[self.rng.below(2) as usize];
+        match self.rng.below(4) {
             0 => self.add_pod(shop),
             1 => {
-                let value = self.chance.below(1000).to_string();
+                let value = self.rng.below(1000).to_string();
                 let patch = json!({"data": {format!("{shop}.setting"): value}});
                 self.server.merge_patch("configmaps", shop, "settings", patch).expect("the config map exists");
             }
@@ -240,11 +240,11 @@ impl<'a> Shops<'a> {
 }
 
 /// Sends some objects of the tenant: creates, replaces and deletes.
-fn send_nonsense(server: &ApiServer, chance: &mut Chance, victims: &Victims) {
+fn send_nonsense(server: &ApiServer, rng: &mut SeededRng, victims: &Victims) {
     for _ in 0..3 {
-        let object = object(chance, victims);
+        let object = object(rng, victims);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        if chance.below(4) == 0 {
+        if rng.below(4) == 0 {
             let _ = server.delete_named(resource(&object), TENANT, name);
         } else {
             // The API server rejects invalid objects.
@@ -296,7 +296,7 @@ fn run_alone(seed: u64) -> Option<Contents> {
 /// Runs careful tenants next to the hostile one until the contents of the former are those of `alone`.
 fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
     let mut world = World::start(&format!("hostile-{seed}"))?;
-    let mut chance = Chance(seed ^ 0xbad);
+    let mut rng = SeededRng(seed ^ 0xbad);
     let mut shops = Shops::create(&world.server, seed);
     let (begun, place_holds) =
         (Instant::now(), |contents: &Contents| alone.iter().filter(|(place, _)| contents.contains_key(*place)).count());
@@ -308,7 +308,7 @@ fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
     std::thread::sleep(Duration::from_secs(1));
     for _ in 0..STEPS {
         let held = world.held(&shops.victims);
-        send_nonsense(&world.server, &mut chance, &held);
+        send_nonsense(&world.server, &mut rng, &held);
         shops.change();
         std::thread::sleep(PAUSE);
     }
@@ -355,10 +355,10 @@ fn nonsense_is_mostly_accepted_by_api_server() {
     let server = runtime.block_on(ApiServer::start()).expect("the server starts");
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
     server.create(&namespace).expect("a namespace");
-    let mut chance = Chance(1);
+    let mut rng = SeededRng(1);
     let victims = Victims { names: vec!["web-1".to_owned()], ..Victims::default() };
     let accepted = |object: &Value| server.create(object).or_else(|_| server.replace(object)).is_ok();
-    let count = (0..200).filter(|_| accepted(&object(&mut chance, &victims))).count();
+    let count = (0..200).filter(|_| accepted(&object(&mut rng, &victims))).count();
     assert!(count > 150, "{count} of 200 objects");
     drop(server);
 }

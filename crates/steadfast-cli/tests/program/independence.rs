@@ -13,7 +13,7 @@ use steadfast_testing::config_map;
 use tokio::runtime::Runtime;
 
 use crate::haproxy::eventually;
-use crate::run::{Killed, place, signal, start, steadfast};
+use crate::run::{KillOnDrop, signal, start, steadfast, temp_path};
 
 /// A kubeconfig of a server at `url`.
 fn kubeconfig(url: &str) -> String {
@@ -39,7 +39,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(name: &str) -> Self {
-        let folder = PathBuf::from(place(name));
+        let folder = PathBuf::from(temp_path(name));
         // Remove files of an earlier test run.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("the folder is writable");
@@ -63,7 +63,7 @@ impl Fixture {
     fn start(&self, drain: &str) -> Acting {
         let file = self.folder.join("notify.toml");
         let file = file.to_str().expect("a UTF-8 path");
-        let mut child = Killed(start(&["notify", "-c", file, "--metrics", "127.0.0.1:0", "--drain", drain]));
+        let mut child = KillOnDrop(start(&["notify", "-c", file, "--metrics", "127.0.0.1:0", "--drain", drain]));
         let stdout = gathered(child.0.stdout.take().expect("a piped stdout"));
         let stderr = gathered(child.0.stderr.take().expect("a piped stderr"));
         let mut acting = Acting { child, stdout, stderr, address: String::new() };
@@ -95,7 +95,7 @@ fn gathered(mut from: impl Read + Send + 'static) -> Arc<Mutex<Vec<u8>>> {
 
 /// A running program.
 struct Acting {
-    child: Killed,
+    child: KillOnDrop,
     stdout: Arc<Mutex<Vec<u8>>>,
     stderr: Arc<Mutex<Vec<u8>>>,
     address: String,
@@ -340,7 +340,9 @@ fn shutdown_ends_early_if_all_pending_sinks_are_down() {
     acting.until_sent("maps", "east/a");
     let (_, said) = acting.terminated();
     assert!(
-        said.contains("2 messages were not delivered: down cannot be reached; the next start sends them"),
+        said.contains(
+            "2 messages were not delivered, because these sinks cannot be reached: `down`; the next start sends them"
+        ),
         "{said}"
     );
     // The next start sends the undelivered messages.

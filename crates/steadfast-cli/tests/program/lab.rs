@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::run::{said, steadfast};
+use crate::run::{stderr_text, steadfast};
 
 #[test]
 fn named_scenarios_are_reported_as_json() {
     let output = steadfast(&["lab", "recreate-while-cut", "watch-closed", "-o", "json"]);
-    assert!(output.status.success(), "{}\n{}", said(&output), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}\n{}", stderr_text(&output), String::from_utf8_lossy(&output.stdout));
     let told: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!(told["passed"], true);
     let scenarios = told["scenarios"].as_array().expect("a list of scenarios");
@@ -29,7 +29,7 @@ fn named_scenarios_are_reported_as_json() {
     assert!(recreated["notice_ms"].is_u64(), "{recreated}");
     assert_eq!((&closed["lists"], &closed["changes"]), (&1.into(), &10.into()));
     // Progress is on standard error.
-    assert!(said(&output).contains("ok     watch-closed"), "{}", said(&output));
+    assert!(stderr_text(&output).contains("ok     watch-closed"), "{}", stderr_text(&output));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn list_describes_document_scenarios() {
 fn fault_number_selects_its_scenarios() {
     let output = steadfast(&["lab", "F4", "f12", "--list"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(told.contains("black-hole (F4, catalog)") && told.contains("noticed within 15 s"), "{told}");
     assert!(told.contains("recreate-while-cut (F12, client-go-failure-scenarios 5)"), "{told}");
 
@@ -70,10 +70,14 @@ fn fault_number_selects_its_scenarios() {
 #[test]
 fn impossible_selection_is_rejected_with_reason() {
     let output = steadfast(&["lab", "F8", "F25", "--together"]);
-    assert!(!output.status.success() && said(&output).contains("F25 (huge list) runs alone"), "{}", said(&output));
+    assert!(
+        !output.status.success() && stderr_text(&output).contains("F25 (huge list) runs alone"),
+        "{}",
+        stderr_text(&output)
+    );
     for (name, why) in [("F31", "cannot be made"), ("F35", "no scenario and no fault"), ("nope", "--list")] {
         let output = steadfast(&["lab", name]);
         assert!(!output.status.success(), "{name}");
-        assert!(said(&output).contains(why), "{name}: {}", said(&output));
+        assert!(stderr_text(&output).contains(why), "{name}: {}", stderr_text(&output));
     }
 }

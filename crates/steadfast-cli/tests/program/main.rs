@@ -1,8 +1,6 @@
 //! End-to-end tests of the built program.
 
 mod bad_input;
-#[cfg(unix)]
-mod chance;
 mod check;
 #[cfg(unix)]
 mod cookbook;
@@ -38,6 +36,8 @@ mod replicas;
 mod restarts;
 mod run;
 mod secrets;
+#[cfg(unix)]
+mod seeded_rng;
 mod serve;
 #[cfg(unix)]
 mod sinks;

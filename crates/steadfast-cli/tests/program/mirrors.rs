@@ -11,7 +11,7 @@ use steadfast_apiserver::{Answer, ApiServer, RequestRule};
 use tokio::runtime::Runtime;
 
 use crate::haproxy::{Haproxy, backend, eventually, throughout};
-use crate::run::{finish, said, signal, start, steadfast};
+use crate::run::{finish, signal, start, stderr_text, steadfast};
 
 /// A cluster, a `HAProxy` that follows it, and the configuration.
 struct World {
@@ -132,7 +132,7 @@ fn pods_are_in_traffic_while_they_are_ready() {
     // The dry run changes nothing.
     let output = world.says(&["--dry-run"]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(
         told.contains("mirror web: 2 steps") && told.contains("echo 'add server web/sf-web-1 127.0.0.1:"),
         "{told}"
@@ -156,7 +156,7 @@ fn pods_are_in_traffic_while_they_are_ready() {
     let output = world.says(&[]);
     assert_eq!(output.status.code(), Some(1));
     let holder = format!("process {} already uses the folder", acting.child.id());
-    assert!(said(&output).contains(&holder), "{}", said(&output));
+    assert!(stderr_text(&output).contains(&holder), "{}", stderr_text(&output));
 
     // Renamed entries are added before the old ones are removed, so no approval is needed.
     world.configure("'new-' + object.metadata.name", "");
@@ -173,7 +173,7 @@ fn pods_are_in_traffic_while_they_are_ready() {
     drop(acting);
 
     let output = world.says(&["--dry-run"]);
-    assert_eq!(output.status.code(), Some(3), "the dry run reports the same error: {}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "the dry run reports the same error: {}", stderr_text(&output));
     drop(world.runtime);
 }
 
@@ -215,19 +215,19 @@ fn pending_approval_and_doubt_survive_a_restart() {
     throughout(Duration::from_secs(1), || assert_eq!(world.haproxy.serving().len(), 5));
     let output = world.says(&["approve", "other"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("there is no mirror \"other\"; there are web"), "{}", said(&output));
+    assert!(stderr_text(&output).contains("there is no mirror \"other\"; there are web"), "{}", stderr_text(&output));
     drop(acting);
 
     // An approval without a running program applies at the next start.
     let output = world.says(&["approve"]);
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("the approval applies when one starts"), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    assert!(stderr_text(&output).contains("the approval applies when one starts"), "{}", stderr_text(&output));
     let mut acting = world.begin();
     acting.until_said("approved the removal of 4 entries");
     world.until_serving(&names[5..]);
     let output = world.says(&["approve"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("no removal needs approval"), "{}", said(&output));
+    assert!(stderr_text(&output).contains("no removal needs approval"), "{}", stderr_text(&output));
     signal(&acting.child, "TERM");
     assert!(acting.child.wait().expect("an exit status").success());
     assert_eq!(world.haproxy.serving().len(), 1, "a shutdown removes no entry");
@@ -298,7 +298,7 @@ fn approval_waits_for_slow_mirror() {
     std::thread::sleep(Duration::from_millis(300));
     remembered(Value::Null);
     let output = finish(approving);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     std::fs::remove_dir_all(&folder).expect("the folder exists");
 }
 

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::haproxy::eventually;
 use crate::outsides::found;
-use crate::run::{Killed, place, signal, start};
+use crate::run::{KillOnDrop, signal, start, temp_path};
 
 /// Environment variable that marks the copy of this program in the network.
 const ROLE: &str = "STEADFAST_NOTIFY_NFTABLES";
@@ -120,7 +120,7 @@ impl Drop for Network {
 #[test]
 fn nftables_forwards_to_ready_pods() {
     let Some(mut network) = Network::start() else { return };
-    let folder = PathBuf::from(place("notify-nftables"));
+    let folder = PathBuf::from(temp_path("notify-nftables"));
     // Remove files of an earlier test run.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("the folder is writable");
@@ -152,7 +152,7 @@ fn nftables_forwards_to_ready_pods() {
         server.create(&pod).expect("the pod is created");
     }
     let path = folder.join("notify.toml").display().to_string();
-    let mut acting = Killed(start(&["notify", "-c", &path]));
+    let mut acting = KillOnDrop(start(&["notify", "-c", &path]));
     network.until_answered_by(&["a", "b"]);
     let change = |is_ready: bool| {
         let status = json!({"status": status("10.78.0.3", is_ready)});

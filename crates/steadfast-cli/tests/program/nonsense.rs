@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::chance::Chance;
+use crate::seeded_rng::SeededRng;
 
 /// Namespace of the tenant. Sorts before all others.
 pub(crate) const TENANT: &str = "aaa";
@@ -24,23 +24,23 @@ pub(crate) struct Victims {
     pub(crate) keys: Vec<String>,
 }
 
-fn one_of<'a>(chance: &mut Chance, texts: &[&'a str]) -> &'a str {
-    texts[chance.below(texts.len() as u64) as usize]
+fn one_of<'a>(rng: &mut SeededRng, texts: &[&'a str]) -> &'a str {
+    texts[rng.below(texts.len() as u64) as usize]
 }
 
-fn victim(chance: &mut Chance, texts: &[String]) -> String {
+fn victim(rng: &mut SeededRng, texts: &[String]) -> String {
     let default = String::from("nothing");
-    texts.get(chance.below(texts.len().max(1) as u64) as usize).unwrap_or(&default).clone()
+    texts.get(rng.below(texts.len().max(1) as u64) as usize).unwrap_or(&default).clone()
 }
 
 /// Text that no field expects.
-fn garbage(chance: &mut Chance) -> String {
-    match chance.below(8) {
-        0 => "x".repeat(chance.below(HUGE as u64) as usize),
+fn garbage(rng: &mut SeededRng) -> String {
+    match rng.below(8) {
+        0 => "x".repeat(rng.below(HUGE as u64) as usize),
         1 => "\u{1b}[2J\u{1b}]0;owned\u{7}\r\n\u{0}mirror web: synced".to_owned(),
-        2 => format!("{}.example.org", "l".repeat(64 + chance.below(200) as usize)),
+        2 => format!("{}.example.org", "l".repeat(64 + rng.below(200) as usize)),
         _ => one_of(
-            chance,
+            rng,
             &[
                 "",
                 " ",
@@ -78,22 +78,22 @@ fn garbage(chance: &mut Chance) -> String {
 }
 
 /// Values of the annotations that rules read: mostly garbage, sometimes another tenant's, sometimes valid.
-fn annotations(chance: &mut Chance, victims: &Victims) -> Value {
+fn annotations(rng: &mut SeededRng, victims: &Victims) -> Value {
     let mut annotations = Map::new();
     for name in ["port", "weight", "name", "type", "data", "ttl", "key", "value"] {
         let theirs = match name {
-            "name" => victim(chance, &victims.hosts),
-            "data" => victim(chance, &victims.addresses),
-            "key" => victim(chance, &victims.keys),
-            "type" => one_of(chance, &["A", "AAAA", "CNAME", "SRV", "TXT", "MX", "NS", "SOA", "PTR", "a"]).to_owned(),
-            "ttl" => one_of(chance, &["0", "1", "60", "86400", "2147483647", "4294967296"]).to_owned(),
-            "port" => one_of(chance, &["80", "0", "65536"]).to_owned(),
-            "weight" => one_of(chance, &["1", "256", "257"]).to_owned(),
+            "name" => victim(rng, &victims.hosts),
+            "data" => victim(rng, &victims.addresses),
+            "key" => victim(rng, &victims.keys),
+            "type" => one_of(rng, &["A", "AAAA", "CNAME", "SRV", "TXT", "MX", "NS", "SOA", "PTR", "a"]).to_owned(),
+            "ttl" => one_of(rng, &["0", "1", "60", "86400", "2147483647", "4294967296"]).to_owned(),
+            "port" => one_of(rng, &["80", "0", "65536"]).to_owned(),
+            "weight" => one_of(rng, &["1", "256", "257"]).to_owned(),
             _ => "value".to_owned(),
         };
-        let value = match chance.below(4) {
+        let value = match rng.below(4) {
             0 => continue,
-            1 => garbage(chance),
+            1 => garbage(rng),
             _ => theirs,
         };
         annotations.insert(format!("example.org/{name}"), value.into());
@@ -104,39 +104,39 @@ fn annotations(chance: &mut Chance, victims: &Victims) -> Value {
 }
 
 /// Returns a random pod, service or config map of the namespace [`TENANT`]. The API server rejects some of them.
-pub(crate) fn object(chance: &mut Chance, victims: &Victims) -> Value {
-    let name = match chance.below(3) {
-        0 => format!("n-{}", chance.below(20)),
-        _ => victim(chance, &victims.names),
+pub(crate) fn object(rng: &mut SeededRng, victims: &Victims) -> Value {
+    let name = match rng.below(3) {
+        0 => format!("n-{}", rng.below(20)),
+        _ => victim(rng, &victims.names),
     };
-    let annotations = annotations(chance, victims);
+    let annotations = annotations(rng, victims);
     let metadata = json!({
         "namespace": TENANT, "name": name, "labels": {"app": SELECTED}, "annotations": annotations,
     });
-    match chance.below(6) {
+    match rng.below(6) {
         0 => json!({
             "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]},
         }),
         1 => {
             let mut data = Map::new();
-            for number in 0..one_of(chance, &["1", "10", "3000"]).parse().unwrap_or(1) {
-                let key = match chance.below(4) {
-                    0 => victim(chance, &victims.keys).replace('/', "."),
-                    1 => one_of(chance, &["...", "a..b", "-", "_steadfast"]).to_owned(),
+            for number in 0..one_of(rng, &["1", "10", "3000"]).parse().unwrap_or(1) {
+                let key = match rng.below(4) {
+                    0 => victim(rng, &victims.keys).replace('/', "."),
+                    1 => one_of(rng, &["...", "a..b", "-", "_steadfast"]).to_owned(),
                     _ => format!("key-{number}"),
                 };
-                data.insert(key, json!(format!("value of the tenant {}", chance.below(100))));
+                data.insert(key, json!(format!("value of the tenant {}", rng.below(100))));
             }
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
         }
         _ => {
-            let address = match chance.below(4) {
-                0 => format!("10.66.{}.{}", chance.below(4), chance.below(250) + 1),
-                1 => garbage(chance),
-                _ => victim(chance, &victims.addresses),
+            let address = match rng.below(4) {
+                0 => format!("10.66.{}.{}", rng.below(4), rng.below(250) + 1),
+                1 => garbage(rng),
+                _ => victim(rng, &victims.addresses),
             };
-            let ready = one_of(chance, &["True", "False", "Unknown", "maybe"]);
-            let conditions = if chance.below(4) == 0 { json!([]) } else { json!([{"type": "Ready", "status": ready}]) };
+            let ready = one_of(rng, &["True", "False", "Unknown", "maybe"]);
+            let conditions = if rng.below(4) == 0 { json!([]) } else { json!([{"type": "Ready", "status": ready}]) };
             json!({
                 "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
                 "spec": {"containers": [{"name": "main", "image": "example.test/web"}]},

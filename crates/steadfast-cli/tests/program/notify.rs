@@ -4,7 +4,7 @@ use serde_json::Value;
 #[cfg(unix)]
 use serde_json::json;
 
-use crate::run::{file, said, steadfast};
+use crate::run::{stderr_text, steadfast, temp_file};
 
 fn example(name: &str) -> String {
     format!("{}/../../examples/notify/{name}", env!("CARGO_MANIFEST_DIR"))
@@ -19,8 +19,8 @@ fn lines(stdout: &[u8]) -> Vec<Value> {
 fn embedded_fleet_needs_no_cluster() {
     for name in ["services.toml", "services.yaml"] {
         let output = steadfast(&["notify", "--embedded", "--for", "3", "-c", &example(name)]);
-        assert!(output.status.success(), "{}", said(&output));
-        let told = said(&output);
+        assert!(output.status.success(), "{}", stderr_text(&output));
+        let told = stderr_text(&output);
         assert!(told.contains("acting by") && told.contains("0 dead letters, 0 failed expressions"), "{told}");
         let lines = lines(&output.stdout);
         let in_traffic: Vec<&Value> = lines.iter().filter(|line| line["rule"] == "in-traffic").collect();
@@ -45,7 +45,7 @@ fn embedded_fleet_needs_no_cluster() {
 #[test]
 fn embedded_mirrors_print_simulated_commands() {
     let output = steadfast(&["notify", "--embedded", "--for", "4", "-c", &example("traffic.toml")]);
-    let told = said(&output);
+    let told = stderr_text(&output);
     assert!(output.status.success(), "{told}");
     assert!(told.contains("web | echo 'add server web/sf-default.default.web-"), "{told}");
     assert!(
@@ -63,7 +63,7 @@ fn embedded_mirrors_print_simulated_commands() {
 fn rbac_grants_watched_resources_only() {
     let arguments = ["notify", "rbac", "--embedded", "-n", "ops", "-c", &example("traffic.toml")];
     let output = steadfast(&arguments);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     let text = String::from_utf8(output.stdout).expect("UTF-8 output");
     // The cluster role of a rule for all namespaces covers rules for one namespace.
     let rules: Vec<&str> = text.lines().filter(|line| line.contains("resources:") || line.contains("verbs:")).collect();
@@ -91,7 +91,7 @@ fn rbac_grants_watched_resources_only() {
         let (first, rest) = text.split_once(&format!("[[rules]]\nname = \"{rule}\"")).expect("the rule exists");
         format!("{first}[[rules]]\nnamespaces = [\"default\"]\nname = \"{rule}\"{rest}")
     });
-    let named = file("notify-rbac.toml", &text);
+    let named = temp_file("notify-rbac.toml", &text);
     let output = steadfast(&["notify", "rbac", "--embedded", "-c", &named]);
     let text = String::from_utf8(output.stdout).expect("UTF-8 output");
     assert_eq!(text.matches("kind: Role\n").count(), 4, "two roles, and two bindings to them: {text}");
@@ -101,19 +101,23 @@ fn rbac_grants_watched_resources_only() {
 #[test]
 fn schema_is_json_and_check_locates_mistakes() {
     let output = steadfast(&["notify", "schema"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     let schema: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
     assert!(schema["properties"]["rules"].is_object(), "{schema}");
 
     let output = steadfast(&["notify", "check", "-c", &example("services.toml")]);
-    assert!(output.status.success(), "{}", said(&output));
-    let bad = file(
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    let bad = temp_file(
         "notify-bad.toml",
         "[sinks.log.stdout]\n[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"log\"]\nwhen = \"size(pod) > 1\"\n",
     );
     let output = steadfast(&["notify", "check", "-c", &bad]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(said(&output).contains("notify-bad.toml:6:14: rules[0].when: unknown variable `pod`"), "{}", said(&output));
+    assert!(
+        stderr_text(&output).contains("notify-bad.toml:6:14: rules[0].when: unknown variable `pod`"),
+        "{}",
+        stderr_text(&output)
+    );
 }
 
 #[test]
@@ -121,7 +125,7 @@ fn explain_and_missing_kind_reports() {
     let explain = |arguments: &[&str]| {
         let output =
             steadfast(&[&["notify", "explain", "--embedded", "-c", &example("services.toml")], arguments].concat());
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), said(&output))
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), stderr_text(&output))
     };
     let (code, told, said) = explain(&["deploy/web"]);
     assert_eq!(code, Some(0), "{said}");
@@ -131,13 +135,13 @@ fn explain_and_missing_kind_reports() {
     assert_eq!(code, Some(2));
     assert!(said.contains("default has no deployments.apps/none in the namespace shop"), "{said}");
 
-    let bad = file(
+    let bad = temp_file(
         "notify-kind.toml",
         "[sinks.log.stdout]\n[[rules]]\nname = \"r\"\nresources = [\"pods\", \"depoyments\"]\nto = [\"log\"]\n",
     );
     // A kind that may be served later is reported, and everything else runs.
     let output = steadfast(&["notify", "--embedded", "--for", "2", "-c", &bad]);
-    let (said, sent) = (self::said(&output), lines(&output.stdout));
+    let (said, sent) = (self::stderr_text(&output), lines(&output.stdout));
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("notify-kind.toml:4:22:") && said.contains("did you mean deployments.apps?"), "{said}");
     assert!(sent.iter().any(|line| line["resource"] == "pods"), "{said}");
@@ -160,11 +164,11 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 fn invalid_reload_keeps_last_valid_configuration() {
     use std::io::{BufRead, BufReader};
 
-    use crate::run::{Serving, finish, place, signal, start};
+    use crate::run::{RunningServer, finish, signal, start, temp_path};
 
     let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "1"}});
-    let manifest = file("notify-manifest.json", &manifest.to_string());
-    let serving = Serving::start("notify.kubeconfig", &["-f", &manifest]);
+    let manifest = temp_file("notify-manifest.json", &manifest.to_string());
+    let serving = RunningServer::start("notify.kubeconfig", &["-f", &manifest]);
     let configuration = |send: &str| {
         format!(
             "[state]\nfolder = \"notify-again\"\n[clusters.here]\nkubeconfig = \"{}\"\n[sinks.log.stdout]\n[[rules]]\nname = \"r\"\ninitial = true\n\
@@ -175,8 +179,8 @@ fn invalid_reload_keeps_last_valid_configuration() {
         )
     };
     // Remove files of an earlier test run.
-    let _ = std::fs::remove_dir_all(place("notify-again"));
-    let path = file("notify-again.toml", &configuration("object.data.k"));
+    let _ = std::fs::remove_dir_all(temp_path("notify-again"));
+    let path = temp_file("notify-again.toml", &configuration("object.data.k"));
     let mut child = start(&["notify", "-c", &path]);
     let mut stdout = BufReader::new(child.stdout.take().expect("a piped stdout"));
     let mut next = || {
@@ -206,6 +210,6 @@ fn invalid_reload_keeps_last_valid_configuration() {
     child.stdout = Some(stdout.into_inner());
     child.stderr = Some(stderr.into_inner());
     let output = finish(child);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(lines(&output.stdout).is_empty(), "no message is sent twice: {}", String::from_utf8_lossy(&output.stdout));
 }

@@ -9,7 +9,7 @@ use steadfast_apiserver::{Answer, ApiServer, RequestRule};
 use tokio::runtime::Runtime;
 
 use crate::haproxy::{eventually, throughout};
-use crate::run::{place, said, signal, start, steadfast};
+use crate::run::{signal, start, stderr_text, steadfast, temp_path};
 use crate::tree::Tree;
 
 fn pod(name: &str, address: &str) -> Value {
@@ -31,7 +31,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
         runtime.block_on(async { (ApiServer::start().await.expect("the server starts"), Tree::start().await) });
     tree.now().token = Some("Bearer hunter2".to_owned());
     tree.now().put("/services/theirs", json!({"key": "theirs", "owner": "somebody", "value": 1}));
-    let folder = PathBuf::from(place("registry"));
+    let folder = PathBuf::from(temp_path("registry"));
     // Remove files of an earlier test run.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("the folder is writable");
@@ -54,7 +54,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     // The dry run changes nothing.
     let output = steadfast(&["notify", "--dry-run", "-c", &configuration]);
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(
         told.contains("mirror tree: 2 steps") && told.contains("curl -X PUT") && !told.contains("hunter2"),
         "{told}"
@@ -90,7 +90,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
     // `check` reports rejected credentials.
     tree.now().token = Some("another".to_owned());
     let output = steadfast(&["notify", "check", "--online", "-c", &configuration]);
-    let told = said(&output);
+    let told = stderr_text(&output);
     assert!(told.contains("it needs credentials: set them in a header") && !told.contains("hunter2"), "{told}");
     drop(runtime);
 }

@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
-use crate::chance::{Chance, seeds};
 use crate::haproxy::eventually;
 use crate::outsides::Etcd;
-use crate::run::{Killed, place, said, signal, start, steadfast};
+use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast, temp_path};
+use crate::seeded_rng::{SeededRng, seeds};
 
 const REPLICAS: usize = 3;
 
@@ -124,7 +124,7 @@ struct World {
     receiver: Receiver,
     etcd: Option<Etcd>,
     folder: PathBuf,
-    replicas: Vec<Option<Killed>>,
+    replicas: Vec<Option<KillOnDrop>>,
     said: Arc<Mutex<String>>,
     /// Values of the objects that exist, by name.
     objects: BTreeMap<String, String>,
@@ -141,7 +141,7 @@ struct World {
 
 impl World {
     fn start(name: &str) -> Self {
-        let folder = PathBuf::from(place(name));
+        let folder = PathBuf::from(temp_path(name));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("the folder is writable");
         let runtime = Runtime::new().expect("a runtime");
@@ -232,7 +232,7 @@ impl World {
                 said.lock().expect("no panic").push_str(&line);
             }
         });
-        self.replicas[number] = Some(Killed(child));
+        self.replicas[number] = Some(KillOnDrop(child));
     }
 
     /// Returns the number of the replica that holds the lease.
@@ -243,20 +243,20 @@ impl World {
     }
 
     fn signal(&self, number: usize, name: &str) {
-        if let Some(Killed(child)) = &self.replicas[number] {
+        if let Some(KillOnDrop(child)) = &self.replicas[number] {
             signal(child, name);
         }
     }
 
     /// Creates, changes or deletes an object.
-    fn change(&mut self, chance: &mut Chance) {
+    fn change(&mut self, rng: &mut SeededRng) {
         self.changes += 1;
         let value = format!("v{}", self.changes);
         let names: Vec<String> = self.objects.keys().cloned().collect();
-        let any = |chance: &mut Chance| names[chance.below(names.len() as u64) as usize].clone();
-        match chance.below(4) {
+        let any = |rng: &mut SeededRng| names[rng.below(names.len() as u64) as usize].clone();
+        match rng.below(4) {
             0 if names.len() > 4 => {
-                let name = any(chance);
+                let name = any(rng);
                 let uid =
                     self.server.get("configmaps", "default", &name).expect("the object exists")["metadata"]["uid"]
                         .clone();
@@ -265,7 +265,7 @@ impl World {
                 self.server.delete_named("configmaps", "default", &name).expect("the object exists");
             }
             1 | 2 if names.len() > 2 => {
-                let name = any(chance);
+                let name = any(rng);
                 let patch = json!({"data": {"value": value}});
                 self.server.merge_patch("configmaps", "default", &name, patch).expect("the object exists");
                 self.objects.insert(name, value);
@@ -283,12 +283,12 @@ impl World {
     }
 
     /// Changes objects for a while, and watches the keys.
-    fn run_changes(&mut self, chance: &mut Chance, lasts: Duration) {
+    fn run_changes(&mut self, rng: &mut SeededRng, lasts: Duration) {
         let until = Instant::now() + lasts;
         while Instant::now() < until {
-            self.change(chance);
+            self.change(rng);
             self.check_keys();
-            sleep(Duration::from_millis(50 + chance.below(250)));
+            sleep(Duration::from_millis(50 + rng.below(250)));
         }
     }
 
@@ -302,30 +302,30 @@ impl World {
     }
 
     /// Causes one trouble, after which all replicas run again.
-    fn trouble(&mut self, chance: &mut Chance) -> String {
+    fn trouble(&mut self, rng: &mut SeededRng) -> String {
         let leader = self.leader().unwrap_or_default();
-        let other = (leader + 1 + chance.below(2) as usize) % REPLICAS;
-        let lasts = Duration::from_millis(200 + chance.below(5000));
-        let kind = chance.below(7);
+        let other = (leader + 1 + rng.below(2) as usize) % REPLICAS;
+        let lasts = Duration::from_millis(200 + rng.below(5000));
+        let kind = rng.below(7);
         match kind {
             0 | 1 => {
                 self.replicas[leader] = None;
-                self.run_changes(chance, lasts);
+                self.run_changes(rng, lasts);
                 self.run(leader);
             }
             2 | 3 => {
                 self.signal(leader, "STOP");
-                self.run_changes(chance, lasts);
+                self.run_changes(rng, lasts);
                 self.signal(leader, "CONT");
             }
             4 => {
                 self.signal(leader, "STOP");
-                self.run_changes(chance, lasts);
+                self.run_changes(rng, lasts);
                 // The successor goes at the instant at which the frozen leader comes back.
                 if let Some(next) = self.leader().filter(|next| *next != leader) {
                     self.replicas[next] = None;
                     self.signal(leader, "CONT");
-                    self.run_changes(chance, Duration::from_millis(500));
+                    self.run_changes(rng, Duration::from_millis(500));
                     self.run(next);
                 } else {
                     self.signal(leader, "CONT");
@@ -333,19 +333,19 @@ impl World {
             }
             5 => {
                 self.replicas[other] = None;
-                self.run_changes(chance, lasts);
+                self.run_changes(rng, lasts);
                 self.run(other);
             }
             _ => {
                 // Gracefully, as in a rolling update.
                 self.signal(leader, "TERM");
-                self.run_changes(chance, lasts);
+                self.run_changes(rng, lasts);
                 self.replicas[leader] = None;
                 self.run(leader);
             }
         }
-        let rest = Duration::from_millis(chance.below(3000));
-        self.run_changes(chance, rest);
+        let rest = Duration::from_millis(rng.below(3000));
+        self.run_changes(rng, rest);
         let kinds = ["kill", "kill", "freeze", "freeze", "freeze, kill the successor", "kill a standby", "stop"];
         format!("{} r{leader} for {lasts:?}", kinds[kind as usize])
     }
@@ -376,7 +376,7 @@ impl World {
     fn report(&self) -> String {
         let statuses = (0..REPLICAS).map(|number| {
             let status = steadfast(&["notify", "status", "-c", &self.configuration(number)]);
-            String::from_utf8_lossy(&status.stdout).into_owned() + &said(&status)
+            String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_text(&status)
         });
         let statuses: Vec<String> = statuses.collect();
         format!("{}\n{}", statuses.join("\n"), self.said.lock().expect("no panic"))
@@ -430,13 +430,13 @@ impl Drop for World {
 fn replicas_survive_kills_and_freezes_of_leaders() {
     let is_long = ["STEADFAST_SEED", "STEADFAST_SEEDS"].iter().any(|name| std::env::var_os(name).is_some());
     for seed in seeds(1) {
-        let mut chance = Chance(seed);
+        let mut rng = SeededRng(seed);
         let mut world = World::start(&format!("replicas-{seed}"));
         let troubles = TROUBLES[usize::from(is_long)];
-        (0..8).for_each(|_| world.change(&mut chance));
+        (0..8).for_each(|_| world.change(&mut rng));
         eventually("a leader", || world.leader().is_some());
         for number in 0..troubles {
-            let trouble = world.trouble(&mut chance);
+            let trouble = world.trouble(&mut rng);
             if is_long {
                 eprintln!("seed {seed}, trouble {number}: {trouble}");
             }

@@ -18,9 +18,9 @@ use steadfast_contract::Change;
 use steadfast_testing::config_map;
 use tokio::runtime::Runtime;
 
-use crate::chance::Chance;
 use crate::haproxy::eventually;
-use crate::run::{place, signal, start};
+use crate::run::{signal, start, temp_path};
+use crate::seeded_rng::SeededRng;
 
 /// Rule that sends the old and the new version of each config map.
 const EACH: &str = "[[rules]]\nname = \"each\"\nresources = [\"cm\"]\nnamespaces = [\"default\"]\ninitial = true\n\
@@ -36,7 +36,7 @@ struct World {
 
 impl World {
     fn start(name: &str, rules: &str) -> Self {
-        let folder = PathBuf::from(place(&format!("restarts-{name}")));
+        let folder = PathBuf::from(temp_path(&format!("restarts-{name}")));
         // Remove files of an earlier test run.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("the folder is writable");
@@ -372,7 +372,7 @@ fn random_kills_lose_and_reorder_nothing() {
     let writer = {
         let (server, ended) = (world.server.clone(), ended.clone());
         std::thread::spawn(move || {
-            let (mut random, mut there) = (Chance(1), BTreeSet::new());
+            let (mut random, mut there) = (SeededRng(1), BTreeSet::new());
             for round in 0.. {
                 if ended.load(Ordering::Relaxed) {
                     return;
@@ -391,7 +391,7 @@ fn random_kills_lose_and_reorder_nothing() {
             }
         })
     };
-    let (mut random, mut written) = (Chance(2), Vec::new());
+    let (mut random, mut written) = (SeededRng(2), Vec::new());
     for _ in 0..kills {
         let life = world.begin();
         eventually("the first line of output", || !life.lines().is_empty());

@@ -35,10 +35,10 @@ pub(crate) fn start_fed(arguments: &[&str], input: &str) -> Child {
 
 /// A program that is killed when dropped, also by a failing test.
 #[cfg(unix)]
-pub(crate) struct Killed(pub(crate) Child);
+pub(crate) struct KillOnDrop(pub(crate) Child);
 
 #[cfg(unix)]
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -91,25 +91,25 @@ pub(crate) fn signal(child: &Child, name: &str) {
 }
 
 /// Returns standard error as text.
-pub(crate) fn said(output: &Output) -> String {
+pub(crate) fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Writes a file with `text` to the temporary folder of the tests; returns its path.
-pub(crate) fn file(name: &str, text: &str) -> String {
-    let path = place(name);
+pub(crate) fn temp_file(name: &str, text: &str) -> String {
+    let path = temp_path(name);
     std::fs::write(&path, text).expect("the folder is writable");
     path
 }
 
 /// Returns the path of a file in the temporary folder of the tests.
-pub(crate) fn place(name: &str) -> String {
+pub(crate) fn temp_path(name: &str) -> String {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     directory.join(name).to_str().expect("the target's path is text").to_owned()
 }
 
 /// `steadfast serve` in the background; killed when dropped.
-pub(crate) struct Serving {
+pub(crate) struct RunningServer {
     pub(crate) child: Child,
     pub(crate) kubeconfig: String,
     /// Lines of standard output until the server was ready.
@@ -117,7 +117,7 @@ pub(crate) struct Serving {
     pub(crate) rest: BufReader<ChildStdout>,
 }
 
-impl Serving {
+impl RunningServer {
     /// Stops the server by SIGINT and returns its standard error.
     #[cfg(unix)]
     pub(crate) fn stop(mut self) -> String {
@@ -132,13 +132,13 @@ impl Serving {
     /// Starts the server with a new kubeconfig `name` and `more` arguments, and waits until it is ready.
     pub(crate) fn start(name: &str, more: &[&str]) -> Self {
         // Remove the file of an earlier run that was killed.
-        let _ = std::fs::remove_file(place(name));
+        let _ = std::fs::remove_file(temp_path(name));
         Self::start_beside(name, more)
     }
 
     /// Starts the server with the existing kubeconfig `name`.
     pub(crate) fn start_beside(name: &str, more: &[&str]) -> Self {
-        let kubeconfig = place(name);
+        let kubeconfig = temp_path(name);
         let child = start(&[&["serve", "--kubeconfig", &kubeconfig], more].concat());
         Self::ready(kubeconfig, child)
     }
@@ -157,7 +157,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

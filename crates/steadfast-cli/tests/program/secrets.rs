@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 use steadfast_apiserver::ApiServer;
 
-use crate::run::{file, finish, start_with};
+use crate::run::{finish, start_with, temp_file};
 
 /// Secrets of the test: the token, the content of a Secret in plain text and Base64, a rejected token, and the token of a plugin.
 const PLANTED: [&str; 5] = [
@@ -38,7 +38,7 @@ async fn no_secret_is_printed_or_logged() {
         "data": {"password": PLANTED[2]},
     });
     server.create(&serde_json::from_value::<Secret>(secret).expect("a secret")).expect("the object is created");
-    let kubeconfig = file("secrets.kubeconfig", &server.kubeconfig());
+    let kubeconfig = temp_file("secrets.kubeconfig", &server.kubeconfig());
 
     let (output, said) = watched(&kubeconfig, &["-o", "json", "--until", "2"]);
     assert!(output.status.success() && said.contains("TRACE") && said.contains("\"db\""), "{said}");
@@ -48,14 +48,14 @@ async fn no_secret_is_printed_or_logged() {
     let (_, said) = watched(&kubeconfig, &["-o", "json", "--until", "2", "--full"]);
     assert_eq!(leaks(&said), [PLANTED[2]], "{said}");
 
-    let stale = file("secrets-stale.kubeconfig", &server.kubeconfig().replace(PLANTED[0], PLANTED[3]));
-    let plugin = file("secrets-plugin.sh", &format!("echo {0}; echo {0} >&2; exit 1", PLANTED[4]));
+    let stale = temp_file("secrets-stale.kubeconfig", &server.kubeconfig().replace(PLANTED[0], PLANTED[3]));
+    let plugin = temp_file("secrets-plugin.sh", &format!("echo {0}; echo {0} >&2; exit 1", PLANTED[4]));
     let exec = format!(
         "exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: ['{plugin}'], interactiveMode: Never}}"
     );
     let own = server.kubeconfig();
     let token = own.lines().find(|line| line.contains(PLANTED[0])).expect("a token").trim_start().to_owned();
-    let failing = file("secrets-plugin.kubeconfig", &own.replace(&token, &exec));
+    let failing = temp_file("secrets-plugin.kubeconfig", &own.replace(&token, &exec));
     for kubeconfig in [stale, failing] {
         let (output, said) = watched(&kubeconfig, &["--until", "1", "--wait", "1"]);
         assert!(!output.status.success(), "{said}");

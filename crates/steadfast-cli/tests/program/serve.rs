@@ -2,13 +2,13 @@
 
 use std::io::Read;
 
-use crate::run::{Serving, file, place, said, start_fed, steadfast};
+use crate::run::{RunningServer, start_fed, stderr_text, steadfast, temp_file, temp_path};
 
 /// The names of the config maps in a namespace, by `steadfast watch`.
 fn config_maps(kubeconfig: &str, namespace: &str, until: &str) -> Vec<String> {
     let arguments = ["watch", "cm", "-n", namespace, "--kubeconfig", kubeconfig, "--until", until];
     let output = steadfast(&arguments);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     let names = told.lines().filter_map(|line| line.split_once(" + configmaps ").map(|(_, name)| name.to_owned()));
     names.collect()
@@ -20,7 +20,7 @@ fn config_map(namespace: &str, name: &str) -> String {
 
 /// Creates a folder with these files in the temporary folder of the tests.
 fn folder(name: &str, files: &[(&str, &str)]) -> String {
-    let folder = place(name);
+    let folder = temp_path(name);
     let _ = std::fs::remove_dir_all(&folder);
     for (file, text) in files {
         let file = std::path::Path::new(&folder).join(file);
@@ -34,8 +34,8 @@ fn folder(name: &str, files: &[(&str, &str)]) -> String {
 fn every_replica_has_working_context() {
     let objects = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: shop}\n---\n\
                    apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
-    let manifest = file("serve.yaml", objects);
-    let server = Serving::start("serve.kubeconfig", &["--replicas", "2", "-f", &manifest]);
+    let manifest = temp_file("serve.yaml", objects);
+    let server = RunningServer::start("serve.kubeconfig", &["--replicas", "2", "-f", &manifest]);
     for (replica, context) in ["steadfast", "steadfast-1"].into_iter().enumerate() {
         let line = &server.said[replica];
         assert!(line.starts_with(&format!("replica {replica}: https://127.0.0.1:")), "{:?}", server.said);
@@ -43,7 +43,7 @@ fn every_replica_has_working_context() {
         let by = ["--kubeconfig", &server.kubeconfig, "--context", context];
         let output = steadfast(&[&["watch", "cm", "-n", "shop", "--until", "2"], &by[..]].concat());
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", stderr_text(&output));
         assert!(told.contains("+ configmaps shop/a"), "{told}");
     }
     assert_eq!(server.said[2], "created 2 objects");
@@ -58,32 +58,32 @@ fn token(kubeconfig: &str) -> String {
 
 #[test]
 fn token_is_random_by_default() {
-    let one = Serving::start("token-one.kubeconfig", &[]);
-    let other = Serving::start("token-other.kubeconfig", &[]);
+    let one = RunningServer::start("token-one.kubeconfig", &[]);
+    let other = RunningServer::start("token-other.kubeconfig", &[]);
     let (first, second) = (token(&one.kubeconfig), token(&other.kubeconfig));
     assert!(first.len() >= 32 && first != second, "{first} {second}");
-    let fixed = Serving::start(
+    let fixed = RunningServer::start(
         "token-fixed.kubeconfig",
-        &["--token", "s3cret-token", "-f", &file("token.yaml", &config_map("default", "a"))],
+        &["--token", "s3cret-token", "-f", &temp_file("token.yaml", &config_map("default", "a"))],
     );
     assert_eq!(token(&fixed.kubeconfig), "s3cret-token");
     assert_eq!(config_maps(&fixed.kubeconfig, "default", "1").len(), 1, "the token is accepted");
     // A client with another token is rejected.
     let text = std::fs::read_to_string(&fixed.kubeconfig).expect("the file exists").replace("s3cret-token", "embedded");
-    let wrong = file("token-wrong.kubeconfig", &text);
+    let wrong = temp_file("token-wrong.kubeconfig", &text);
     let output = steadfast(&["watch", "cm", "-n", "default", "--kubeconfig", &wrong, "--until", "1", "--wait", "5"]);
-    assert!(said(&output).contains("401"), "{}", said(&output));
+    assert!(stderr_text(&output).contains("401"), "{}", stderr_text(&output));
 }
 
 #[test]
 fn plain_http_needs_no_token() {
     // Clients built on client-go keep their tokens to TLS.
-    let manifest = file("plain.yaml", &config_map("default", "a"));
-    let plain = Serving::start("plain.kubeconfig", &["--tls", "false", "-f", &manifest]);
+    let manifest = temp_file("plain.yaml", &config_map("default", "a"));
+    let plain = RunningServer::start("plain.kubeconfig", &["--tls", "false", "-f", &manifest]);
     let text = std::fs::read_to_string(&plain.kubeconfig).expect("the file exists");
     let without = text.replace("\"token\":", "\"unused\":");
     assert_ne!(text, without);
-    assert_eq!(config_maps(&file("plain-without.kubeconfig", &without), "default", "1").len(), 1);
+    assert_eq!(config_maps(&temp_file("plain-without.kubeconfig", &without), "default", "1").len(), 1);
     assert_eq!(config_maps(&plain.kubeconfig, "default", "1").len(), 1, "the token is accepted as well");
 }
 
@@ -93,7 +93,7 @@ fn signal_stops_server_cleanly() {
     use crate::run::signal;
 
     for name in ["TERM", "INT"] {
-        let mut server = Serving::start(&format!("ends-{name}.kubeconfig"), &["--tls", "false"]);
+        let mut server = RunningServer::start(&format!("ends-{name}.kubeconfig"), &["--tls", "false"]);
         signal(&server.child, name);
         let status = server.child.wait().expect("an exit status");
         let mut told = String::new();
@@ -106,7 +106,7 @@ fn signal_stops_server_cleanly() {
 
 #[test]
 fn startup_prints_three_limitations() {
-    let server = Serving::start("is-not.kubeconfig", &[]);
+    let server = RunningServer::start("is-not.kubeconfig", &[]);
     let begins =
         |line: &&String| ["no cluster: ", "no admission: ", "no storage: "].iter().any(|no| line.starts_with(no));
     assert_eq!(server.said.iter().filter(begins).count(), 3, "{:?}", server.said);
@@ -133,7 +133,7 @@ preferences: {}
 fn existing_kubeconfig_gets_context_and_keeps_entries() {
     use std::os::unix::fs::PermissionsExt;
 
-    let path = file("merged.kubeconfig", OTHERS);
+    let path = temp_file("merged.kubeconfig", OTHERS);
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("the mode is changed");
     let read = || std::fs::read_to_string(&path).expect("the file exists");
     let value = |text: &str| serde_saphyr::from_str::<serde_json::Value>(text).expect("valid YAML");
@@ -143,7 +143,7 @@ fn existing_kubeconfig_gets_context_and_keeps_entries() {
         (names.collect::<Vec<_>>(), file["current-context"].clone())
     };
 
-    let mut server = Serving::start_beside("merged.kubeconfig", &[]);
+    let mut server = RunningServer::start_beside("merged.kubeconfig", &[]);
     assert_eq!(contexts(), (vec!["prod".into(), "steadfast".into()], "steadfast".into()));
     assert!(read().contains("password: 0123"), "the value stays verbatim: {}", read());
     let mode = std::fs::metadata(&path).expect("the file exists").permissions().mode();
@@ -153,7 +153,7 @@ fn existing_kubeconfig_gets_context_and_keeps_entries() {
     // A killed server leaves its entries, and the next run replaces them.
     server.child.kill().expect("the process is killed");
     server.child.wait().expect("an exit status");
-    let server = Serving::start_beside("merged.kubeconfig", &["--replicas", "2"]);
+    let server = RunningServer::start_beside("merged.kubeconfig", &["--replicas", "2"]);
     assert_eq!(contexts(), (vec!["prod".into(), "steadfast".into(), "steadfast-1".into()], "steadfast".into()));
     server.stop();
     assert_eq!(value(&read()), value(OTHERS), "the original file is restored");
@@ -162,9 +162,9 @@ fn existing_kubeconfig_gets_context_and_keeps_entries() {
 #[cfg(unix)]
 #[test]
 fn concurrent_servers_have_separate_contexts() {
-    let path = file("two.kubeconfig", OTHERS);
-    let one = Serving::start_beside("two.kubeconfig", &[]);
-    let other = Serving::start_beside("two.kubeconfig", &["--context", "other"]);
+    let path = temp_file("two.kubeconfig", OTHERS);
+    let one = RunningServer::start_beside("two.kubeconfig", &[]);
+    let other = RunningServer::start_beside("two.kubeconfig", &["--context", "other"]);
     for context in ["steadfast", "other"] {
         let arguments = ["watch", "ns", "--kubeconfig", &path, "--context", context, "--until", "5"];
         assert!(steadfast(&arguments).status.success(), "{context}");
@@ -180,15 +180,15 @@ fn manifests_are_read_from_input_and_folders() {
     let (a, b, c) = (config_map("default", "a"), config_map("default", "b"), config_map("default", "c"));
     let files = [("2.yml", b.as_str()), ("1.yaml", &a), ("deeper/3.json.yaml", &c), ("notes.txt", "no manifest: [")];
     let folder = folder("manifests", &files);
-    let server = Serving::start("folder.kubeconfig", &["-f", &folder]);
+    let server = RunningServer::start("folder.kubeconfig", &["-f", &folder]);
     assert!(server.said.contains(&"created 2 objects".to_owned()), "{:?}", server.said);
-    let server = Serving::start("folders.kubeconfig", &["-R", "-f", &folder]);
+    let server = RunningServer::start("folders.kubeconfig", &["-R", "-f", &folder]);
     assert!(server.said.contains(&"created 3 objects".to_owned()), "{:?}", server.said);
 
-    let kubeconfig = place("input.kubeconfig");
+    let kubeconfig = temp_path("input.kubeconfig");
     let _ = std::fs::remove_file(&kubeconfig);
     let child = start_fed(&["serve", "--kubeconfig", &kubeconfig, "-f", "-"], &[a, b].concat());
-    let server = Serving::ready(kubeconfig, child);
+    let server = RunningServer::ready(kubeconfig, child);
     assert_eq!(config_maps(&server.kubeconfig, "default", "3"), ["default/a", "default/b"]);
 }
 
@@ -207,10 +207,10 @@ fn kustomization_is_built_by_installed_tool() {
     let kubectl = std::path::Path::new(&tools).join("kubectl");
     std::fs::set_permissions(kubectl, PermissionsExt::from_mode(0o755)).expect("the mode is changed");
     let path = format!("{tools}:/usr/bin:/bin");
-    let kubeconfig = place("kustomize.kubeconfig");
+    let kubeconfig = temp_path("kustomize.kubeconfig");
     let _ = std::fs::remove_file(&kubeconfig);
     let child = start_with(&["serve", "--kubeconfig", &kubeconfig, "-k", &overlay], &[("PATH", &path)]);
-    let server = Serving::ready(kubeconfig, child);
+    let server = RunningServer::ready(kubeconfig, child);
     assert_eq!(config_maps(&server.kubeconfig, "default", "2"), ["default/k"]);
 }
 
@@ -219,8 +219,8 @@ fn kustomization_is_built_by_installed_tool() {
 fn webhook_manifest_prints_warning() {
     let webhook = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n\
                    metadata: {name: checks}\nwebhooks: []\n";
-    let manifest = file("webhook.yaml", webhook);
-    let said = Serving::start("webhook.kubeconfig", &["-f", &manifest]).stop();
+    let manifest = temp_file("webhook.yaml", webhook);
+    let said = RunningServer::start("webhook.kubeconfig", &["-f", &manifest]).stop();
     assert!(said.contains("webhook.yaml: ValidatingWebhookConfiguration \"checks\": "), "{said}");
     assert!(said.contains("this server calls no webhooks"), "{said}");
 }
@@ -239,12 +239,13 @@ fn help_lists_commands_and_exit_codes() {
 
 #[test]
 fn faults_are_switched_while_the_server_runs() {
-    let manifest = file("faults.yaml", &config_map("default", "a"));
-    let server = Serving::start("faults.kubeconfig", &["--replicas", "2", "-f", &manifest, "--fault", "delay=10ms"]);
+    let manifest = temp_file("faults.yaml", &config_map("default", "a"));
+    let server =
+        RunningServer::start("faults.kubeconfig", &["--replicas", "2", "-f", &manifest, "--fault", "delay=10ms"]);
     assert!(server.said.iter().any(|line| line == "fault: delay=10ms"), "{:?}", server.said);
     let fault = |faults: &[&str]| {
         let output = steadfast(&[&["fault", "--kubeconfig", &server.kubeconfig], faults].concat());
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), said(&output))
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned(), stderr_text(&output))
     };
     assert_eq!(fault(&[]).1, "delay=10ms\n");
     assert_eq!(config_maps(&server.kubeconfig, "default", "1"), ["default/a"]);
@@ -265,6 +266,10 @@ fn faults_are_switched_while_the_server_runs() {
     assert!(code == Some(2) && told.contains("unknown fault \"lagg\""), "{told}");
     assert_eq!(fault(&[]).1, "no fault is on; --list shows all\n", "an unknown fault leaves the others off");
     assert!(fault(&["--list"]).1.lines().count() > 20);
-    let elsewhere = steadfast(&["fault", "lag", "--kubeconfig", &file("elsewhere.kubeconfig", "kind: Config\n")]);
-    assert!(said(&elsewhere).contains("no context of a running `steadfast serve`"), "{}", said(&elsewhere));
+    let elsewhere = steadfast(&["fault", "lag", "--kubeconfig", &temp_file("elsewhere.kubeconfig", "kind: Config\n")]);
+    assert!(
+        stderr_text(&elsewhere).contains("no context of a running `steadfast serve`"),
+        "{}",
+        stderr_text(&elsewhere)
+    );
 }

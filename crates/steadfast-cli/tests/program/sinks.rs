@@ -7,7 +7,7 @@ use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
 use crate::outsides::{KEY, Knot};
-use crate::run::{place, said, steadfast};
+use crate::run::{stderr_text, steadfast, temp_path};
 
 const RULE: &str = "[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"it\"]\n";
 
@@ -20,7 +20,7 @@ struct World {
 
 impl World {
     fn start(name: &str) -> Self {
-        let folder = PathBuf::from(place(&format!("sinks-{name}")));
+        let folder = PathBuf::from(temp_path(&format!("sinks-{name}")));
         // Remove files of an earlier test run.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("the folder is writable");
@@ -35,7 +35,7 @@ impl World {
         let text = format!("[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.it]\n{sink}\n{RULE}{send}");
         std::fs::write(&path, text).expect("the folder is writable");
         let output = steadfast(&["notify", "check", "--online", "-c", path.to_str().expect("a UTF-8 path")]);
-        (output.status.code(), format!("{}{}", String::from_utf8_lossy(&output.stdout), said(&output)))
+        (output.status.code(), format!("{}{}", String::from_utf8_lossy(&output.stdout), stderr_text(&output)))
     }
 }
 

@@ -11,7 +11,7 @@ use steadfast_testing::{Exposition, config_map};
 use tokio::runtime::Runtime;
 
 use crate::haproxy::eventually;
-use crate::run::{Killed, place, said, signal, start, steadfast};
+use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast, temp_path};
 
 const CONFIGURATION: &str = "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.log.stdout]\n[sinks.broken]\n\
     exec = {command = [\"false\"]}\nretry = {first = \"100ms\", longest = \"200ms\"}\n\
@@ -30,7 +30,7 @@ fn get(address: &str, path: &str) -> (String, String) {
 
 #[test]
 fn metrics_readiness_and_status_agree() {
-    let folder = PathBuf::from(place("notify-standing"));
+    let folder = PathBuf::from(temp_path("notify-standing"));
     // Remove files of an earlier test run.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).expect("the folder is writable");
@@ -45,12 +45,12 @@ fn metrics_readiness_and_status_agree() {
     let path = folder.join("notify.toml").display().to_string();
     let status = |more: &[&str]| {
         let output = steadfast(&[&["notify", "status", "-c", &path], more].concat());
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", stderr_text(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert!(status(&[]).starts_with("no process acts by this configuration\n"), "{}", status(&[]));
 
-    let mut acting = Killed(start(&["notify", "--metrics", "127.0.0.1:0", "-c", &path]));
+    let mut acting = KillOnDrop(start(&["notify", "--metrics", "127.0.0.1:0", "-c", &path]));
     let (mut stderr, told) = (acting.0.stderr.take().expect("a piped stderr"), Arc::new(Mutex::new(Vec::new())));
     let heard = told.clone();
     std::thread::spawn(move || {

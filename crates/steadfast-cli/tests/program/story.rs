@@ -24,12 +24,12 @@ use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
-use crate::chance::{Chance, seeds};
 use crate::haproxy::{Haproxy, eventually};
 use crate::nonsense::{TENANT, Victims, object, resource};
 use crate::outsides::{Etcd, KEY, Knot};
 use crate::removals::{Loss, Sample, Truth, judge};
-use crate::run::{Killed, said as stderr_of, signal, start, steadfast};
+use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast};
+use crate::seeded_rng::{SeededRng, seeds};
 use cluster::{Cluster, Phase};
 use trouble::{TROUBLES, Trouble};
 
@@ -208,15 +208,15 @@ impl World {
     }
 
     /// Deletes one pod or makes it unready. At most one pod is unready at a time, within the defaults of the guard.
-    fn lose(&mut self, chance: &mut Chance) {
+    fn lose(&mut self, rng: &mut SeededRng) {
         let ready = self.ready("web-");
         let exists = |number: &u64| self.server.pod(&format!("web-{number}")).is_some();
         let unready =
             (0..self.pods).filter(exists).map(|number| format!("web-{number}")).find(|name| !ready.contains(name));
-        let name = &ready[chance.below(ready.len() as u64) as usize];
+        let name = &ready[rng.below(ready.len() as u64) as usize];
         match unready {
             Some(unready) => self.server.delete("pods", "default", &unready).expect("the pod exists"),
-            None if chance.below(3) == 0 => {
+            None if rng.below(3) == 0 => {
                 self.truth.note(name, false);
                 self.server.set_status(name, &status("10.0.0.1", false));
             }
@@ -224,10 +224,10 @@ impl World {
         }
     }
 
-    fn change(&mut self, chance: &mut Chance) {
-        if chance.below(5) == 0 {
+    fn change(&mut self, rng: &mut SeededRng) {
+        if rng.below(5) == 0 {
             let far = self.ready("far-");
-            if far.len() < 3 || far.len() < 6 && chance.below(2) == 0 {
+            if far.len() < 3 || far.len() < 6 && rng.below(2) == 0 {
                 self.create_far();
             } else {
                 self.delete(&far[0]);
@@ -235,7 +235,7 @@ impl World {
             return;
         }
         let count = self.ready("web-").len();
-        if count < 4 || count < 14 && chance.below(2) == 0 { self.create() } else { self.lose(chance) }
+        if count < 4 || count < 14 && rng.below(2) == 0 { self.create() } else { self.lose(rng) }
     }
 
     /// The pods of a Deployment are replaced, the next one ready before each goes.
@@ -254,12 +254,12 @@ impl World {
     }
 
     /// The tenant creates, replaces and deletes nonsense.
-    fn send_nonsense(&self, chance: &mut Chance) {
+    fn send_nonsense(&self, rng: &mut SeededRng) {
         for _ in 0..30 {
-            let object = object(chance, &self.victims);
+            let object = object(rng, &self.victims);
             // The API server rejects some of it.
             let _ = self.server.apply(&object, resource(&object));
-            if chance.below(3) == 0 {
+            if rng.below(3) == 0 {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
                 let _ = self.server.delete(resource(&object), TENANT, name);
             }
@@ -275,11 +275,11 @@ impl World {
     }
 
     /// Restores the server to its state of some changes ago.
-    fn restore(&mut self, chance: &mut Chance) {
-        let back = 3 + chance.below(20);
+    fn restore(&mut self, rng: &mut SeededRng) {
+        let back = 3 + rng.below(20);
         if let Cluster::Real(real) = &mut self.server {
             real.back_up();
-            meanwhile(self, chance, Trouble::Restored);
+            meanwhile(self, rng, Trouble::Restored);
         }
         // A removal is noted before the restore and an addition after it, since the restored state comes from the server.
         for name in &self.ready("web-") {
@@ -304,20 +304,20 @@ impl World {
     }
 
     /// Starts a trouble.
-    fn begin(&mut self, trouble: Trouble, acting: &mut Killed, chance: &mut Chance) {
+    fn begin(&mut self, trouble: Trouble, acting: &mut KillOnDrop, rng: &mut SeededRng) {
         match trouble {
-            Trouble::Restored => self.restore(chance),
+            Trouble::Restored => self.restore(rng),
             Trouble::Killed => {
                 signal(&acting.0, "KILL");
                 let _ = acting.0.wait();
-                meanwhile(self, chance, trouble);
+                meanwhile(self, rng, trouble);
                 *acting = begin(self);
             }
             Trouble::FarAway => self.far.faults().cut(),
             Trouble::RollingUpdate => self.roll(),
             Trouble::ScaledDown => self.scale(3),
             Trouble::ScaledUp => self.scale(14),
-            Trouble::Nonsense => self.send_nonsense(chance),
+            Trouble::Nonsense => self.send_nonsense(rng),
             Trouble::BalancerRestart => self.lose_contents("HAProxy", |world| world.haproxy.restart()),
             Trouble::ZoneRestored => self.lose_contents("DNS", |world| world.knot.restore()),
             Trouble::LeaseRevoked => self.lose_contents("etcd", |world| world.etcd.revoke_leases()),
@@ -329,7 +329,7 @@ impl World {
     fn report(&self) -> String {
         let (now, said) = (self.truth.now(), self.said.lock().expect("no panic").clone());
         let status = steadfast(&["notify", "status", "-c", &self.configuration]);
-        let status = String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_of(&status);
+        let status = String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_text(&status);
         let difference = |names: Option<BTreeSet<String>>| {
             let names = names.map(judged)?;
             let missing: Vec<_> = now.difference(&names).cloned().collect();
@@ -419,18 +419,18 @@ impl Drop for Witness {
 }
 
 /// Continues with changes for the duration of a fault.
-fn meanwhile(world: &mut World, chance: &mut Chance, trouble: Trouble) {
-    let until = Instant::now() + Duration::from_millis(LASTS / 2 + chance.below(LASTS));
+fn meanwhile(world: &mut World, rng: &mut SeededRng, trouble: Trouble) {
+    let until = Instant::now() + Duration::from_millis(LASTS / 2 + rng.below(LASTS));
     let is_writable = world.server.is_writable_during(trouble);
     while Instant::now() < until {
         if is_writable {
-            world.change(chance);
+            world.change(rng);
         }
-        std::thread::sleep(Duration::from_millis(50 + chance.below(200)));
+        std::thread::sleep(Duration::from_millis(50 + rng.below(200)));
     }
 }
 
-fn begin(world: &World) -> Killed {
+fn begin(world: &World) -> KillOnDrop {
     let mut child = start(&["notify", "-c", &world.configuration]);
     let (stderr, said) = (BufReader::new(child.stderr.take().expect("a piped stderr")), world.said.clone());
     std::thread::spawn(move || {
@@ -438,7 +438,7 @@ fn begin(world: &World) -> Killed {
             *said.lock().expect("no panic") += &(line + "\n");
         }
     });
-    Killed(child)
+    KillOnDrop(child)
 }
 
 /// Waits until all three systems equal the clusters.
@@ -452,23 +452,23 @@ fn until_equal(world: &World, at: &str) {
 
 fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
     let mut world = World::start(&format!("story-{seed}"))?;
-    let mut chance = Chance(seed);
+    let mut rng = SeededRng(seed);
     let mut acting = begin(&world);
     until_equal(&world, &format!("seed {seed}, at first"));
     let witness = Witness::begin(&world);
     for &trouble in troubles {
         world.log.push(format!("{trouble:?}"));
-        world.begin(trouble, &mut acting, &mut chance);
-        meanwhile(&mut world, &mut chance, trouble);
+        world.begin(trouble, &mut acting, &mut rng);
+        meanwhile(&mut world, &mut rng, trouble);
         if matches!(trouble, Trouble::StaleAfterRestart | Trouble::Expired) {
             world.server.suffer(trouble, Phase::Worsen);
-            meanwhile(&mut world, &mut chance, trouble);
+            meanwhile(&mut world, &mut rng, trouble);
         }
         world.server.suffer(trouble, Phase::End);
         if matches!(trouble, Trouble::FarAway) {
             world.far.faults().heal();
         }
-        meanwhile(&mut world, &mut chance, Trouble::Resets);
+        meanwhile(&mut world, &mut rng, Trouble::Resets);
     }
     until_equal(&world, &format!("seed {seed}, {:?}", world.log));
     let samples = witness.end();
@@ -484,10 +484,10 @@ fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
 fn random_troubles_remove_no_entry_of_ready_pod() {
     let runs_all = ["STEADFAST_SEED", "STEADFAST_SEEDS"].iter().any(|name| std::env::var_os(name).is_some());
     for seed in seeds(1) {
-        let mut chance = Chance(seed ^ 0x5eed);
+        let mut rng = SeededRng(seed ^ 0x5eed);
         let mut troubles = TROUBLES.to_vec();
         for at in (1..troubles.len()).rev() {
-            troubles.swap(at, chance.below(at as u64 + 1) as usize);
+            troubles.swap(at, rng.below(at as u64 + 1) as usize);
         }
         if !runs_all {
             troubles.truncate(TROUBLES_IN_CI);

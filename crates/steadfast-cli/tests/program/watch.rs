@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 
-use crate::run::{Serving, file, finish, said, start, start_with, steadfast};
+use crate::run::{RunningServer, finish, start, start_with, stderr_text, steadfast, temp_file};
 
 fn lines(stdout: &[u8]) -> Vec<Value> {
     let parse = |line: &[u8]| serde_json::from_slice(line).expect("every line is JSON");
@@ -21,8 +21,8 @@ fn text<'a>(line: &'a Value, key: &str) -> &'a str {
 #[test]
 fn until_limits_embedded_fleet_events() {
     let output = steadfast(&["watch", "--embedded", "--until", "60", "-o", "json"]);
-    assert!(output.status.success(), "{}", said(&output));
-    assert_eq!(said(&output), "");
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    assert_eq!(stderr_text(&output), "");
     let lines = lines(&output.stdout);
     assert_eq!(lines.len(), 60);
 
@@ -60,8 +60,8 @@ fn until_limits_embedded_fleet_events() {
 #[test]
 fn outage_shows_doubt_and_missed_changes() {
     let output = steadfast(&["watch", "--embedded", "--disturb", "--until", "60"]);
-    assert!(output.status.success(), "{}", said(&output));
-    let said = said(&output);
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    let said = stderr_text(&output);
     for part in
         ["# the embedded server: cut off for ", " ! pods: ", "can be reached again", " ! pods: fresh again after "]
     {
@@ -74,7 +74,7 @@ fn outage_shows_doubt_and_missed_changes() {
 #[test]
 fn until_twenty_prints_twenty_lines() {
     let output = steadfast(&["watch", "--embedded", "--until", "20", "-o", "json"]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert_eq!(lines(&output.stdout).len(), 20);
 }
 
@@ -82,7 +82,7 @@ fn until_twenty_prints_twenty_lines() {
 fn full_prints_whole_objects() {
     let output = steadfast(&["watch", "po", "--embedded", "-n", "shop", "--until", "2", "-o", "json", "--full"]);
     let lines = lines(&output.stdout);
-    assert_eq!(lines.len(), 2, "{}", said(&output));
+    assert_eq!(lines.len(), 2, "{}", stderr_text(&output));
     for line in lines.iter().filter(|line| line["type"] == "Added") {
         assert_eq!(
             (&line["object"]["kind"], &line["object"]["metadata"]["namespace"]),
@@ -119,12 +119,12 @@ fn selectors_contexts_and_names_reach_the_server() {
     let objects = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default, labels: {app: web}}\n---\n\
                    apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: default}\n---\n\
                    apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: kube-system, labels: {app: web}}\n";
-    let manifest = file("selectors.yaml", objects);
-    let server = Serving::start("selectors.kubeconfig", &["-f", &manifest]);
+    let manifest = temp_file("selectors.yaml", objects);
+    let server = RunningServer::start("selectors.kubeconfig", &["-f", &manifest]);
     let names = |more: &[&str], until: &str| {
         let common = ["watch", "configmaps", "--kubeconfig", &server.kubeconfig, "-o", "json", "--until", until];
         let output = steadfast(&[&common, more].concat());
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", stderr_text(&output));
         let added = lines(&output.stdout).into_iter().filter(|line| line["type"] == "Added");
         added.map(|line| text(&line, "name").to_owned()).collect::<Vec<_>>()
     };
@@ -157,14 +157,14 @@ fn unreachable_server_is_reported_and_retried() {
     child.stderr = Some(stderr.into_inner());
     signal(&child, "INT");
     let output = finish(child);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_watch_uses_replaced_token() {
     let server = ApiServer::builder().tls(true).token("first").start().await.expect("a server");
     let namespaces = ["default", "kube-node-lease", "kube-public", "kube-system", "synced"].len();
-    let kubeconfig = file("rotated.kubeconfig", &server.kubeconfig());
+    let kubeconfig = temp_file("rotated.kubeconfig", &server.kubeconfig());
     let until = (namespaces + 1).to_string();
     let mut child = start(&["watch", "namespaces", "--kubeconfig", &kubeconfig, "-o", "json", "--until", &until]);
     let mut told = BufReader::new(child.stdout.take().expect("a piped stdout"));
@@ -174,14 +174,14 @@ async fn running_watch_uses_replaced_token() {
     }
 
     server.faults().replace_tokens(&["second"]);
-    file("rotated.kubeconfig", &server.kubeconfig().replace("first", "second"));
+    temp_file("rotated.kubeconfig", &server.kubeconfig().replace("first", "second"));
     server.faults().reset();
     let added = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "after-the-rotation"}});
     server.create(&serde_json::from_value::<Namespace>(added).expect("a namespace")).expect("the object is created");
     child.stdout = Some(told.into_inner());
     let output = finish(child);
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("after-the-rotation"), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("after-the-rotation"), "{}", stderr_text(&output));
 }
 
 fn config_map(name: &str, value: &str) -> Value {
@@ -194,7 +194,7 @@ fn times_have_local_offset_or_utc() {
     let arguments = ["watch", "ns", "--embedded", "--until", "1"];
     let told = |more: &[&str]| {
         let output = finish(start_with(&[&arguments, more].concat(), &[("TZ", "IST-5:30")]));
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", stderr_text(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let (local, utc, json) = (told(&[]), told(&["--utc"]), told(&["-o", "json"]));
@@ -209,7 +209,7 @@ fn single_object_is_watched_by_name() {
     let watched = |resources: &[&str], until: &str| {
         let common = ["watch", "--embedded", "--until", until, "-o", "json"];
         let output = steadfast(&[&common, resources].concat());
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", stderr_text(&output));
         let mut added: Vec<String> = Vec::new();
         for line in lines(&output.stdout).iter().filter(|line| line["type"] == "Added") {
             added.push(format!("{} {}/{}", text(line, "resource"), text(line, "namespace"), text(line, "name")));
@@ -226,7 +226,7 @@ fn single_object_is_watched_by_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_kind_is_awaited_while_others_run() {
     let server = ApiServer::builder().tls(true).start().await.expect("a server");
-    let kubeconfig = file("wait-for-kind.kubeconfig", &server.kubeconfig());
+    let kubeconfig = temp_file("wait-for-kind.kubeconfig", &server.kubeconfig());
     let arguments = ["watch", "widgets.example.com", "cm", "--wait-for-kind", "--kubeconfig", &kubeconfig];
     let mut child = start(&[&arguments[..], &["--until", "3"]].concat());
     let mut told = BufReader::new(child.stdout.take().expect("a piped stdout"));
@@ -249,19 +249,23 @@ async fn missing_kind_is_awaited_while_others_run() {
     std::io::Read::read_to_string(&mut told, &mut rest).expect("readable output");
     child.stdout = Some(told.into_inner());
     let output = finish(child);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", stderr_text(&output));
     assert!(
         rest.contains("+ widgets.example.com default/w") && rest.contains("= widgets.example.com synced"),
         "{rest}"
     );
-    assert!(said(&output).contains("waiting for widgets.example.com: the server has no resource"), "{}", said(&output));
+    assert!(
+        stderr_text(&output).contains("waiting for widgets.example.com: the server has no resource"),
+        "{}",
+        stderr_text(&output)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn json_doubt_lines_precede_newer_events() {
     let server = ApiServer::builder().tls(true).start().await.expect("a server");
     server.create(&config_map("before", "1")).expect("a config map");
-    let kubeconfig = file("freshness.kubeconfig", &server.kubeconfig());
+    let kubeconfig = temp_file("freshness.kubeconfig", &server.kubeconfig());
     let arguments = ["watch", "cm", "--kubeconfig", &kubeconfig, "-o", "json", "--until", "4"];
     let mut child = start(&arguments);
     let mut told = BufReader::new(child.stdout.take().expect("a piped stdout"));

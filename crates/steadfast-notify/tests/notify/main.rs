@@ -1,6 +1,5 @@
 //! Tests of the public interface.
 
-mod chance;
 mod configuration;
 mod constants;
 mod delivery;
@@ -17,6 +16,7 @@ mod recipes;
 mod requests;
 mod rules;
 mod schema;
+mod seeded_rng;
 mod supervision;
 mod tenants;
 mod webhook;

@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 use crate::folder::Folder;
 
 /// A valid configuration. Tests replace one line.
-const GOOD: &str = "\
+const VALID: &str = "\
 [sinks.web]
 haproxy = {socket = \"admin.sock\", backend = \"web\"}
 
@@ -33,13 +33,14 @@ fn reported(file: &str, text: &str) -> Option<String> {
     }
 }
 
-/// Replaced line, replacement, position of the error, message and remedy.
+/// Replaced line, replacement, position of the error, part of the message, and part of the remedy.
 type Mistake<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
 
-fn hold(mistakes: &[Mistake<'_>]) {
+/// Checks that each mistake is reported at its position, with its remedy and without a secret.
+fn check_mistakes(mistakes: &[Mistake<'_>]) {
     for &(line, instead, place, what, remedy) in mistakes {
-        assert!(GOOD.contains(line), "{line}");
-        let text = GOOD.replace(line, instead);
+        assert!(VALID.contains(line), "{line}");
+        let text = VALID.replace(line, instead);
         let reported = reported("a.toml", &text).unwrap_or_else(|| panic!("nothing is wrong with {text}"));
         let found =
             reported.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what:?} in {reported}"));
@@ -51,8 +52,8 @@ fn hold(mistakes: &[Mistake<'_>]) {
 
 #[test]
 fn mirror_errors_have_position_and_remedy() {
-    assert_eq!(reported("a.toml", GOOD), None);
-    hold(&[
+    assert_eq!(reported("a.toml", VALID), None);
+    check_mistakes(&[
         (HAPROXY, "haproxi = {}", "2:1:", "unknown field `haproxi`, expected one of", "correct the field"),
         (HAPROXY, "haproxy = {socket = \"s\"}", "2:", "missing field `backend`", "add the field"),
         (
@@ -143,7 +144,7 @@ fn mirror_errors_have_position_and_remedy() {
 
 #[test]
 fn mirror_rule_errors_have_position_and_remedy() {
-    hold(&[
+    check_mistakes(&[
         (SEND, "", "4:", "feeds the mirror \"web\" without `send`", "add `send`"),
         (TO, "to = [\"web\"]\nevents = [\"Added\"]", "10:10:", "not on kinds of changes", "a separate rule"),
         (WHEN, "when = \"changed('spec')\"", "7:8:", "`old` and `changed(…)` depend on changes", "use only `object`"),
@@ -198,7 +199,7 @@ fn invalid_dns_key_is_not_shown() {
     let folder = Folder::new("dns-key");
     let dns = "dns = {server = \"192.0.2.53\", zone = \"example.org\", mark = \"m\", secret = {file = \"key\"}}";
     let send = "send = \"{'key': 'a', 'name': 'a.example.org', 'type': 'A', 'data': object.status.podIP}\"";
-    let text = GOOD.replace(HAPROXY, dns).replace(SEND, send);
+    let text = VALID.replace(HAPROXY, dns).replace(SEND, send);
     let file = folder.join("a.toml").display().to_string();
     let missing = reported(&file, &text).expect("a missing file");
     assert!(missing.contains("a.toml:2:") && missing.contains("No such file"), "{missing}");
@@ -208,7 +209,7 @@ fn invalid_dns_key_is_not_shown() {
     assert!(reported.contains("a.toml:2:") && reported.contains("hmac-sha256"), "{reported}");
     assert!(!reported.contains("aHVudGVyMg"), "{reported}");
     std::fs::write(folder.join("key"), "hmac-sha256:mirror:c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=\n")
-        .expect("room");
+        .expect("enough space");
     assert_eq!(self::reported(&file, &text), None);
 }
 
@@ -216,7 +217,7 @@ fn invalid_dns_key_is_not_shown() {
 fn etcd_errors_have_remedies() {
     let send = "send = \"{'key': object.metadata.name, 'value': object.status.podIP}\"";
     let reported =
-        |etcd: &str| reported("a.toml", &GOOD.replace(HAPROXY, &format!("etcd = {{{etcd}}}")).replace(SEND, send));
+        |etcd: &str| reported("a.toml", &VALID.replace(HAPROXY, &format!("etcd = {{{etcd}}}")).replace(SEND, send));
     let good = "endpoints = [\"http://10.0.0.1:2379\"], prefix = \"/services/\", mark = \"m\"";
     assert_eq!(reported(good), None);
     assert_eq!(reported(&format!("{good}, lease = \"2m\"")), None);
@@ -242,7 +243,7 @@ fn etcd_errors_have_remedies() {
 fn registry_errors_have_remedies_without_secrets() {
     let send = "send = \"{'key': object.metadata.name, 'value': {'ip': object.status.podIP}}\"";
     let reported = |registry: &str| {
-        reported("a.toml", &GOOD.replace(HAPROXY, &format!("registry = {{{registry}}}")).replace(SEND, send))
+        reported("a.toml", &VALID.replace(HAPROXY, &format!("registry = {{{registry}}}")).replace(SEND, send))
     };
     let url = "url = \"https://tree.example.test/services/{key}\"";
     let list = "list = \"https://tree.example.test/services?of={mark}&token=hunter2\"";
@@ -273,7 +274,7 @@ fn registry_errors_have_remedies_without_secrets() {
 fn overlapping_haproxy_prefixes_conflict() {
     let two = |one: &str, other: &str| {
         let sink = |prefix: &str| HAPROXY.replace('}', &format!(", prefix = \"{prefix}\"}}"));
-        let text = GOOD.replace(HAPROXY, &sink(one)).replace(TO, "to = [\"web\", \"cart\"]");
+        let text = VALID.replace(HAPROXY, &sink(one)).replace(TO, "to = [\"web\", \"cart\"]");
         reported("a.toml", &format!("{text}\n[sinks.cart]\n{}", sink(other)))
     };
     assert_eq!(two("web-", "cart-"), None);

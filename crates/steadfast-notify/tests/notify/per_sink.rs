@@ -21,8 +21,8 @@ use steadfast_notify::{Engine, Plan, RuleSubscription, Source, Streams, WatchSpe
 use steadfast_testing::{InMemory, config_map};
 use tokio::time::sleep;
 
-use crate::chance::Chance;
 use crate::folder::Folder;
+use crate::seeded_rng::SeededRng;
 
 /// Receiver that outlives the program and records accepted messages.
 #[derive(Default)]
@@ -296,29 +296,29 @@ async fn long_rule_name_state_is_migrated() {
 /// Random changes, failures of receivers and kills of the program.
 async fn scenario(seed: u64) {
     const NAMES: [&str; 3] = ["a", "b", "c"];
-    let mut chance = Chance(seed);
+    let mut rng = SeededRng(seed);
     let mut world = World::new(&format!("scenario-{seed}")).await;
     let sinks = ["pager", "chat"];
     let mut run = world.start(&sinks).await;
     sleep(Duration::from_secs(1)).await;
     for step in 0..60_u64 {
-        match chance.below(10) {
-            0..=4 => world.set(NAMES[chance.below(3) as usize], &step.to_string()),
-            5 => world.delete(NAMES[chance.below(3) as usize]),
+        match rng.below(10) {
+            0..=4 => world.set(NAMES[rng.below(3) as usize], &step.to_string()),
+            5 => world.delete(NAMES[rng.below(3) as usize]),
             6 | 7 => {
-                let receiver = &world.receivers[sinks[chance.below(2) as usize]];
-                receiver.set(chance.below(2) == 0, chance.below(3) == 0);
+                let receiver = &world.receivers[sinks[rng.below(2) as usize]];
+                receiver.set(rng.below(2) == 0, rng.below(3) == 0);
             }
             8 => {
                 world.kill(&run);
-                if chance.below(2) == 0 {
-                    world.set(NAMES[chance.below(3) as usize], &step.to_string());
+                if rng.below(2) == 0 {
+                    world.set(NAMES[rng.below(3) as usize], &step.to_string());
                 }
                 run = world.start(&sinks).await;
             }
             _ => {}
         }
-        sleep(Duration::from_millis(chance.below(1500))).await;
+        sleep(Duration::from_millis(rng.below(1500))).await;
     }
     for sink in sinks {
         world.receivers[sink].set(false, false);

@@ -26,8 +26,8 @@ mod doubt;
 mod replicas;
 mod restarts;
 
-use crate::chance::Chance;
 use crate::folder::Folder;
+use crate::seeded_rng::SeededRng;
 
 /// Age of a reported object.
 const AGE: i64 = 30;
@@ -328,18 +328,18 @@ impl World {
         self.model.services.insert(name.to_owned(), value);
     }
 
-    fn step(&mut self, chance: &mut Chance) {
-        let (object, service) = (format!("o-{}", chance.below(4)), format!("s-{}", chance.below(3)));
-        match chance.below(8) {
+    fn step(&mut self, rng: &mut SeededRng) {
+        let (object, service) = (format!("o-{}", rng.below(4)), format!("s-{}", rng.below(3)));
+        match rng.below(8) {
             0..4 => {
-                let ago = i64::try_from(chance.below(40)).expect("a small number");
+                let ago = i64::try_from(rng.below(40)).expect("a small number");
                 let mut since = clock() - SignedDuration::from_secs(ago);
-                if chance.below(2) == 0 {
+                if rng.below(2) == 0 {
                     // The object reaches the age within 5 ms, close to the evaluation of this change, to provoke races.
-                    let soon = i64::try_from(chance.below(5000)).expect("a small number");
+                    let soon = i64::try_from(rng.below(5000)).expect("a small number");
                     since = clock() - SignedDuration::from_secs(AGE) + SignedDuration::from_micros(soon);
                 }
-                self.set(&object, chance.below(100), since, &service);
+                self.set(&object, rng.below(100), since, &service);
             }
             4 if self.model.objects.remove(&object).is_some() => {
                 self.server.delete_named("configmaps", "default", &object).expect("the object exists");
@@ -347,7 +347,7 @@ impl World {
             5 if self.model.services.remove(&service).is_some() => {
                 self.server.delete_named("services", "default", &service).expect("the object exists");
             }
-            _ => self.set_service(&service, chance.below(100)),
+            _ => self.set_service(&service, rng.below(100)),
         }
     }
 }
@@ -359,7 +359,7 @@ fn last_of<'m>(messages: &'m [Message], name: &str) -> Option<&'m Message> {
 const OLD_ENOUGH: &str = "now - timestamp(object.data.since) >= duration('30s')";
 
 async fn history(seed: u64) {
-    let (mut world, mut chance) = (World::new().await, Chance(seed));
+    let (mut world, mut rng) = (World::new().await, SeededRng(seed));
     let receivers = [Arc::<Receiver>::default(), Arc::default(), Arc::default()];
     let folder = Folder::new(&format!("rechecks-{seed}"));
     let mut runs = Vec::new();
@@ -376,21 +376,21 @@ async fn history(seed: u64) {
     sleep(Duration::from_secs(5)).await;
     for round in 0..12 {
         // The third run is killed before, during or after the changes.
-        let (changes, mut kill) = (chance.below(7), chance.below(14));
+        let (changes, mut kill) = (rng.below(7), rng.below(14));
         for _ in 0..=changes {
             if kill == 0 {
                 runs.pop().expect("the third run").kill(&folder, round);
             }
             kill = kill.wrapping_sub(1);
-            world.step(&mut chance);
-            sleep(Duration::from_millis(chance.below(3000))).await;
+            world.step(&mut rng);
+            sleep(Duration::from_millis(rng.below(3000))).await;
         }
         if runs.len() == 3 {
             runs.pop().expect("the third run").kill(&folder, round);
         }
-        sleep(Duration::from_secs(chance.below(50))).await;
+        sleep(Duration::from_secs(rng.below(50))).await;
         runs.push(Run::start_with(&world.server, receivers[2].clone(), kept(round + 1)).await);
-        sleep(Duration::from_secs(15 + chance.below(40))).await;
+        sleep(Duration::from_secs(15 + rng.below(40))).await;
         let at = format!("seed {seed}, round {round}, {}", clock());
         let mut fault = Ok(());
         for _ in 0..2000 {

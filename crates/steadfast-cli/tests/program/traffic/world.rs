@@ -19,7 +19,7 @@ use super::requests::{Allowances, Traffic, Verdict, judge};
 use super::slices::{Endpoint, slices};
 use super::systems::Records;
 use crate::removals::Loss;
-use crate::run::{Killed, said, signal, start, steadfast};
+use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast};
 
 /// Namespace of the pods that receive traffic.
 pub(crate) const SHOP: &str = "shop";
@@ -74,7 +74,7 @@ pub(crate) struct World {
     /// Number of the cluster that the program cannot reach.
     pub(crate) unreachable: Option<usize>,
     setup: Setup,
-    notify: Option<Killed>,
+    notify: Option<KillOnDrop>,
     stderr: Arc<Mutex<String>>,
     traffic: Option<Traffic>,
     pub(crate) balancer: Balancer,
@@ -178,7 +178,7 @@ impl World {
                 *lines.lock().expect("no panic") += &(line + "\n");
             }
         });
-        self.notify = Some(Killed(child));
+        self.notify = Some(KillOnDrop(child));
     }
 
     /// Ends the program by a signal, and waits for its end.
@@ -193,7 +193,7 @@ impl World {
     /// Runs a subcommand of `steadfast notify`; returns what it writes.
     pub(crate) fn notify(&self, arguments: &[&str]) -> String {
         let output = steadfast(&[&["notify"], arguments, &["-c", &self.configuration()]].concat());
-        String::from_utf8_lossy(&output.stdout).into_owned() + &said(&output)
+        String::from_utf8_lossy(&output.stdout).into_owned() + &stderr_text(&output)
     }
 
     // The pods.

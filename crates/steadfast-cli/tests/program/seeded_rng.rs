@@ -1,9 +1,10 @@
-//! Numbers that look random, the same each time.
+//! Pseudorandom numbers from a seed.
 
-pub(crate) struct Chance(pub(crate) u64);
+/// Pseudorandom number generator. Equal seeds give equal sequences.
+pub(crate) struct SeededRng(pub(crate) u64);
 
-impl Chance {
-    /// One of those below `end`.
+impl SeededRng {
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         // SplitMix64, <https://prng.di.unimi.it/splitmix64.c>.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -13,11 +14,12 @@ impl Chance {
     }
 }
 
-/// Seeds of random tests: `STEADFAST_SEED` alone, else as many as `STEADFAST_SEEDS` specifies, else `usually` many, from 1 on.
-pub(crate) fn seeds(usually: u64) -> std::ops::Range<u64> {
+/// Seeds of random tests: only `STEADFAST_SEED` if it is set, else the numbers from 1 to `STEADFAST_SEEDS`, which defaults to
+/// `default_count`.
+pub(crate) fn seeds(default_count: u64) -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
     match number("STEADFAST_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 1..1 + number("STEADFAST_SEEDS").unwrap_or(usually),
+        None => 1..1 + number("STEADFAST_SEEDS").unwrap_or(default_count),
     }
 }

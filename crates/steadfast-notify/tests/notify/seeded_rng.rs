@@ -1,9 +1,9 @@
 //! Deterministic pseudorandom numbers.
 
-/// `SplitMix64`, <https://prng.di.unimi.it/splitmix64.c>.
-pub(crate) struct Chance(pub(crate) u64);
+/// Pseudorandom number generator `SplitMix64`, <https://prng.di.unimi.it/splitmix64.c>.
+pub(crate) struct SeededRng(pub(crate) u64);
 
-impl Chance {
+impl SeededRng {
     /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -2,9 +2,9 @@
 
 /// Pseudorandom number generator (splitmix64). Equal seeds give equal sequences.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(u64);
+pub(crate) struct SeededRng(u64);
 
-impl Chance {
+impl SeededRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
