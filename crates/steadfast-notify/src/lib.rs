@@ -1,4 +1,4 @@
-//! Sends messages on changes in Kubernetes clusters, by configured rules.
+//! Sends messages on changes in Kubernetes clusters, and keeps external systems equal to the clusters, by configured rules.
 //!
 //! A configuration lists resources, conditions and messages in CEL, and sinks. A [`Plan`] is a checked configuration.
 //! An [`Engine`] runs a plan: the caller passes [changes](change::Change) with stable IDs, the engine evaluates the

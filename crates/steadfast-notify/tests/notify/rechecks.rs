@@ -34,7 +34,7 @@ const AGE: i64 = 30;
 
 thread_local! {
     /// Virtual instant that corresponds to the wall-clock time [`start`].
-    static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
+    static CLOCK_START: Cell<Option<Instant>> = const { Cell::new(None) };
 
     /// Total duration of the simulated suspends of the machine.
     static SUSPENDED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
@@ -49,17 +49,18 @@ fn start() -> Timestamp {
 
 /// Advance of the wall clock at each read. Two reads on a real machine never return the same time. Without the advance,
 /// the handler and the timer task would always read equal times.
-const TICK: Duration = Duration::from_micros(20);
+const READ_STEP: Duration = Duration::from_micros(20);
 
 /// Wall clock on top of the virtual clock of the runtime.
 fn clock() -> Timestamp {
     READS.set(READS.get() + 1);
-    let begun = BEGUN.get().unwrap_or_else(|| {
+    let begun = CLOCK_START.get().unwrap_or_else(|| {
         let now = Instant::now();
-        BEGUN.set(Some(now));
+        CLOCK_START.set(Some(now));
         now
     });
-    start() + SignedDuration::try_from(begun.elapsed() + SUSPENDED.get() + TICK * READS.get()).expect("a short time")
+    start()
+        + SignedDuration::try_from(begun.elapsed() + SUSPENDED.get() + READ_STEP * READS.get()).expect("a short time")
 }
 
 async fn pause() {
@@ -72,12 +73,12 @@ async fn pause() {
 pub(crate) struct Receiver(Mutex<Vec<Message>>);
 
 /// Connection of one program run to a receiver. Delivers nothing after the run was killed.
-struct Wire {
+struct RunStream {
     receiver: Arc<Receiver>,
     is_killed: Arc<AtomicBool>,
 }
 
-impl Stream for Wire {
+impl Stream for RunStream {
     fn deliver<'a>(&'a self, messages: &'a [Arc<Message>]) -> Delivering<'a> {
         Box::pin(async move {
             if self.is_killed.load(Ordering::Relaxed) {
@@ -96,7 +97,7 @@ impl Receiver {
     }
 
     /// Returns name and data of each message after the first `skipped` ones.
-    fn news(&self, skipped: usize) -> Vec<(String, Value)> {
+    fn messages_after(&self, skipped: usize) -> Vec<(String, Value)> {
         self.messages().into_iter().skip(skipped).map(|message| (message.name, message.data)).collect()
     }
 
@@ -119,7 +120,7 @@ pub(crate) struct Run {
     watch_spec: WatchSpec,
     source: Source,
     engine: Engine,
-    following: BTreeMap<String, RuleSubscription>,
+    subscriptions: BTreeMap<String, RuleSubscription>,
     is_killed: Arc<AtomicBool>,
 }
 
@@ -135,11 +136,11 @@ pub(crate) struct Settings<'a> {
 
 impl Default for Settings<'_> {
     fn default() -> Self {
-        Self { seed: 1, when: "true", send: SEND, folder: None, replication: Replication::none() }
+        Self { seed: 1, when: "true", send: DEFAULT_SEND, folder: None, replication: Replication::none() }
     }
 }
 
-pub(crate) const SEND: &str = "{'value': object.data.value, 'of': get('services', 'default', object.data.ref)\
+pub(crate) const DEFAULT_SEND: &str = "{'value': object.data.value, 'of': get('services', 'default', object.data.ref)\
                            .?metadata.?annotations[?'v'].orValue('none')}";
 
 fn resource(kind: &str) -> ApiResource {
@@ -183,8 +184,8 @@ impl Run {
         }
         let plan = plan(when, send);
         let is_killed = Arc::new(AtomicBool::new(false));
-        let wire = Wire { receiver: receiver.clone(), is_killed: is_killed.clone() };
-        let streams: Streams = [("log".to_owned(), Arc::new(wire) as Arc<dyn Stream>)].into();
+        let stream = RunStream { receiver: receiver.clone(), is_killed: is_killed.clone() };
+        let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn Stream>)].into();
         let report: Arc<dyn Fn(EngineEvent) + Send + Sync> = Arc::new(|_| {});
         let engine = Engine::replicated(&plan, streams, seed, Supervisor::new(report.clone()), report, replication);
         let lookups = plan.rules[0].lookups().into_iter().map(|name| LookedUp {
@@ -200,19 +201,19 @@ impl Run {
             scope: Scope::namespace("default"),
             lookups: lookups.collect(),
         };
-        let following = RuleSubscription::begin(&watch_spec, &source, &["log"], BTreeMap::new(), &engine)
+        let subscriptions = RuleSubscription::begin(&watch_spec, &source, &["log"], BTreeMap::new(), &engine)
             .expect("the subscription starts");
-        Self { receiver, factory, watch_spec, source, engine, following, is_killed }
+        Self { receiver, factory, watch_spec, source, engine, subscriptions, is_killed }
     }
 
     /// Applies a changed rule, as a reload does.
     fn reload(&mut self, when: &str, send: &str) {
-        let wire = Wire { receiver: self.receiver.clone(), is_killed: self.is_killed.clone() };
-        let streams: Streams = [("log".to_owned(), Arc::new(wire) as Arc<dyn Stream>)].into();
+        let stream = RunStream { receiver: self.receiver.clone(), is_killed: self.is_killed.clone() };
+        let streams: Streams = [("log".to_owned(), Arc::new(stream) as Arc<dyn Stream>)].into();
         self.engine.act_by(&plan(when, send), streams);
-        let known = std::mem::take(&mut self.following);
-        let following = RuleSubscription::begin(&self.watch_spec, &self.source, &["log"], known, &self.engine);
-        self.following = following.expect("the subscription starts");
+        let previous = std::mem::take(&mut self.subscriptions);
+        let subscriptions = RuleSubscription::begin(&self.watch_spec, &self.source, &["log"], previous, &self.engine);
+        self.subscriptions = subscriptions.expect("the subscription starts");
     }
 
     /// Kills the program: the next run starts with copies of the current files, under the next number.
@@ -235,28 +236,29 @@ impl Run {
 /// State of the cluster.
 #[derive(Default)]
 struct Model {
-    objects: BTreeMap<String, Known>,
+    objects: BTreeMap<String, ExpectedObject>,
     services: BTreeMap<String, u64>,
 }
 
-struct Known {
+/// Current state of an object on the server.
+struct ExpectedObject {
     value: u64,
     /// The time from which the age counts.
     since: Timestamp,
-    /// The looked-up Service.
-    of: String,
+    /// Name of the looked-up Service.
+    service: String,
     version: String,
 }
 
 impl Model {
     /// Returns the expected report of an object, if the object is old enough.
     fn expected(&self, name: &str) -> Option<Value> {
-        let Known { value, since, of, .. } = self.objects.get(name)?;
+        let ExpectedObject { value, since, service, .. } = self.objects.get(name)?;
         if clock().duration_since(*since) < SignedDuration::from_secs(AGE) {
             return None;
         }
-        let of = self.services.get(of).map_or("none".to_owned(), u64::to_string);
-        Some(json!({"value": value.to_string(), "of": of}))
+        let looked_up = self.services.get(service).map_or("none".to_owned(), u64::to_string);
+        Some(json!({"value": value.to_string(), "of": looked_up}))
     }
 }
 
@@ -264,7 +266,7 @@ impl Model {
     /// Checks for each receiver that the last message of each object reports the object's current state. Skips objects that
     /// become due within a second.
     fn check(&self, receivers: &[Arc<Receiver>]) -> Result<(), String> {
-        for (name, Known { since, version, .. }) in &self.objects {
+        for (name, ExpectedObject { since, version, .. }) in &self.objects {
             let due = *since + SignedDuration::from_secs(AGE);
             if clock().duration_since(due).abs() < SignedDuration::from_secs(1) {
                 continue;
@@ -302,7 +304,7 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        BEGUN.set(None);
+        CLOCK_START.set(None);
         SUSPENDED.set(Duration::ZERO);
         READS.set(0);
         clock();
@@ -310,14 +312,14 @@ impl World {
         Self { server, model: Model::default() }
     }
 
-    fn set(&mut self, name: &str, value: u64, since: Timestamp, of: &str) {
-        let data = json!({"value": value.to_string(), "since": since.to_string(), "ref": of});
+    fn set(&mut self, name: &str, value: u64, since: Timestamp, service: &str) {
+        let data = json!({"value": value.to_string(), "since": since.to_string(), "ref": service});
         let metadata = json!({"namespace": "default", "name": name});
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
         let written = self.server.replace(&object).or_else(|_| self.server.create(&object)).expect("a config map");
         let version = written["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
-        let of = of.to_owned();
-        self.model.objects.insert(name.to_owned(), Known { value, since, of, version });
+        let service = service.to_owned();
+        self.model.objects.insert(name.to_owned(), ExpectedObject { value, since, service, version });
     }
 
     fn set_service(&mut self, name: &str, value: u64) {
@@ -366,13 +368,13 @@ async fn history(seed: u64) {
     for (number, receiver) in receivers.iter().take(2).enumerate() {
         runs.push(Run::start(&world.server, seed * 3 + number as u64, OLD_ENOUGH, receiver.clone()).await);
     }
-    let kept = |number| Settings {
+    let kept_settings = |number| Settings {
         seed: seed * 3 + 2,
         when: OLD_ENOUGH,
         folder: Some((&folder, number)),
         ..Settings::default()
     };
-    runs.push(Run::start_with(&world.server, receivers[2].clone(), kept(0)).await);
+    runs.push(Run::start_with(&world.server, receivers[2].clone(), kept_settings(0)).await);
     sleep(Duration::from_secs(5)).await;
     for round in 0..12 {
         // The third run is killed before, during or after the changes.
@@ -389,7 +391,7 @@ async fn history(seed: u64) {
             runs.pop().expect("the third run").kill(&folder, round);
         }
         sleep(Duration::from_secs(rng.below(50))).await;
-        runs.push(Run::start_with(&world.server, receivers[2].clone(), kept(round + 1)).await);
+        runs.push(Run::start_with(&world.server, receivers[2].clone(), kept_settings(round + 1)).await);
         sleep(Duration::from_secs(15 + rng.below(40))).await;
         let at = format!("seed {seed}, round {round}, {}", clock());
         let mut fault = Ok(());
@@ -464,8 +466,8 @@ async fn lookup_change_is_reported_for_each_dependent() {
     world.set_service("s", 7);
     sleep(Duration::from_secs(5)).await;
     let messages = receiver.until(5).await;
-    let news: Vec<_> = messages[3..].iter().map(|message| (&*message.name, message.data["of"].clone())).collect();
-    assert_eq!(news, [("a", json!("7")), ("b", json!("7"))]);
+    let caused: Vec<_> = messages[3..].iter().map(|message| (&*message.name, message.data["of"].clone())).collect();
+    assert_eq!(caused, [("a", json!("7")), ("b", json!("7"))]);
     assert_ne!(messages[3].id, messages[0].id, "the lookup change causes a message with a new ID");
     run.factory.shutdown();
 }

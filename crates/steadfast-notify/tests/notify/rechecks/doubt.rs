@@ -31,7 +31,7 @@ async fn only_lookups_wait(folder: Option<&Folder>) {
     world.set("b", 2, clock(), "");
     sleep(Duration::from_secs(30)).await;
     receiver.until(1).await;
-    assert_eq!(receiver.news(0), [("b".to_owned(), json!({"of": ""}))]);
+    assert_eq!(receiver.messages_after(0), [("b".to_owned(), json!({"of": ""}))]);
     // Changes the object and its looked-up object again.
     world.set("a", 3, clock(), "s");
     world.set_service("s", 5);
@@ -40,7 +40,7 @@ async fn only_lookups_wait(folder: Option<&Folder>) {
     world.server.faults().answer_truly();
     sleep(Duration::from_secs(120)).await;
     receiver.until(2).await;
-    assert_eq!(receiver.news(1), [("a".to_owned(), json!({"of": "5"}))]);
+    assert_eq!(receiver.messages_after(1), [("a".to_owned(), json!({"of": "5"}))]);
     assert_eq!(run.engine.counts().failed, BTreeMap::new());
     run.factory.shutdown();
 }
@@ -69,7 +69,7 @@ async fn instant_in_doubt_is_reported_when_certain() {
     services_in_doubt(&world).await;
     sleep(Duration::from_secs(100)).await;
     receiver.until(1).await;
-    assert_eq!(receiver.news(0), [("b".to_owned(), json!({"of": ""}))]);
+    assert_eq!(receiver.messages_after(0), [("b".to_owned(), json!({"of": ""}))]);
     world.server.faults().answer_truly();
     sleep(Duration::from_secs(120)).await;
     let messages = receiver.until(2).await;
@@ -108,7 +108,7 @@ async fn doubt_before_the_lock_loses_nothing() {
     let settled = is_settled.clone();
     run.engine.accept("aged", "log", Arc::new(change), move || settled.store(true, Ordering::Relaxed)).await;
     let messages = receiver.until(1).await;
-    assert_eq!(receiver.news(0), [("a".to_owned(), json!({"value": "1", "of": "4"}))], "{messages:?}");
+    assert_eq!(receiver.messages_after(0), [("a".to_owned(), json!({"value": "1", "of": "4"}))], "{messages:?}");
     run.engine.drain(Duration::from_secs(5)).await;
     assert!(is_settled.load(Ordering::Relaxed));
     run.factory.shutdown();
@@ -132,7 +132,7 @@ async fn explanation_names_lookups() {
         uid: "1".to_owned(),
     };
     let object = |since: &str| json!({"metadata": {"name": "a"}, "data": {"value": "1", "ref": "s", "since": since}});
-    let plan = plan(OLD_ENOUGH, SEND);
+    let plan = plan(OLD_ENOUGH, DEFAULT_SEND);
     let explained = explain(&plan.rules[0], &subject, Ok(&object("2000-01-01T00:00:00Z")), looked_up.as_ref());
     assert!(explained.contains(r#"Added: fires, sends {"of":"4","value":"1"} to log"#), "{explained}");
     assert!(explained.contains("evaluated again when this changes: services default/s"), "{explained}");

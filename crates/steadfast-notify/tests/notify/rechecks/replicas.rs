@@ -34,7 +34,7 @@ impl Replica {
 
     /// Returns the settled versions of `leader` from its shared state.
     fn read(&self, leader: &Self) {
-        let positions = leader.run.following.iter();
+        let positions = leader.run.subscriptions.iter();
         let positions = positions.flat_map(|(sink, following)| following.positions(&leader.run.source, sink));
         self.replication.set_settled(positions.collect());
     }
@@ -102,7 +102,7 @@ async fn next_leader_sends_missed_lookup_change() {
     standby.keeper.open(Arc::new(Open(2)));
     sleep(Duration::from_secs(20)).await;
     receiver.until(2).await;
-    assert_eq!(receiver.news(1), [("a".to_owned(), json!({"value": "1", "of": "7"}))]);
+    assert_eq!(receiver.messages_after(1), [("a".to_owned(), json!({"value": "1", "of": "7"}))]);
     // Restores the value of the first message. The first leader, elected again, must know the message of the other leader
     // in between, and must send this change.
     standby.keeper.close();
@@ -113,7 +113,7 @@ async fn next_leader_sends_missed_lookup_change() {
     leader.keeper.open(Arc::new(Open(3)));
     sleep(Duration::from_secs(20)).await;
     receiver.until(3).await;
-    assert_eq!(receiver.news(2), [("a".to_owned(), json!({"value": "1", "of": "1"}))]);
+    assert_eq!(receiver.messages_after(2), [("a".to_owned(), json!({"value": "1", "of": "1"}))]);
     leader.run.factory.shutdown();
     standby.run.factory.shutdown();
 }

@@ -57,10 +57,10 @@ async fn missed_lookup_change_is_reported_once() {
     sleep(Duration::from_secs(60)).await;
     let run = restarted(&world, &folder, &receiver, 1, "true").await;
     receiver.until(3).await;
-    assert_eq!(receiver.news(2), [("a".to_owned(), json!({"value": "1", "of": "7"}))]);
+    assert_eq!(receiver.messages_after(2), [("a".to_owned(), json!({"value": "1", "of": "7"}))]);
     run.kill(&folder, 1);
     let run = restarted(&world, &folder, &receiver, 2, "true").await;
-    assert_eq!(receiver.messages().len(), 3, "nothing is reported again: {:?}", receiver.news(2));
+    assert_eq!(receiver.messages().len(), 3, "nothing is reported again: {:?}", receiver.messages_after(2));
     run.factory.shutdown();
 }
 
@@ -75,7 +75,7 @@ async fn lookup_message_is_resent_after_kill() {
     run.kill(&folder, 0);
     let run = restarted(&world, &folder, &receiver, 1, "true").await;
     receiver.until(3).await;
-    assert_eq!(receiver.news(2), [("a".to_owned(), json!({"value": "1", "of": "7"}))]);
+    assert_eq!(receiver.messages_after(2), [("a".to_owned(), json!({"value": "1", "of": "7"}))]);
     run.factory.shutdown();
 }
 
@@ -108,7 +108,7 @@ async fn restart_reports_current_object_state() {
     let run = Run::start_with(&world.server, receiver.clone(), settings(1)).await;
     sleep(Duration::from_secs(20)).await;
     receiver.until(2).await;
-    assert_eq!(receiver.news(0).last().expect("messages").1, "old", "{:?}", receiver.messages());
+    assert_eq!(receiver.messages_after(0).last().expect("messages").1, "old", "{:?}", receiver.messages());
     run.factory.shutdown();
 }
 
@@ -131,7 +131,8 @@ async fn seconds_of_a_suspend_are_skipped() {
         }
         pause().await;
     }
-    let seconds: Vec<i64> = receiver.news(before).iter().filter_map(|(_, data)| data["second"].as_i64()).collect();
+    let seconds: Vec<i64> =
+        receiver.messages_after(before).iter().filter_map(|(_, data)| data["second"].as_i64()).collect();
     assert!(
         seconds.last().expect("messages") + 2 >= clock().as_second(),
         "the messages reach the present: {seconds:?}"
@@ -148,7 +149,7 @@ async fn reload_replaces_the_rule_of_rechecks() {
     let since = clock();
     world.set("a", 1, since, "s");
     sleep(Duration::from_secs(5)).await;
-    run.reload("now - timestamp(object.data.since) >= duration('60s')", SEND);
+    run.reload("now - timestamp(object.data.since) >= duration('60s')", DEFAULT_SEND);
     sleep(Duration::from_secs(45)).await;
     assert!(receiver.messages().is_empty(), "{:?}", receiver.messages());
     sleep(Duration::from_secs(45)).await;
