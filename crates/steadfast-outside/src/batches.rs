@@ -17,13 +17,13 @@ pub(crate) trait BatchSender: Send {
     /// Returns the size of a change within a message, in bytes.
     fn size(&self, change: &Self::Change) -> usize;
 
-    /// Returns a name for a change that is the same the next time.
+    /// Returns an ID of the change that is equal in the next attempt.
     fn id(&self, change: &Self::Change) -> String;
 
-    /// Carries out all of `changes`, or none.
+    /// Applies all of `changes` or none.
     fn send(&mut self, changes: &[&Self::Change]) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Returns whether an error ends the whole attempt: no further message can be expected to fare better.
+    /// Returns true if an error ends the whole attempt, because all further messages would fail too.
     fn ends_attempt(&self, error: &Self::Error) -> bool;
 }
 
@@ -102,11 +102,11 @@ impl RejectionCache {
     }
 }
 
-/// Sends all of `changes`. Changes that are no suspects keep their order.
+/// Sends all of `changes`. Changes that did not fail in their last attempt keep their order.
 ///
 /// # Errors
 ///
-/// The first error. Later changes were tried all the same unless the error ended the attempt.
+/// Returns the first error. Later changes were sent nevertheless, unless the error ended the attempt.
 pub(crate) async fn send_in_batches<S: BatchSender>(
     mut sender: S,
     changes: &[S::Change],

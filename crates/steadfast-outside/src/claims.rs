@@ -7,7 +7,7 @@ use crate::entry::{ActualState, DesiredState, Value};
 use crate::mirror_record::{EntryRecord, MirrorRecord};
 use crate::origin::Origin;
 
-/// The wanted entries after every place was given to one group.
+/// Desired entries after the assignment of each place to one group.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimResolution<V> {
     pub(crate) values: BTreeMap<String, V>,
@@ -69,7 +69,7 @@ impl<V: Value> ClaimResolution<V> {
         }
         match self.values.get_mut(name) {
             Some(there) if there == value => {}
-            // Both are of one group: the entry that serves comes first, then the earlier one.
+            // Both entries are of one group: an entry that receives traffic comes first, then the earlier entry.
             Some(there) => {
                 self.contested.push(name.to_owned());
                 if value.serves() && !there.serves() {
@@ -87,8 +87,8 @@ impl<V: Value> ClaimResolution<V> {
 
 /// Returns the group that holds each place.
 ///
-/// A group releases a place when it neither wants the entry nor has it in the target, and nothing about its objects is uncertain. So a group
-/// keeps its places while a target that was restarted is empty.
+/// A group releases a place under three conditions: the group does not desire the entry, the target does not contain the entry,
+/// and no object of the group is uncertain. So a group keeps its places while a restarted target is empty.
 fn holders<V: Value>(
     wanted: &DesiredState<V>,
     found: &ActualState<V>,

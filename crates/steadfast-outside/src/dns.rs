@@ -49,7 +49,7 @@ pub use validate::entries;
 use wire::{Connection, WireError};
 pub use zones::Zones;
 
-/// Bounds of one update, the bytes without compression of names. A message of DNS has up to 65535.
+/// Bounds of one update. The size is estimated without compression of names. A DNS message has at most 65535 bytes.
 const MESSAGE: BatchLimits = BatchLimits { count: 50, bytes: 48 * 1024 };
 
 /// Interval between two checks of the serial number.
@@ -76,7 +76,7 @@ pub struct Zone {
 #[derive(Debug, Default)]
 struct State {
     seen: Seen,
-    /// When the serial number is checked next.
+    /// Instant of the next check of the serial number.
     check: Option<Instant>,
     /// True if no server responded to the last request.
     is_unreachable: bool,
@@ -93,7 +93,7 @@ impl Zone {
     ///
     /// # Errors
     ///
-    /// If the name of the zone or the mark is not valid.
+    /// Returns an error if the name of the zone or the mark is invalid.
     pub fn new(server: &str, zone: &str, key: TsigKey, mark: &str) -> Result<Self, DnsError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:".contains(&byte);
         if !(1..=200).contains(&mark.len()) || !mark.bytes().all(is_plain) {
@@ -166,7 +166,7 @@ impl Zone {
         if order.is_empty() { Err(DnsError::Unresolved { server: self.server.clone(), why }) } else { Ok(order) }
     }
 
-    /// Sends a question to one address after the other, until one responds.
+    /// Sends a query to one address after another until an address responds.
     async fn query(&self, query: ZoneQuery<'_>) -> Result<Response, DnsError> {
         let mut first = None;
         for address in self.addresses().await? {
@@ -255,7 +255,7 @@ fn with_port(server: &str) -> String {
     }
 }
 
-/// Returns the text by which a rejected record is known.
+/// Returns the text that identifies a rejected record.
 fn rejection_key(record: &Record) -> String {
     format!("{} {}", record.name, record.data)
 }
@@ -289,7 +289,7 @@ impl BatchSender for Conversation<'_> {
             error.is_of_server() || matches!(error, DnsError::Refused { rcode, .. } if *rcode == Rcode::SERVFAIL)
         };
         if sent.as_ref().is_err_and(is_of_server) {
-            // The next read asks another address.
+            // The next read starts at another address.
             self.zone.addresses.failed(&self.address);
         }
         match (&sent, updates) {

@@ -14,7 +14,7 @@ pub struct DryRun<T: Target> {
 }
 
 impl<T: Target> DryRun<T> {
-    /// Tells `say` what would be done to `target`.
+    /// Creates a dry run of `target`. `say` receives the commands that would be sent.
     pub fn new(target: T, say: impl Fn(Vec<String>) + Send + Sync + 'static) -> Self {
         Self { target, own: Mutex::default(), say: Box::new(say) }
     }

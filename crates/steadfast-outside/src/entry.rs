@@ -56,7 +56,8 @@ pub struct DesiredState<V> {
     pub competing: Vec<CompetingEntry<V>>,
     /// Uncertainty about single clusters and objects.
     pub doubts: Doubts,
-    /// Tells whether the object of an entry exists. Without this, the loss of every entry counts.
+    /// Function that returns whether the object of an entry still exists. Without the function, each lost entry counts as a
+    /// removal that may need approval.
     pub exists: Option<ExistenceCheck>,
 }
 
@@ -83,7 +84,7 @@ impl<V: PartialEq> PartialEq for DesiredState<V> {
 }
 
 impl<V> DesiredState<V> {
-    /// Wants `entries` without any doubt.
+    /// Creates a desired state of `entries` without any doubt.
     pub fn certain(entries: BTreeMap<String, V>) -> Self {
         Self { entries, ..Self::default() }
     }

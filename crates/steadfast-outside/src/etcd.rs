@@ -10,7 +10,7 @@
 //!
 //! Requests go to the JSON gateway (`/v3`) of etcd 3.4 and newer, at the endpoint with the last response. Each attempt
 //! has its own deadline. A failed read continues at the next endpoint. A write without a response is not sent again:
-//! the next read asks another endpoint whether it was carried out.
+//! the next read, from another endpoint, shows whether the write was applied.
 
 mod client;
 mod error;
@@ -50,7 +50,7 @@ const PAGE_KEYS: usize = 1000;
 /// Bounds of one transaction; bytes as JSON. The defaults of etcd are 128 operations and 1.5 MiB.
 const TRANSACTION: BatchLimits = BatchLimits { count: 128, bytes: 768 * 1024 };
 
-/// Upper bound of a key with its value: what is left of etcd's 1.5 MiB for a request, next to the transaction around them.
+/// Upper bound of a key with its value: etcd's request limit of 1.5 MiB minus 4 KiB for the surrounding transaction.
 const MAX_ENTRY_BYTES: usize = 1536 * 1024 - 4096;
 
 /// Keys under one prefix that belong to a mirror.

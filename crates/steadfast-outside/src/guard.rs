@@ -188,7 +188,7 @@ impl Guard {
         }
         let before: usize = flows.values().map(|flow| flow.serving).sum();
         let after: usize = flows.iter().map(|(group, flow)| decided[group].left(flow)).sum();
-        // The last protection: a mirror never becomes empty without approval, whatever each group permits.
+        // The last protection: a mirror never becomes empty without approval, even if each group permits its removals.
         if before > 0 && after == 0 && !rules.allow_empty {
             let is_refilled = flows.values().any(|flow| flow.coming > 0);
             for decision in decided.values_mut() {

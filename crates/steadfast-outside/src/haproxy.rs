@@ -105,7 +105,7 @@ impl Haproxy {
     ///
     /// Returns an error if a name is invalid.
     pub fn new(socket: &Path, backend: &str, prefix: &str) -> Result<Self, HaproxyError> {
-        // The commands consist of these.
+        // All commands contain the backend and the prefix.
         for name in [backend, prefix] {
             check(name)?;
         }
@@ -193,7 +193,7 @@ impl Haproxy {
             if is_incomplete {
                 unchecked.insert(own.to_owned());
             }
-            // A server of the mirror in maintenance, or without its checks, was left half-way.
+            // A server of the mirror in maintenance or without its checks is incomplete: an earlier step was interrupted.
             let weight = if is_ready && !is_incomplete { weight } else { 0 };
             found.own.insert(own.to_owned(), Server { address, weight });
         }

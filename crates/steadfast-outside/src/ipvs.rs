@@ -168,7 +168,7 @@ impl Ipvs {
         let mut first = Ok(());
         for step in steps {
             let done = match (step, self.ask(&mut socket, IpvsCommand::Step(step))) {
-                // Somebody else was faster.
+                // Another program has made the same change first.
                 (Step::Remove { .. }, Err(IpvsError::Refused { code, .. })) if is_missing(code) => Ok(()),
                 (_, done) => done.map(drop),
             };
@@ -199,7 +199,7 @@ impl Ipvs {
         let mut found = ActualState { own: BTreeMap::new(), others: BTreeSet::new(), busy: BTreeSet::new() };
         for SeenServer { address, weight, forward, is_special, active, inactive } in servers {
             let is_busy = match self.service.protocol {
-                // Inactive are those that wait a while after their end, too.
+                // The inactive connections of TCP include closed connections that the kernel remembers for a while.
                 ServiceProtocol::Tcp => active > 0,
                 ServiceProtocol::Udp => active > 0 || inactive > 0,
             };

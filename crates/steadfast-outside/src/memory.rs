@@ -1,4 +1,4 @@
-//! The memory of mirrors that no restart may lose, in a file: whose entries they hold, and what the guard knows.
+//! State of mirrors that survives restarts, in a file: the origins of entries, and the state of the guard.
 
 mod journal;
 

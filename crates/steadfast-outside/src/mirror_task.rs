@@ -104,12 +104,12 @@ impl<T: Target> MirrorTask<T> {
         })
     }
 
-    /// Runs the mirror, and starts it again after a panic: of its target, as a rule.
+    /// Runs the mirror, and restarts it after a panic. Most panics come from the code of the target.
     pub(crate) async fn supervise(self: Arc<Self>, input: watch::Receiver<MirrorInput<T::Value>>) {
         let mut delay = RESTART_INITIAL_DELAY;
         loop {
             let begun = Instant::now();
-            // The set aborts the task together with this one.
+            // Dropping the set aborts its task together with this task.
             let mut tasks = JoinSet::new();
             tasks.spawn(self.clone().run(input.clone()));
             match tasks.join_next().await {
@@ -129,7 +129,7 @@ impl<T: Target> MirrorTask<T> {
         }
     }
 
-    /// Works during each term of this process, and waits in between. Without replicas, the term never ends.
+    /// Runs the mirror during each term of this process, and waits in between. Without replicas, the term never ends.
     async fn run(self: Arc<Self>, mut input: watch::Receiver<MirrorInput<T::Value>>) {
         loop {
             let permit = if let Some(permit) = self.settings.gate.permit() {
@@ -141,7 +141,7 @@ impl<T: Target> MirrorTask<T> {
             };
             self.has_claimed.store(false, Ordering::Release);
             self.status_sender.send_if_modified(|status| std::mem::take(&mut status.is_standby));
-            // The renewals and the watch of the target end with the term, and so does what is in flight.
+            // The renewals, the watch of the target and the steps in flight end with the term.
             tokio::select! {
                 biased;
                 () = permit.ended() => {}
@@ -164,7 +164,8 @@ impl<T: Target> MirrorTask<T> {
         });
     }
 
-    /// Waits for a term, and remembers the origins of all entries that are wanted in the meantime; `None` if the mirror is stopped.
+    /// Waits for a term. Remembers the origins of all entries that are desired in the meantime. Returns `None` if the mirror
+    /// is stopped.
     async fn wait_for_term(&self, input: &mut watch::Receiver<MirrorInput<T::Value>>) -> Option<Permit> {
         loop {
             let MirrorInput { wanted, is_stopped, .. } = input.borrow_and_update().clone();
@@ -186,11 +187,11 @@ impl<T: Target> MirrorTask<T> {
         }
     }
 
-    /// Works until the mirror is stopped or the term ends.
+    /// Runs passes until the mirror is stopped or the term ends.
     async fn run_term(self: Arc<Self>, permit: Permit, input: &mut watch::Receiver<MirrorInput<T::Value>>) {
-        // Before the first write.
+        // The fence must be recorded before the first write.
         self.fence(&permit).await;
-        // They end with this run.
+        // Dropping these tasks ends them together with this run.
         let mut background = JoinSet::new();
         background.spawn(self.clone().renewals(permit.clone()));
         let (sender, mut changed) = watch::channel(());
@@ -260,7 +261,8 @@ impl<T: Target> MirrorTask<T> {
         }
     }
 
-    /// Keeps alive what would expire at the target, from the start on, whatever else the mirror waits for.
+    /// Renews leases, the term and the ownership record at the target. Runs from the start of the term, independently of all
+    /// passes of the mirror.
     async fn renewals(self: Arc<Self>, permit: Permit) {
         let mut failures = 0_u32;
         loop {
@@ -304,7 +306,7 @@ impl<T: Target> MirrorTask<T> {
         Arc::from(format!("no response within {:?}", self.settings.deadline))
     }
 
-    /// Looks at the target, and takes the steps that are due.
+    /// Reads the target, plans, and applies the steps that are due.
     async fn reconcile(
         &self,
         wanted: &DesiredState<T::Value>,
@@ -416,7 +418,7 @@ impl<T: Target> MirrorTask<T> {
         tokio::task::spawn_blocking(move || memory.flush(&name))
     }
 
-    /// Remembers why steps were rejected. The next read shows which steps.
+    /// Remembers the reason of a rejection. The next read shows which steps were rejected.
     fn record_rejection(&self, why: Arc<str>, run: &mut RunState) {
         if run.rejection.as_ref() != Some(&why) {
             tracing::warn!(mirror = self.name, %why, "the target rejected a change; retrying it, other changes continue");
@@ -424,7 +426,7 @@ impl<T: Target> MirrorTask<T> {
         run.rejection = Some(why);
     }
 
-    /// Finds out whether another process with the same mark is at work at the target.
+    /// Returns whether this process owns the mark exclusively, shares it with another process, or has adopted its entries.
     fn ownership(&self, found: &ActualState<T::Value>, run: &mut RunState) -> MarkOwnership {
         if !T::HAS_OWNER_RECORD {
             return MarkOwnership::Exclusive;
@@ -439,8 +441,8 @@ impl<T: Target> MirrorTask<T> {
         MarkOwnership::Adopted(adopted.clone())
     }
 
-    /// Makes the target reject writes of earlier leaders. If the key may not write the record, the window remains that targets
-    /// without a comparison have.
+    /// Makes the target reject writes of earlier leaders. Without permission to write the record, a late write of an earlier
+    /// leader may still succeed, as at targets without conditional writes.
     async fn fence(&self, permit: &Permit) {
         if permit.token() == 0 {
             return;
@@ -463,7 +465,7 @@ impl<T: Target> MirrorTask<T> {
         let other = match claimed {
             Ok(Ok(Claim::Ours)) => None,
             Ok(Ok(Claim::Other { instance, .. })) => Some(Arc::from(instance)),
-            // The key may not be permitted to write the record: then no other process can be detected.
+            // The key may lack permission to write the record. No other process can be detected then.
             Ok(Err(error)) => {
                 let why = error_chain(&error);
                 if !self.has_claimed.swap(true, Ordering::AcqRel) {
@@ -471,7 +473,7 @@ impl<T: Target> MirrorTask<T> {
                 }
                 return;
             }
-            // The reads report a target that does not respond.
+            // A target that does not respond is already reported by the reads.
             Err(_) => return,
         };
         let before = self.status_sender.borrow().other_process.clone();
@@ -481,7 +483,7 @@ impl<T: Target> MirrorTask<T> {
         }
         self.has_claimed.store(true, Ordering::Release);
         if is_first {
-            // Removals have waited for this.
+            // Removals wait until the mark is claimed, so this notification starts a pass.
             self.claimed.notify_one();
         }
         if other == before {

@@ -251,7 +251,7 @@ impl Target for Nftables {
     type Error = NftablesError;
 
     async fn read(&self) -> Result<ActualState<Backend>, NftablesError> {
-        // All of the table is the mirror's, and whom a connection is tracked to is the kernel's business.
+        // The mirror owns the whole table, so no entry is foreign. The kernel tracks connections, so no entry is busy.
         Ok(ActualState { own: self.entries().await?, others: BTreeSet::new(), busy: BTreeSet::new() })
     }
 

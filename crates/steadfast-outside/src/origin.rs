@@ -46,7 +46,7 @@ pub struct Origin {
 pub struct Doubts {
     /// Every cluster that feeds the mirror, certain or not.
     pub sources: BTreeSet<String>,
-    /// Clusters whose objects are not known reliably now, and the reason.
+    /// Clusters with uncertain objects, and the reason.
     pub clusters: BTreeMap<String, Arc<str>>,
     /// Objects with unknown entries, and the reason.
     pub objects: BTreeMap<ObjectId, Arc<str>>,
@@ -72,7 +72,7 @@ impl Doubts {
     }
 }
 
-/// Tells whether the object of an origin still exists: `None` if that is not known.
+/// Function that returns whether the object of an origin still exists. Returns `None` if unknown.
 #[derive(Clone)]
 pub struct ExistenceCheck(Arc<Lookup>);
 

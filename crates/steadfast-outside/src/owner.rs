@@ -11,7 +11,7 @@ pub(crate) const OWNER_RENEW_SECS: u64 = 60;
 pub enum Claim {
     /// The record names this instance, or the target keeps no record.
     Ours,
-    /// Another process maintains the entries of the same mark. Neither may remove what the other one adds.
+    /// Another process maintains the entries of the same mark. Neither process may remove entries of the other.
     Other {
         /// ID of the other process, escaped.
         instance: String,

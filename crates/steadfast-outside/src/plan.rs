@@ -116,7 +116,7 @@ pub(crate) enum MarkOwnership {
 /// Makes entries consistent with each other, and returns the reason for each that the target cannot hold: [`Target::validate`](crate::Target::validate).
 pub(crate) type Validate<'a, V> = &'a dyn Fn(&mut BTreeMap<String, V>) -> BTreeMap<String, String>;
 
-/// Plans the steps from `found` to `wanted`, and records in `record` what the mirror holds from now on.
+/// Plans the steps from `found` to `wanted`, and records the resulting entries of the mirror in `record`.
 pub(crate) fn plan<V: Value>(
     wanted: &DesiredState<V>,
     found: &ActualState<V>,

@@ -22,7 +22,7 @@ pub struct Preview<V> {
     pub words: Vec<String>,
     /// Skipped entries, each with the reason.
     pub kept: BTreeMap<String, SkipReason>,
-    /// The first of `asks`.
+    /// First element of `asks`, if any.
     pub ask: Option<ApprovalRequest>,
     /// Removals that would need approval.
     pub asks: Vec<ApprovalRequest>,
@@ -32,7 +32,7 @@ pub struct Preview<V> {
 ///
 /// # Errors
 ///
-/// If the target cannot be read within the deadline.
+/// Returns an error if the target cannot be read within the deadline.
 pub async fn preview<T: Target>(
     name: &str,
     target: &T,

@@ -45,7 +45,7 @@ pub struct Item(pub Json);
 
 impl Value for Item {}
 
-/// Sends requests to the registry: an implementation knows proxies, certificates and signatures.
+/// Client that sends requests to the registry. The implementation handles proxies, certificates and signatures.
 pub trait RegistryClient: Send + Sync + 'static {
     /// Sends `request`, whose URL is absolute, and returns the response. An error contains nothing secret.
     fn send(&self, request: Request<Vec<u8>>) -> impl Future<Output = Result<Response<Vec<u8>>, String>> + Send;
@@ -175,12 +175,12 @@ impl<R: RegistryClient> Target for Registry<R> {
                 None => _ = found.others.insert(key),
             }
         }
-        // A duplicate key is not the mirror's alone.
+        // The list contains the key twice, once with another owner. Such an item counts as foreign.
         found.own.retain(|key, _| !found.others.contains(key));
         Ok(found)
     }
 
-    /// Changes up to eight items at a time, each within 4 s: an item that the registry does not respond about delays no other.
+    /// Changes up to eight items concurrently, each within 4 s. An item without a response delays no other item.
     async fn apply(&self, steps: &[Step<Item>]) -> Result<(), RegistryError> {
         let carry_out = |number: usize| async move {
             let step: &Step<Item> = &steps[number];

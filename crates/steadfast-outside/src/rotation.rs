@@ -17,7 +17,7 @@ impl<T: Clone + PartialEq> Rotation<T> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns all servers, in the order in which they should be asked.
+    /// Returns all servers in the order of the next request.
     pub(crate) fn order(&self) -> Vec<T> {
         self.servers().clone()
     }

@@ -23,7 +23,7 @@ pub struct Status<V> {
     pub entries: usize,
     /// Skipped entries, each with the reason.
     pub kept: BTreeMap<String, SkipReason>,
-    /// The first of `asks`.
+    /// First element of `asks`, if any.
     pub ask: Option<ApprovalRequest>,
     /// Removals that need approval, one for each group: [`Memory::approve`](crate::Memory::approve), and a [`nudge`](crate::Mirror::nudge).
     pub asks: Vec<ApprovalRequest>,

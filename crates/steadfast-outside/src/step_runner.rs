@@ -17,19 +17,21 @@ pub(crate) struct StepRunner {
     pub(crate) max_concurrent: usize,
     /// Deadline of one step.
     pub(crate) attempt: Duration,
-    /// Duration after which no further step starts; steps of suspects only start within `attempt`. A run lasts at most `start_within + attempt`.
+    /// Duration after which no further step starts. Steps of slow entries only start within `attempt`. A run lasts at most
+    /// `start_within + attempt`.
     pub(crate) start_within: Duration,
-    /// Number of consecutive failures of unclear extent after which no further step starts: the target itself has failed then.
+    /// Number of consecutive [unclear](Failure::Unclear) failures after which no further step starts, because the target itself
+    /// has probably failed.
     pub(crate) failures: usize,
 }
 
-/// Maximum number of [`SlowEntries`]: beyond it all are forgotten.
+/// Maximum number of [`SlowEntries`]. All are forgotten when the set is full.
 const MAX_SLOW_ENTRIES: usize = 10_000;
 
 /// Names of entries whose last step did not complete, remembered from one run to the next.
 ///
-/// They run last, and their siblings (entries with the same text before the last `/`) just before them. Otherwise a namespace
-/// with more bad entries than there are lanes, all at the front of the alphabet, would consume run after run.
+/// Slow entries run last. Their siblings, entries with the same text before the last `/`, run just before them. Steps start in
+/// alphabetical order, so otherwise the bad entries of one namespace could use up all concurrent steps of every run.
 #[derive(Debug, Default)]
 pub(crate) struct SlowEntries(Mutex<BTreeSet<String>>);
 
@@ -42,8 +44,8 @@ pub(crate) enum Failure<E> {
 }
 
 impl SlowEntries {
-    /// Remembers `name` until a step of this entry completes. The mirror retries an entry after a while, so that a run without it
-    /// is no reason to forget its name.
+    /// Remembers `name` until a step of this entry completes. A run without the entry does not forget the name, because the
+    /// mirror retries the entry only after a while.
     fn add(&self, name: &str) {
         let mut names = lock(&self.0);
         if names.len() >= MAX_SLOW_ENTRIES {
@@ -56,8 +58,9 @@ impl SlowEntries {
 impl StepRunner {
     /// Runs `steps`, and returns the numbers of the failed steps in their order, each with its error.
     ///
-    /// Steps start in their order, except that those of `slow` and of their siblings start last. Steps of one entry run one after another, and the
-    /// rest of them is skipped after an error. `late` makes the error of a step that reached its deadline.
+    /// Steps start in their order, but steps of `slow` entries and of their siblings start last. Steps of one entry run one after
+    /// another. After an error, the remaining steps of the entry are skipped. `late` creates the error of a step that reached
+    /// its deadline.
     pub(crate) async fn run<V, E, F: Future<Output = Result<(), Failure<E>>>>(
         self,
         steps: &[Step<V>],
@@ -70,7 +73,7 @@ impl StepRunner {
         let failures = Mutex::new(0_usize);
         let run = |(is_slow, entry): (bool, Vec<usize>)| {
             let (carry_out, late, failures) = (&carry_out, &late, &failures);
-            // New changes wait for the end of the run: suspects must not prolong it by much.
+            // New changes wait for the end of the run, so slow entries must not prolong the run by much.
             let start_within = if is_slow { self.start_within.min(self.attempt) } else { self.start_within };
             async move {
                 for number in entry {
@@ -142,13 +145,13 @@ impl StepRunner {
             }
         };
         let mut order: Vec<_> = order.into_iter().map(|entry| (class(&entry), entry)).collect();
-        // Stable: the order within a class is that of the steps.
+        // The sort is stable, so steps of one class keep their order.
         order.sort_by_key(|(class, _)| *class);
         order.into_iter().map(|(class, entry)| (class == 2, entry)).collect()
     }
 }
 
-/// Names the entries that failed after the first one, for messages: their number, and the first three of them, escaped.
+/// Returns the number and the first three names of further failed entries, escaped for messages.
 pub(crate) fn others(names: &[String]) -> String {
     let mut shown: Vec<_> = names.iter().take(3).map(|name| format!("{name:?}")).collect();
     if names.len() > shown.len() {
@@ -158,12 +161,12 @@ pub(crate) fn others(names: &[String]) -> String {
     format!("{} other {entries} failed too: {}", names.len(), shown.join(", "))
 }
 
-/// A duration for messages.
+/// Formats a duration for messages.
 pub(crate) fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }
 
-/// The text before the last `/`: cluster and namespace, where keys are the default ones.
+/// Returns the text before the last `/`. In default keys, the text is the cluster and the namespace.
 fn parent(name: &str) -> Option<&str> {
     name.rsplit_once('/').map(|(parent, _)| parent)
 }

@@ -11,14 +11,14 @@ use domain::rdata::{A, Aaaa, Cname, Mx, Ptr, Soa, Srv, Txt};
 use super::record::{Data, MARK, OWNER, Record, entry_name, hash};
 use crate::entry::ActualState;
 
-/// All of a zone.
+/// All contents of a zone.
 #[derive(Default)]
 pub(super) struct Contents {
     names: BTreeMap<String, NameRecords>,
     serial: Option<u32>,
 }
 
-/// Records of one name, of the types that a mirror writes. A name without any of those is in use, too.
+/// Records of one name, without types that mirrors never write. A name without listed records is in use too.
 #[derive(Default)]
 struct NameRecords {
     records: Vec<Record>,
@@ -62,7 +62,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Divides the contents of `zone` into what bears `mark` and what does not.
+    /// Divides the contents of `zone` into entries with the mark `mark` and foreign names.
     pub(super) fn divided(self, zone: &str, mark: &str) -> (ActualState<Record>, Seen) {
         let Self { names, serial } = self;
         let mut others = BTreeSet::new();
@@ -73,7 +73,7 @@ impl Contents {
                 if is_own {
                     seen.marked.insert(of.to_owned());
                 } else {
-                    // The mark of another mirror reserves the name, whatever the name has.
+                    // The mark of another mirror reserves the name, even if the name has no records.
                     others.insert(of.to_owned());
                 }
             } else if let Some((hash, of)) =
@@ -87,7 +87,7 @@ impl Contents {
                 others.insert(name.clone());
             }
         }
-        // The apex always has records of others; each of the mirror's records has a mark of its own there.
+        // The apex always has foreign records, so each record of the mirror has its own mark there.
         others.remove(zone);
         seen.marked.remove(zone);
         others.retain(|name| !seen.marked.contains(name));

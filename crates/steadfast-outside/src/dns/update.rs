@@ -37,7 +37,7 @@ pub(super) enum NameOwner {
     },
     /// Free name: neither the name nor a mark may exist.
     Nobody,
-    /// Somebody else: at the apex only the marks of single records count.
+    /// Other clients own the apex of the zone. Only marks of single records identify the mirror's records there.
     Zone,
 }
 
@@ -53,7 +53,7 @@ pub(super) enum RecordMark {
 }
 
 impl Update {
-    /// Returns a name for the update that is the same the next time.
+    /// Returns an ID of the update that is equal in the next attempt.
     pub(super) fn id(&self) -> String {
         match (self.owner, self.records.keys().next()) {
             (NameOwner::Zone, Some(mark)) => mark.clone(),
@@ -89,7 +89,7 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
             Step::Change { from, to, .. } => (Some(from), Some(to)),
             Step::Remove { value, .. } => (Some(value), None),
         };
-        // Both are of one name.
+        // Both steps are of one name.
         let Some(name) = more.or(less).map(|record| &record.name) else { continue };
         let wrong = more.map_or(Ok(()), |record| sound(zone, record, seen));
         if wrong.is_err() {
@@ -138,7 +138,7 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
     (updates, first)
 }
 
-/// Returns what happens to the marks of single records.
+/// Returns the changes of the marks of single records.
 fn record_marks(update: &Update, seen: &Seen) -> BTreeMap<String, RecordMark> {
     let is_marked = |record: &&Record| update.owner == NameOwner::Zone || record.data.is_shared();
     let mut marks = BTreeMap::new();

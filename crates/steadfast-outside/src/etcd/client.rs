@@ -1,4 +1,4 @@
-//! Requests to etcd without TLS, each over a connection of its own; and the interface for those with TLS.
+//! Requests to etcd without TLS, each over its own connection, and the interface for clients with TLS.
 
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -16,7 +16,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Streaming response body. Dropping the body closes the stream.
 pub type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Sends requests to etcd: an implementation knows certificates and proxies.
+/// Client that sends requests to etcd. The implementation handles certificates and proxies.
 pub trait EtcdClient: Send + Sync + 'static {
     /// Sends `request`, whose URL is absolute, and returns the head of the response with its body. An error contains nothing secret.
     ///

@@ -1,6 +1,6 @@
-//! Why keys of etcd cannot be read or changed.
+//! Errors of etcd, each with advice.
 
-/// Why keys of etcd cannot be read or changed. No error contains a password, a token or a value.
+/// Reason that keys of etcd cannot be read or changed. No error contains a password, a token or a value.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     /// The prefix or the mark is empty.
@@ -90,7 +90,7 @@ impl EtcdError {
     }
 }
 
-/// Returns the way out for a message of etcd.
+/// Returns advice for an error message of etcd.
 fn remedy(message: &str) -> &'static str {
     match message {
         _ if message.contains("user name is empty") => "; it has users: give the mirror one, with a password",
@@ -114,7 +114,7 @@ fn remedy(message: &str) -> &'static str {
     }
 }
 
-/// Returns a key as a terminal or a log may show it.
+/// Returns a key in a form that is safe for terminals and logs.
 pub(super) fn shown(key: &str) -> String {
     key.escape_debug().to_string()
 }

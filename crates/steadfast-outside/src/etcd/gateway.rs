@@ -1,4 +1,5 @@
-//! Requests to etcd's JSON gateway: to the endpoint that responded last, and for reads to the next one if it does not.
+//! Requests to etcd's JSON gateway. A request goes to the endpoint with the last response. A failed read continues at the next
+//! endpoint.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,9 +25,9 @@ const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 /// Permission to send a request to another endpoint after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// A read, or a write that changes nothing the second time.
+    /// Read, or idempotent write.
     Allowed,
-    /// Write: without a response, only the next read shows its outcome.
+    /// Other write. Without a response, only the next read shows its outcome.
     Never,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct User {
 #[derive(Clone)]
 pub(super) struct Gateway<R> {
     requests: Arc<R>,
-    /// Scheme and authority of each.
+    /// Scheme and authority of each endpoint.
     endpoints: Rotation<String>,
     all: Vec<String>,
     pub(super) user: Option<User>,

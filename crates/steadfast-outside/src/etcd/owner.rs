@@ -1,4 +1,4 @@
-//! The ownership record: a key outside of the prefix, with a lease of its own that expires when no process renews it.
+//! Ownership record: a key outside of the prefix, with its own lease. The lease expires if no process renews it.
 
 use serde_json::{Value as Json, json};
 
@@ -52,7 +52,7 @@ impl<R: EtcdClient> Etcd<R> {
             if is_written {
                 return Ok(Claim::Ours);
             }
-            // Another process has written it in between.
+            // Another process has written the record in between.
             if let Some(Record { instance, renewed, .. }) = record {
                 claim = Claim::Other { instance: instance.escape_debug().to_string(), renewed };
             }

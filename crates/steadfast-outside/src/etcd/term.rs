@@ -66,7 +66,7 @@ impl<R: EtcdClient> Etcd<R> {
         Ok(false)
     }
 
-    /// Returns the condition that a transaction adds, and what etcd does if a condition fails: it returns the record.
+    /// Returns the additional condition of each transaction, and the operation after a failed condition: a read of the record.
     pub(super) fn term_condition(&self) -> (Option<Json>, Vec<Json>) {
         let term = self.term.load(Ordering::Acquire);
         if term == 0 {

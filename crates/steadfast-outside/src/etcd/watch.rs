@@ -1,4 +1,4 @@
-//! Notices changes of other clients at once, by a watch of the prefix.
+//! Watch of the prefix, which reports changes of other clients immediately.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::responses::{self, bytes};
 /// Shortest time between two notifications: other clients may write under the prefix all the time.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval of pings that check that the endpoint still takes part in the cluster. A frozen member sends no events either.
+/// Interval of requests that check that the endpoint still takes part in the cluster. A frozen member also sends no events.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Delays before a watch is opened again after a failure.
@@ -107,7 +107,7 @@ impl<R: EtcdClient> Etcd<R> {
     /// Returns the revision of a message of the watch, if the message concerns the mirror. The watch was opened at `opened`.
     fn concerns(&self, line: &[u8], opened: i64, written: &BTreeSet<i64>) -> Result<Option<i64>, EtcdError> {
         let Ok(message) = serde_json::from_slice::<Json>(line) else {
-            // Too long to be read: something large was written.
+            // An incomplete line: a client has written a large value.
             return Ok(Some(opened));
         };
         if let Some(error) = message["error"]["message"].as_str().or(message["error"].as_str()) {
@@ -137,7 +137,7 @@ impl<R: EtcdClient> Etcd<R> {
             let key = responses::decoded(&event["kv"]["key"]).unwrap_or_default();
             let is_deleted = event["type"] == "DELETE";
             let is_of_lease = responses::number(&event["kv"]["lease"]) == self.lease;
-            // Foreign additions are no change. A deletion of a foreign key is one: its name becomes available.
+            // Additions of foreign keys are irrelevant. A deletion of a foreign key is relevant: its name becomes available.
             is_of_lease || seen.own.contains(&key) || (is_deleted && seen.others.contains(&key))
         };
         let is_any = result["events"].as_array().is_some_and(|events| events.iter().any(concerns));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::step_runner;
 
-/// Why a backend of HAProxy cannot be read or changed.
+/// Reason that a backend of HAProxy cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum HaproxyError {
     /// HAProxy would read a name as something else.

@@ -13,7 +13,7 @@ const MAX_NUMBER: u64 = i32::MAX as u64;
 
 /// Options of the servers that a mirror adds, in HAProxy's own words: `check inter 2s fall 2 maxconn 100`.
 ///
-/// Servers that are added at run time inherit nothing from `default-server`, so what the backend has there must be repeated here. No
+/// Servers that are added at run time inherit nothing from `default-server`, so its options must be repeated here. No
 /// options by default. Options apply to servers that are added later; a server that exists keeps its options until it is
 /// replaced, or until HAProxy is reloaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ enum Form {
     Time,
     /// A number in this range.
     Number(u64, u64),
-    /// One of these words.
+    /// Word from this list.
     OneOf(&'static [&'static str]),
     /// Any word without characters that mean something to the runtime API.
     Word,
@@ -90,7 +90,7 @@ const OPTIONS: &[(&str, Form)] = &[
     ("ws", Form::OneOf(&["auto", "h1", "h2"])),
 ];
 
-/// Options that mean nothing without `check`.
+/// Options that have no effect without `check`.
 const CHECK_OPTIONS: &[&str] = &[
     "addr",
     "check-alpn",
@@ -134,7 +134,7 @@ impl ServerOptions {
     }
 }
 
-/// Reads options as they stand on a `server` line of HAProxy's configuration, separated by white space.
+/// Parses options in the syntax of a `server` line in HAProxy's configuration, separated by white space.
 impl FromStr for ServerOptions {
     type Err = HaproxyError;
 

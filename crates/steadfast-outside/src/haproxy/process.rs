@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Difference between two clocks in whole seconds that is no restart.
+/// Maximum difference between two clocks that is not a restart, in seconds.
 const UPTIME_TOLERANCE: Duration = Duration::from_secs(2);
 
 /// HAProxy process as reported by `show info`.
@@ -93,7 +93,7 @@ impl Observed {
         is_due
     }
 
-    /// Records the process that a read is at; the read may still fail.
+    /// Records the process of a read. The read may still fail afterwards.
     pub(super) fn at(&self, process: &Process) {
         let mut state = self.lock();
         if let Some(reason) = state.process.as_ref().and_then(|earlier| process.replaced(earlier)) {
@@ -109,7 +109,7 @@ impl Observed {
         self.lock().unchecked = unchecked;
     }
 
-    /// Takes what happened to the process since the last call.
+    /// Returns and clears the description of the last restart.
     pub(super) fn take_reason(&self) -> Option<String> {
         self.lock().reason.take()
     }

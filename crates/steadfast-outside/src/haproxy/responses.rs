@@ -39,7 +39,7 @@ const DELETED: &str = "Server deleted";
 ///
 /// # Errors
 ///
-/// What HAProxy complained about.
+/// Returns the error text of HAProxy.
 pub(super) fn outcome(commands: &[String], response: &str) -> Result<(), String> {
     let lines: Vec<_> = response.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     // The CLI has no status codes. Any line other than a known confirmation is an error message.
@@ -75,7 +75,7 @@ pub(super) fn error_line(response: &str) -> String {
     response.lines().map(str::trim).find(is_complaint).unwrap_or("nothing").to_owned()
 }
 
-/// The rows of a table under a line `# name name …`, each by these names.
+/// Returns the rows of a table as maps from column names to values. The header is a line `# name name …`.
 fn rows(response: &str) -> Result<Vec<BTreeMap<&str, &str>>, ParseError> {
     let mut lines = response.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
     // The version of the format precedes the table, unless it was split off.
@@ -107,7 +107,7 @@ pub(super) fn servers(response: &str, prefix: &str) -> Result<(Vec<ListedServer>
             continue;
         }
         let checks: u32 = number(&row, "srv_check_state")?;
-        // A server without an address is none that the mirror wants.
+        // A server without an address equals no desired server.
         let ip = field(&row, "srv_addr")?.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
         servers.push(ListedServer {
             name,

@@ -14,7 +14,7 @@ use super::service::VirtualService;
 ///
 /// The claim is a listening socket with an abstract name. Such names belong to the network namespace, like the services
 /// of IPVS. So two containers in one namespace see each other's claim, although they share no files. The kernel
-/// releases the claim when the process ends, in whatever way.
+/// releases the claim when the process ends for any reason.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceClaim(Arc<Mutex<Option<UnixListener>>>);
 
@@ -23,8 +23,8 @@ impl ServiceClaim {
     ///
     /// # Errors
     ///
-    /// If another process of this user, or of root, holds the claim. Sockets of other users are ignored: any user can take the name, and must
-    /// not stop a mirror by that.
+    /// Returns an error if another process of this user or of root holds the claim. Sockets of other users are ignored: any user
+    /// can take the name, but must not be able to stop a mirror.
     pub(super) fn take(&self, service: &VirtualService) -> Result<(), IpvsError> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_some() {
@@ -35,13 +35,14 @@ impl ServiceClaim {
         match UnixListener::bind_addr(&address) {
             Ok(listener) => *held = Some(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                // The holder may have ended in between: then the next attempt gets the name.
+                // The holder may have ended in between. The next attempt gets the name then.
                 let holder = UnixStream::connect_addr(&address).and_then(|stream| holder(&stream));
                 if !holder.is_ok_and(|holder| is_foreign(holder, own_user())) {
                     return Err(IpvsError::Claimed { service: service.command_line() });
                 }
             }
-            // A system without such sockets, or a limit of this process: no reason to keep a balancer empty.
+            // Systems without abstract sockets and resource limits cause this error. A missing claim must not keep a load
+            // balancer empty.
             Err(_) => {}
         }
         Ok(())
@@ -53,12 +54,12 @@ fn is_foreign(holder: u32, own: Option<u32>) -> bool {
     holder != 0 && own != Some(holder)
 }
 
-/// The user that listens at the other end.
+/// Returns the user that listens at the other end.
 fn holder(stream: &UnixStream) -> io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
 }
 
-/// The user of this process.
+/// Returns the user of this process.
 fn own_user() -> Option<u32> {
     fs::metadata("/proc/self").ok().map(|process| process.uid())
 }

@@ -82,7 +82,7 @@ impl SeenService {
     /// Returns true if the service has the desired settings.
     pub(super) fn is(&self, service: &VirtualService) -> bool {
         let wanted = Self::wanted(service);
-        // Without persistence the kernel asks neither.
+        // Without persistence, the kernel ignores the timeout and the netmask.
         let alike = service.persistence.is_none() || (self.timeout, self.netmask) == (wanted.timeout, wanted.netmask);
         self.scheduler == wanted.scheduler && self.flags & !HASHED == wanted.flags && !self.has_engine && alike
     }
@@ -199,7 +199,7 @@ fn family(address: IpAddr) -> u16 {
     if address.is_ipv4() { INET } else { INET6 }
 }
 
-/// Both families have the same room.
+/// Returns the address in 16 bytes. The attribute has this size for both families; IPv4 uses the first four bytes.
 fn octets(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => {

@@ -48,7 +48,7 @@ pub(super) struct Socket {
 /// Reason that a request has no valid reply.
 #[derive(Debug)]
 pub(super) enum NetlinkError {
-    /// The system does not do it.
+    /// The system does not support the operation.
     System(io::Error),
     /// The kernel returned an error number of `errno.h`.
     Refused(i32),
@@ -122,7 +122,7 @@ impl From<Errno> for NetlinkError {
 #[derive(Debug)]
 pub(super) struct Replies {
     sequence: u32,
-    /// Messages, of whatever kind.
+    /// Number of received messages of any kind.
     seen: usize,
     pub(super) all: Vec<Vec<u8>>,
     pub(super) are_complete: bool,

@@ -49,7 +49,7 @@ impl Table {
         if self.before.is_ipv4() { "ip" } else { "ip6" }
     }
 
-    /// A transaction after which the table has these entries and nothing else.
+    /// Returns a transaction that replaces the contents of the table with these entries.
     pub(super) fn written(&self, entries: &BTreeMap<String, Backend>) -> String {
         let (family, name, before, protocol) = (self.family(), &self.name, self.before, self.protocol.name());
         // Created first, so that the deletion succeeds in either case.
@@ -70,7 +70,7 @@ impl Table {
         text
     }
 
-    /// By turns, as many as the weights say; nothing where nothing serves.
+    /// Returns the expression that selects a backend in turn by weight. Returns `None` if no backend has a weight.
     fn choice(entries: &BTreeMap<String, Backend>) -> Option<String> {
         let turn_counts = turn_counts(entries);
         let all: u32 = turn_counts.values().sum();

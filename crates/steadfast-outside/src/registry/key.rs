@@ -1,4 +1,4 @@
-//! Keys that stay one place of their own, whatever the registry does to the path of a URL.
+//! Checks that a key denotes the same item after a registry or proxy has normalized the path of the URL.
 
 /// Maximum length of a key in bytes. Encoded, it still fits into the longest request line that common servers accept (8 KiB).
 const MAX_KEY_BYTES: usize = 2048;
@@ -19,7 +19,7 @@ const COMPATIBLE: [(char, &str); 8] = [
 ///
 /// A key is sent as one percent-encoded path segment. Many servers and proxies decode it and then normalize the path.
 /// They resolve `.` and `..`, merge slashes, decode a second time, replace `\` with `/`, or drop the text after a `;`.
-/// A tenant could reach the items of another one that way.
+/// Without the check, a tenant could change the items of another tenant.
 ///
 /// # Errors
 ///
