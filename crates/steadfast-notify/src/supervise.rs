@@ -207,7 +207,7 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics under these locks.
+    // A panic under one of these locks leaves the value intact, so poisoning is ignored.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

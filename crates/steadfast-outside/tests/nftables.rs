@@ -1,5 +1,5 @@
-//! Tests with a real kernel: a balancer between a client and two backends, each in its own network. The traffic
-//! decides.
+//! Tests with a real kernel: a load balancer between a client and two backends, each in its own network. The assertions are
+//! about the responses to real connections.
 //!
 //! Requires root, `ip` and `nft`, and is skipped without them. Client and backends are copies of this program.
 
@@ -143,7 +143,7 @@ impl Copy {
         self.responses("ask", times)
     }
 
-    /// Sends `what` several times; returns the number of responses by their sender.
+    /// Sends `what` several times, and returns the number of responses by backend.
     fn responses(&mut self, what: &str, times: usize) -> Result<BTreeMap<String, usize>> {
         let mut answered = BTreeMap::new();
         for _ in 0..times {

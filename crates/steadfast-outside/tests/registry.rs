@@ -1,4 +1,4 @@
-//! Registry over HTTP, with a small server. The stored items decide.
+//! Tests of registries over HTTP with a small server. The assertions are about the stored items.
 
 mod tree;
 

@@ -128,7 +128,7 @@ fn weights(haproxy: &Haproxy, names: &[&str]) -> Option<Vec<u32>> {
     weights.filter(|weights| weights.len() == servers.len())
 }
 
-/// The records of the zone as `NAME TTL TYPE DATA`, without those of the zone itself and the marks of owners.
+/// Returns the records of the zone as `NAME TTL TYPE DATA`, without the zone's own records and ownership marks.
 fn records(knot: &Knot) -> BTreeSet<String> {
     let (port, mut command) = (knot.port.to_string(), Command::new("dig"));
     command.args(["@127.0.0.1", "-p", &port, "+tcp", "+noall", "+answer", "-y", KEY, "example.org", "AXFR"]);
@@ -186,7 +186,7 @@ fn balancer_recipe_follows_endpoint_slices() {
                 if weights(&haproxy, &["web-0", "web-1", "web-2", "web-3"]) != Some(vec![1, 0, 0, 1]) {
                     return false;
                 }
-                // Nothing is ready any more: the endpoint that still serves takes over.
+                // No endpoint is ready any more. The endpoint that still serves remains.
                 let unready = json!({"endpoints": [endpoint("web-3", "10.0.0.4", json!({"ready": false}))]});
                 server.merge_patch("endpointslices.discovery.k8s.io", "shop", "web-b", unready).expect("a slice");
                 let ends = json!({"ready": false, "serving": true, "terminating": true});

@@ -145,7 +145,7 @@ fn replaced_server_is_reported_and_relisted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_merged_during_blocked_output_are_marked() {
-    /// More than the limit of pending events.
+    /// Number of changes, above the limit of pending events.
     const CHANGES: usize = 1100;
 
     let server = ApiServer::builder().start().await.expect("a server");
@@ -153,7 +153,7 @@ async fn events_merged_during_blocked_output_are_marked() {
         let object = json!({"metadata": {"name": name, "namespace": "default"}, "data": {"value": value}});
         serde_json::from_value(object).expect("a config map")
     };
-    // More lines than the pipe and the program hold.
+    // More lines than the pipe and the program can buffer.
     server.create(&config_map("a", "0")).expect("the object is created");
     for number in 0..4000 {
         server.create(&config_map(&format!("m-{number}"), "0")).expect("the object is created");

@@ -26,7 +26,7 @@ impl Haproxy {
         else {
             let is_required = std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1");
             assert!(!is_required, "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no haproxy on the path");
-            // Past the capture of tests that pass.
+            // Written to the terminal, because the harness captures the output of passing tests.
             std::io::stderr()
                 .write_all(b"skipped: there is no haproxy on the path\n")
                 .expect("standard error is writable");
@@ -78,7 +78,7 @@ impl Haproxy {
         Some(servers.collect())
     }
 
-    /// Address, weight and administrative state of each server of the mirror, by name.
+    /// Returns address, weight and administrative state of each server of the mirror, by name.
     pub(crate) fn listing(&self) -> BTreeMap<String, String> {
         let listed = self.command("show servers state web\n").unwrap_or_default();
         let fields = listed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -152,7 +152,7 @@ pub(crate) fn backend(name: &str) -> u16 {
     port
 }
 
-/// Waits at most 60 s until `reached`.
+/// Waits at most 60 s until `reached` returns true.
 pub(crate) fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !reached() {

@@ -26,13 +26,13 @@ const PODS: u64 = 6;
 /// Steps of a run: each changes something of the careful tenants, and sends some nonsense.
 const STEPS: u64 = 25;
 
-/// Pause after each step, so that the program acts on the states between.
+/// Pause after each step, so that the program also applies intermediate states.
 const PAUSE: Duration = Duration::from_millis(60);
 
 /// Limit for all three systems to show the final state of the careful tenants.
 const CONVERGENCE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Rules that read annotations, without any precaution.
+/// Rules that use annotations without validation.
 const RULES: &str = r#"
 [[rules]]
 name = "web"
@@ -72,11 +72,11 @@ send = "object.data.map(k, {'key': k, 'value': object.data[k]})"
 to = ["registry"]
 "#;
 
-/// Contents of the three systems: what is at each place, by system and place.
+/// Contents of the three systems: values by system and place, such as a DNS name or a key.
 type Contents = BTreeMap<(&'static str, String), BTreeSet<String>>;
 
 struct World {
-    /// Dropped first.
+    /// First field, so that the program is killed before the systems stop.
     notify: KillOnDrop,
     server: ApiServer,
     haproxy: Haproxy,
@@ -152,14 +152,14 @@ impl World {
         let status = steadfast(&["notify", "status", "-c", &self.configuration]);
         let status = String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_text(&status);
         let stderr = self.stderr.lock().expect("no panic");
-        // Escaped, because the program is judged by this, too.
+        // Long lines are cut, because log lines can contain large values of the tenant.
         let lines: Vec<_> = stderr.lines().map(|line| line.chars().take(400).collect::<String>()).collect();
         let from = lines.len().saturating_sub(60);
         format!("status:\n{status}\nstderr, the last of {} lines:\n{}", lines.len(), lines[from..].join("\n"))
     }
 }
 
-/// Objects of the careful tenants, and the changes of them.
+/// Objects of the careful tenants and their changes.
 struct Shops<'a> {
     server: &'a ApiServer,
     rng: SeededRng,
@@ -214,7 +214,7 @@ impl<'a> Shops<'a> {
         keys.push(key);
     }
 
-    /// An ordinary change: a replaced pod, one more, or a new setting.
+    /// Makes an ordinary change: replaces a pod, adds a pod, or changes a setting.
     fn change(&mut self) {
         let shop = SHOPS[self.rng.below(2) as usize];
         match self.rng.below(4) {
@@ -293,14 +293,14 @@ fn run_alone(seed: u64) -> Option<Contents> {
     }
 }
 
-/// Runs careful tenants next to the hostile one until the contents of the former are those of `alone`.
+/// Runs the careful tenants next to the hostile tenant until their entries equal those of `alone`.
 fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
     let mut world = World::start(&format!("hostile-{seed}"))?;
     let mut rng = SeededRng(seed ^ 0xbad);
     let mut shops = Shops::create(&world.server, seed);
     let (begun, place_holds) =
         (Instant::now(), |contents: &Contents| alone.iter().filter(|(place, _)| contents.contains_key(*place)).count());
-    // The hostile tenant comes when the places of the others are held.
+    // The hostile tenant starts after the other tenants hold their places.
     while world.contents().is_none_or(|contents| contents.len() < shops.pods.len()) {
         assert!(begun.elapsed() < CONVERGENCE_LIMIT, "seed {seed}\n{}", world.report());
         std::thread::sleep(Duration::from_millis(100));

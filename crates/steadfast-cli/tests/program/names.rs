@@ -106,7 +106,7 @@ fn wrong_dns_entries_affect_only_themselves() {
         let fields = [("host", host), ("type", kind), ("data", data), ("ttl", ttl)];
         world.config_map("other", &format!("wrong-{number}"), &fields);
     }
-    // Whatever they are, names of others come, change and go.
+    // The invalid entries must not stop additions, changes and removals of other names.
     let day = [("host", "day.example.org"), ("type", "A"), ("data", "10.0.0.3"), ("ttl", "86400")];
     world.config_map("shop", "day", &day);
     eventually("the next name", || knot.names() == Some(set(&["day", "web"])));

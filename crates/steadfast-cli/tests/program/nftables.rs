@@ -74,7 +74,7 @@ impl Network {
         if !is_made {
             let is_required = std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1");
             assert!(!is_required, "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: this user may make no networks");
-            // Past the capture of tests that pass.
+            // Written to the terminal, because the harness captures the output of passing tests.
             std::io::stderr()
                 .write_all(b"skipped: this user may make no networks\n")
                 .expect("standard error is writable");

@@ -25,7 +25,7 @@ pub(crate) fn found(program: &str) -> Option<PathBuf> {
     if found.is_none() {
         let is_required = std::env::var_os("STEADFAST_REQUIRE_REFERENCE").is_some_and(|value| value == "1");
         assert!(!is_required, "STEADFAST_REQUIRE_REFERENCE=1 allows no skip: there is no {program} on the path");
-        // Past the capture of tests that pass.
+        // Written to the terminal, because the harness captures the output of passing tests.
         let told = format!("skipped: there is no {program} on the path\n");
         std::io::stderr().write_all(told.as_bytes()).expect("standard error is writable");
     }
@@ -93,7 +93,8 @@ impl Knot {
         Some(names.filter(|name| name != "ns").collect())
     }
 
-    /// All records but those of the server itself and the marks of ownership, by name; `None` if it does not respond.
+    /// Returns all records by name, except the server's own records and ownership marks. Returns `None` if the server does not
+    /// respond.
     pub(crate) fn records(&self) -> Option<Vec<(String, String)>> {
         let records = self.transfer()?;
         let records = records.lines().filter_map(|line| {
@@ -173,7 +174,7 @@ impl Etcd {
     /// Revokes all leases, which removes their keys.
     pub(crate) fn revoke_leases(&self) {
         let leases = self.etcdctl(&["lease", "list"]).expect("etcd responds");
-        // One a line, in hexadecimal, below a line with their number.
+        // The first line is the number of leases. Each further line is the ID of one lease in hexadecimal.
         let is_lease = |line: &&str| line.len() == 16 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
         for lease in leases.lines().map(str::trim).filter(is_lease) {
             self.etcdctl(&["lease", "revoke", lease]).expect("the lease exists");
@@ -192,7 +193,7 @@ impl Etcd {
         Some(text.lines().filter_map(|line| line.strip_prefix("/services/").map(str::to_owned)).collect())
     }
 
-    /// Keys under `prefix` and their values; `None` if it does not respond.
+    /// Returns the keys under `prefix` with their values; `None` if etcd does not respond.
     pub(crate) fn pairs(&self, prefix: &str) -> Option<Vec<(String, String)>> {
         let text = self.etcdctl(&["get", prefix, "--prefix", "-w", "json"])?;
         let read: serde_json::Value = serde_json::from_str(&text).ok()?;

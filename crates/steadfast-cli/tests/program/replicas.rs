@@ -321,7 +321,7 @@ impl World {
             4 => {
                 self.signal(leader, "STOP");
                 self.run_changes(rng, lasts);
-                // The successor goes at the instant at which the frozen leader comes back.
+                // The successor is killed at the instant at which the frozen leader resumes.
                 if let Some(next) = self.leader().filter(|next| *next != leader) {
                     self.replicas[next] = None;
                     self.signal(leader, "CONT");
@@ -337,7 +337,7 @@ impl World {
                 self.run(other);
             }
             _ => {
-                // Gracefully, as in a rolling update.
+                // A graceful shutdown, as in a rolling update.
                 self.signal(leader, "TERM");
                 self.run_changes(rng, lasts);
                 self.replicas[leader] = None;
@@ -382,7 +382,7 @@ impl World {
         format!("{}\n{}", statuses.join("\n"), self.said.lock().expect("no panic"))
     }
 
-    /// Judges all that has arrived. Returns the number of deliveries and of repeated ones.
+    /// Checks all received requests. Returns the number of deliveries and the number of repeated deliveries.
     fn judge(&self) -> (usize, usize) {
         let deliveries = self.receiver.all();
         let reign = self.reign.lock().expect("no panic");

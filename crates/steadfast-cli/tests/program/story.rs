@@ -33,19 +33,19 @@ use crate::seeded_rng::{SeededRng, seeds};
 use cluster::{Cluster, Phase};
 use trouble::{TROUBLES, Trouble};
 
-/// Pods of the first cluster that come and go: their number at first.
+/// Initial number of pods of the first cluster that are created and deleted during the run.
 const PODS: u64 = 8;
 
 /// Pods of the first cluster that always exist. The tenant pretends to be them.
 const LASTING_PODS: u64 = 3;
 
-/// Pods of the second cluster at first.
+/// Initial number of pods of the second cluster.
 const FAR_PODS: u64 = 4;
 
 /// Name prefixes of all judged pods. Other names belong to the tenant.
 const PREFIXES: [&str; 3] = ["web-", "keep-", "far-"];
 
-/// Troubles of a run in CI. All of them take too long for every change of the program.
+/// Number of troubles in a CI run. All troubles take too long for each change of the program.
 const TROUBLES_IN_CI: usize = 5;
 
 /// Time limit of each system for regaining lost entries.
@@ -67,7 +67,7 @@ struct World {
     knot: Arc<Knot>,
     etcd: Arc<Etcd>,
     configuration: String,
-    /// The first server's version with the first pods: no backup is older.
+    /// Version of the first server with the initial pods. No backup is older.
     started: u64,
     truth: Truth,
     losses: Vec<Loss>,
@@ -103,7 +103,7 @@ impl World {
                  send = \"\"\"{{'key': {KEY_OF_ENTRY}, {send}}}\"\"\"\nto = [\"{name}\"]\n"
             )
         };
-        // The audit finds a restore whose versions have passed ours (R12).
+        // After a restore, the server's versions may already exceed the program's version. Only the audit detects this (R12).
         let mirror = "drain = \"1s\"\ncompare = \"2s\"\n";
         let text = format!(
             "[clusters.here]\nkubeconfig = \"kubeconfig\"\naudit = \"5s\"\n[clusters.far]\nkubeconfig = \"far.kubeconfig\"\n\
@@ -238,7 +238,7 @@ impl World {
         if count < 4 || count < 14 && rng.below(2) == 0 { self.create() } else { self.lose(rng) }
     }
 
-    /// The pods of a Deployment are replaced, the next one ready before each goes.
+    /// Replaces the pods of a Deployment. Each new pod is ready before an old pod is deleted.
     fn roll(&mut self) {
         for old in self.ready("web-") {
             self.create();
@@ -257,7 +257,7 @@ impl World {
     fn send_nonsense(&self, rng: &mut SeededRng) {
         for _ in 0..30 {
             let object = object(rng, &self.victims);
-            // The API server rejects some of it.
+            // The API server rejects some of these objects.
             let _ = self.server.apply(&object, resource(&object));
             if rng.below(3) == 0 {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -368,7 +368,7 @@ fn status(address: &str, is_ready: bool) -> Value {
 /// Reads one system; `None` if it does not respond.
 type Look = Box<dyn Fn() -> Option<BTreeSet<String>> + Send>;
 
-/// Reads all three systems until it is ended.
+/// Reads all three systems repeatedly until it is stopped.
 struct Witness {
     ended: Arc<AtomicBool>,
     samples: Arc<Mutex<Vec<Sample>>>,
@@ -503,7 +503,7 @@ fn checker_detects_removed_entry_of_ready_pod() {
     let Some(world) = World::start("seen") else { return };
     let mut acting = begin(&world);
     eventually("the initial state", || world.outside_is_equal());
-    // No program restores the entry.
+    // The program is not running, so it cannot restore the entry.
     signal(&acting.0, "TERM");
     assert!(acting.0.wait().expect("an exit status").success());
     std::thread::sleep(Duration::from_secs(2));

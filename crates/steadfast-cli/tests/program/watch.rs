@@ -29,7 +29,7 @@ fn until_limits_embedded_fleet_events() {
     let (mut versions, mut types, mut last) = (BTreeMap::<&str, u64>::new(), BTreeSet::new(), "");
     for line in &lines {
         let (time, kind) = (text(line, "time"), text(line, "type"));
-        // 2026-01-02T03:04:05.678901Z, whatever the zone.
+        // The UTC form 2026-01-02T03:04:05.678901Z, in every time zone.
         assert_eq!((time.len(), &time[10..11], &time[19..20], &time[26..]), (27, "T", ".", "Z"), "{time}");
         assert!(["pods", "deployments.apps"].contains(&text(line, "resource")), "{line}");
         types.insert(kind);

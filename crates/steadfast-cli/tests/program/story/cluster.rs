@@ -86,7 +86,7 @@ impl Cluster {
         matches!(self, Self::Embedded(_)) || !matches!(trouble, Trouble::Frozen | Trouble::Errors)
     }
 
-    /// Time after which a trouble of the server has passed, in addition to the embedded server's.
+    /// Additional recovery time after a trouble, compared with the embedded server.
     pub(super) fn patience(&self) -> Duration {
         if matches!(self, Self::Embedded(_)) { Duration::ZERO } else { Duration::from_secs(60) }
     }

@@ -51,7 +51,7 @@ impl Backend {
         *self = Self::start(&self.runtime, &self.name, self.address);
     }
 
-    /// Stops listening as a program that received SIGTERM: finishes requests in flight.
+    /// Stops listening and finishes requests in flight, like a program after SIGTERM.
     pub(crate) fn stop(&mut self) {
         if let (Some(stop), Some(task)) = (self.stop.take(), self.task.take()) {
             let _ = stop.send(());
@@ -59,7 +59,7 @@ impl Backend {
         }
     }
 
-    /// Stops as a killed program: the kernel resets all connections.
+    /// Stops like a killed program: the kernel resets all connections.
     pub(crate) fn crash(&mut self) {
         self.stop = None;
         if let Some(task) = self.task.take() {

@@ -1,4 +1,4 @@
-//! API servers, clusters and the program itself are away.
+//! Traffic during outages of API servers, whole clusters and the program itself.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn cluster_that_becomes_unreachable_keeps_its_servers_only() {
     world.clusters[1].faults().cut();
     world.unreachable = Some(1);
     world.sleep(Duration::from_secs(1));
-    // The program cannot know of the changes in the west, and must know of those in the east.
+    // The program cannot see the changes in the west, but must apply the changes in the east.
     west.roll(&mut world);
     east.roll(&mut world);
     world.sleep(Duration::from_secs(1));

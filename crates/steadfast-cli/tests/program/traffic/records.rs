@@ -1,4 +1,4 @@
-//! Continuous reads of a DNS zone and of etcd, and the judgement of what they contained.
+//! Continuous reads of a DNS zone and of etcd, and the checks of their contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -34,11 +34,11 @@ pub(crate) struct Sample {
 /// State of a pod, from an instant on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodState {
-    /// Must be found.
+    /// The address must be present.
     Ready,
-    /// Can be found: not ready, or its container is about to stop.
+    /// The address may be present: the pod is not ready, or its container will stop soon.
     Leaving,
-    /// Must not be found.
+    /// The address must be absent.
     Dead,
 }
 

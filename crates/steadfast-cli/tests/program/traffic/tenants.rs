@@ -8,7 +8,7 @@ use super::workload::Deployment;
 use super::world::{SHOP, Setup, TENANT, World};
 use super::{DOCUMENTED, begin};
 
-/// Pods of all namespaces share one backend, and say themselves with which port and weight.
+/// Pods of all namespaces share one backend. Each pod chooses its port and weight by annotations.
 const SHARED: Setup = Setup {
     rules: r#"
 [sinks.web]
@@ -34,7 +34,7 @@ fn is_shop(id: &str) -> bool {
     id.contains(&format!("/{SHOP}/"))
 }
 
-/// The shop has an ordinary rolling update; then its servers must be right.
+/// Runs an ordinary rolling update of the shop. Afterwards its servers must match its pods.
 fn roll_and_judge(mut world: World, mut web: Deployment) {
     web.roll(&mut world);
     world.sleep(Duration::from_millis(200));

@@ -190,7 +190,7 @@ impl World {
         assert!(name == "KILL" || status.success(), "{status}: {}", self.report());
     }
 
-    /// Runs a subcommand of `steadfast notify`; returns what it writes.
+    /// Runs a subcommand of `steadfast notify` and returns its output.
     pub(crate) fn notify(&self, arguments: &[&str]) -> String {
         let output = steadfast(&[&["notify"], arguments, &["-c", &self.configuration()]].concat());
         String::from_utf8_lossy(&output.stdout).into_owned() + &stderr_text(&output)
@@ -217,7 +217,7 @@ impl World {
         id
     }
 
-    /// Does what the `EndpointSlice` controller does after each change of a pod.
+    /// Updates the `EndpointSlices` after a change of a pod, like the controller of Kubernetes.
     fn publish(&self) {
         if !self.setup.has_slices {
             return;
@@ -290,7 +290,7 @@ impl World {
         self.publish();
     }
 
-    /// The container of a pod is killed. Requests in flight can fail.
+    /// Kills the container of a pod. Requests in flight can fail.
     pub(crate) fn crash(&mut self, id: &PodId) {
         self.note(&format!("{id} crashes"));
         let pod = self.pods.get_mut(id).expect("the pod exists");
@@ -299,7 +299,7 @@ impl World {
         self.allowances.windows.push((from, Instant::now()));
     }
 
-    /// The kubelet starts the container of a crashed pod again.
+    /// Restarts the container of a crashed pod, like the kubelet.
     pub(crate) fn recover(&mut self, id: &PodId) {
         self.note(&format!("{id} listens again"));
         self.pods.get_mut(id).expect("the pod exists").backend.restart();
