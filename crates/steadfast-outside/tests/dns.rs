@@ -16,7 +16,8 @@ use tokio::time::{sleep, timeout};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-const SOON: Duration = Duration::from_secs(20);
+/// Timeout of each wait.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn record(line: &str) -> Result<Record> {
     let mut words = line.splitn(4, ' ');
@@ -39,8 +40,8 @@ fn mirror(target: Zone) -> Mirror<Record> {
 /// Waits until the target matches the current desired state, and not an earlier one.
 async fn until(mirror: &Mirror<Record>, what: impl Fn(&Status<Record>) -> bool) -> Result<Status<Record>> {
     let mut status = mirror.status();
-    let waited = timeout(SOON, status.wait_for(|status| status.settled && what(status))).await;
-    Ok(waited.map_err(|_| format!("not within {SOON:?}: {:?}", mirror.status().borrow()))??.clone())
+    let waited = timeout(TIMEOUT, status.wait_for(|status| status.settled && what(status))).await;
+    Ok(waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??.clone())
 }
 
 async fn want(mirror: &Mirror<Record>, lines: &[&str], kept: &[&str]) -> Result {
@@ -153,7 +154,7 @@ async fn restarted_server_gets_records_again() -> Result {
         running.stop()?;
         mirror.want(DesiredState::certain(records(&["web 30 A 10.0.0.2", "more 30 A 10.0.0.3"])?));
         let mut status = mirror.status();
-        let failing = timeout(SOON, status.wait_for(|status| status.failing.is_some())).await??.failing.clone();
+        let failing = timeout(TIMEOUT, status.wait_for(|status| status.failing.is_some())).await??.failing.clone();
         assert!(failing.is_some_and(|why| why.contains("does not respond over TCP")), "{kind:?}");
         running.begin().await?;
         until(&mirror, |status| status.entries == 2).await?;
@@ -169,7 +170,7 @@ async fn restarted_server_gets_records_again() -> Result {
             }
             Result::Ok(())
         };
-        timeout(SOON, restored).await??;
+        timeout(TIMEOUT, restored).await??;
         mirror.stop().await;
 
         // The next mirror adopts the existing entries.
@@ -405,7 +406,7 @@ async fn foreign_apex_records_stay_unchanged() -> Result {
             }
             Result::Ok(())
         };
-        timeout(SOON, restored).await??;
+        timeout(TIMEOUT, restored).await??;
         assert_eq!(running.target("other")?.read().await?.own, BTreeMap::new());
 
         // An identical record of another client stays with its owner.
@@ -560,7 +561,7 @@ async fn failing_zone_delays_no_other_zone() -> Result {
         assert!(rejected["c.example.com. A 10.0.0.1"].contains("the zone example.com. cannot be read"), "{rejected:?}");
         mirror.want(DesiredState::certain(wanted));
         let mut status = mirror.status();
-        timeout(SOON, status.wait_for(|status| status.entries == 2)).await??;
+        timeout(TIMEOUT, status.wait_for(|status| status.entries == 2)).await??;
         assert_eq!(running.dig(&["a.example.org", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
         assert_eq!(running.dig(&["b.example.net", "A"])?, ["30 A 10.0.0.1"], "{kind:?}");
     }

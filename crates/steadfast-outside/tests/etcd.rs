@@ -13,7 +13,8 @@ use tokio::time::{sleep, timeout};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-const SOON: Duration = Duration::from_secs(20);
+/// Timeout of each wait.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn found(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -89,7 +90,7 @@ impl Running {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        Ok(timeout(SOON, ready).await.map_err(|_| "no etcd after some time")?)
+        Ok(timeout(TIMEOUT, ready).await.map_err(|_| "no etcd after some time")?)
     }
 
     /// Kills the process without warning.
@@ -156,8 +157,8 @@ fn adds(names: &[&str]) -> Vec<Step<EtcdValue>> {
 
 async fn until(mirror: &Mirror<EtcdValue>, what: impl Fn(&Status<EtcdValue>) -> bool) -> Result<Status<EtcdValue>> {
     let mut status = mirror.status();
-    let waited = timeout(SOON, status.wait_for(|status| status.settled && what(status))).await;
-    Ok(waited.map_err(|_| format!("not within {SOON:?}: {:?}", mirror.status().borrow().failing))??.clone())
+    let waited = timeout(TIMEOUT, status.wait_for(|status| status.settled && what(status))).await;
+    Ok(waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow().failing))??.clone())
 }
 
 /// Waits until the target matches the current desired state, and not an earlier one.
@@ -217,7 +218,7 @@ async fn lease_is_renewed_and_granted_again() -> Result {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    let lease = timeout(SOON, lease).await??;
+    let lease = timeout(TIMEOUT, lease).await??;
 
     // Another client revokes the lease. etcd deletes its keys, and the next pass adds them under the same ID.
     running.etcdctl(&["lease", "revoke", &lease])?;
@@ -227,7 +228,7 @@ async fn lease_is_renewed_and_granted_again() -> Result {
         }
         Result::Ok(())
     };
-    timeout(SOON, restored).await??;
+    timeout(TIMEOUT, restored).await??;
     assert!(running.etcdctl(&["lease", "list"])?.contains(&lease));
 
     // Longer than the lease without renewal: the mirror keeps the lease alive.
@@ -250,7 +251,7 @@ async fn lease_is_renewed_and_granted_again() -> Result {
         }
         Result::Ok(())
     };
-    timeout(SOON, gone).await??;
+    timeout(TIMEOUT, gone).await??;
     let mirror = running.mirror("one")?;
     want(&mirror, &[("a", "1")]).await?;
     assert_eq!(running.keys()?, pairs(&[("/services/a", "1")]));
@@ -353,10 +354,12 @@ async fn frozen_member_delays_requests_once() -> Result {
     members[0].signal("-STOP")?;
     let started = Instant::now();
     // Longer than the attempt at the frozen member and the election of a new leader.
-    let kept = timeout(SOON, async { while target.renew().await.is_err() {} });
+    let kept = timeout(TIMEOUT, async { while target.renew().await.is_err() {} });
     kept.await.map_err(|_| "the lease was not renewed")?;
     // The first attempt was rejected or timed out, so another pass follows.
-    timeout(SOON, async { while target.read().await.is_err() {} }).await.map_err(|_| "no look")?;
+    timeout(TIMEOUT, async { while target.read().await.is_err() {} })
+        .await
+        .map_err(|_| "no read within the timeout")?;
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     let started = Instant::now();
     target.apply(&adds(&["during"])).await?;

@@ -22,7 +22,8 @@ use tokio::time::timeout;
 
 use guest::{Result, holds_in_a_guest, in_the_guest, load};
 
-const SOON: Duration = Duration::from_secs(20);
+/// Timeout of each wait.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 const SERVICE: &str = "10.9.0.1:80";
 const A: &str = "10.8.0.2:8001";
@@ -257,8 +258,8 @@ fn wanted(all: &[(&str, u16)]) -> DesiredState<RealServer> {
 
 async fn until(mirror: &Mirror<RealServer>, what: impl FnMut(&Status<RealServer>) -> bool) -> Result {
     let mut status = mirror.status();
-    let waited = timeout(SOON, status.wait_for(what)).await;
-    waited.map_err(|_| format!("not within {SOON:?}: {:?}", mirror.status().borrow()))??;
+    let waited = timeout(TIMEOUT, status.wait_for(what)).await;
+    waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??;
     Ok(())
 }
 
@@ -279,8 +280,8 @@ async fn settled(mirror: &Mirror<RealServer>, entries: usize) -> Result {
             }
         }
     };
-    let waited = timeout(SOON, nudged).await;
-    waited.map_err(|_| format!("not settled in {SOON:?}: {:?}", mirror.status().borrow()))??;
+    let waited = timeout(TIMEOUT, nudged).await;
+    waited.map_err(|_| format!("not settled in {TIMEOUT:?}: {:?}", mirror.status().borrow()))??;
     Ok(())
 }
 

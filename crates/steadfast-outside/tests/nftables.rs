@@ -16,7 +16,8 @@ use tokio::time::timeout;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-const SOON: Duration = Duration::from_secs(20);
+/// Timeout of each wait.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Environment variable that names the role of a copy of this program.
 const ROLE: &str = "STEADFAST_NFTABLES_ROLE";
@@ -243,8 +244,8 @@ fn wanted(all: &[(&str, &str, u16)]) -> DesiredState<Backend> {
 
 async fn until(mirror: &Mirror<Backend>, what: impl FnMut(&Status<Backend>) -> bool) -> Result {
     let mut status = mirror.status();
-    let waited = timeout(SOON, status.wait_for(what)).await;
-    waited.map_err(|_| format!("not within {SOON:?}: {:?}", mirror.status().borrow()))??;
+    let waited = timeout(TIMEOUT, status.wait_for(what)).await;
+    waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??;
     Ok(())
 }
 

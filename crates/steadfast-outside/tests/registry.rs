@@ -13,7 +13,8 @@ use tree::Tree;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-const SOON: Duration = Duration::from_secs(20);
+/// Timeout of each wait.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn target(tree: &Tree, mark: &str) -> Result<Registry<PlainRegistryClient>> {
     let (url, list) = (format!("{}/services/{{key}}", tree.url), format!("{}/services?of={{mark}}", tree.url));
@@ -41,7 +42,7 @@ async fn want(mirror: &Mirror<Item>, wanted: DesiredState<Item>) -> Result<Statu
     mirror.want(wanted);
     let mut status = mirror.status();
     let settled = status.wait_for(|status| status.settled && status.looks > looks + 1);
-    Ok(timeout(SOON, settled).await??.clone())
+    Ok(timeout(TIMEOUT, settled).await??.clone())
 }
 
 fn step(key: &str, value: &Value) -> Step<Item> {
@@ -124,7 +125,7 @@ async fn failing_registry_is_not_considered_empty() -> Result {
         tree.now().answers = Some(status);
         let mut told = mirror.status();
         let failing = told.wait_for(|told| told.failing.as_ref().is_some_and(|why| why.contains(remedy)));
-        let why = timeout(SOON, failing).await??.failing.clone().unwrap_or_default();
+        let why = timeout(TIMEOUT, failing).await??.failing.clone().unwrap_or_default();
         assert!(why.contains("`GET http://127.0.0.1:") && !why.contains("of=one"), "{why}");
     }
     tree.now().answers = None;

@@ -2,8 +2,8 @@
 //!
 //! A replica that starts with an empty state folder does not know which objects were deleted just before its first list. If this
 //! replica became the leader, such deletions would never be delivered. So a new replica is not a candidate until the leader has
-//! settled everything up to this list. If there is no leader, no other replica can do better, and the new replica waits only for
-//! the time in which another one would take over.
+//! settled all changes up to this list. Without a leader, the new replica waits long enough for any other replica to take over,
+//! and then becomes a candidate itself.
 
 use std::time::Duration;
 
@@ -18,8 +18,10 @@ pub(super) struct CatchUp {
 }
 
 impl CatchUp {
-    /// Returns whether everything is settled up to the first list of each position. `reached` are the versions of the own caches,
-    /// `published` the versions that the leader has settled. Published positions that are not `is_configured` here do not count.
+    /// Returns true if the leader has settled all changes up to the first list of each position.
+    ///
+    /// `reached` are the versions of this replica's caches. `published` are the versions that the leader has settled. Published
+    /// positions count only if `is_configured` returns true for them.
     pub(super) fn has_caught_up(
         &mut self,
         reached: &SettledVersions,
@@ -27,7 +29,7 @@ impl CatchUp {
         is_configured: impl Fn(&str, &str) -> bool,
     ) -> bool {
         for (position, version) in reached {
-            // A later version than that of the list is safe, too, and only delays the replica.
+            // A version after the list is also safe. It only delays the replica.
             self.started.entry(position.clone()).or_insert(*version);
         }
         // This replica never lists for a rule or sink outside its configuration, and would wait forever for such a position.
@@ -54,7 +56,8 @@ impl<T: PartialEq> LeaseWatch<T> {
         Self { last: None, since: Instant::now() }
     }
 
-    /// Records the current renewal of the lease: `None` without a holder. Returns whether there was no renewal for `timeout`.
+    /// Records the current renewal of the lease, or `None` without a holder. Returns true if the lease was not renewed for
+    /// `timeout`.
     pub(super) fn is_abandoned(&mut self, renewal: Option<T>, timeout: Duration) -> bool {
         // Measures on the local clock: the time in the lease comes from the clock of another machine, which may differ.
         if renewal.is_some() && renewal != self.last {

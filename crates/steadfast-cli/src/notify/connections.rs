@@ -128,7 +128,7 @@ pub(super) struct Missing {
     pub(super) problem: Problem,
 }
 
-/// Resolves the sources of all rules of `plan` in `cluster` with `find`. Returns them and the missing resources.
+/// Resolves the sources of all rules of `plan` in `cluster` with `find`. Returns the sources and the missing resources.
 pub(super) fn resolve(
     plan: &Plan,
     cluster: &str,

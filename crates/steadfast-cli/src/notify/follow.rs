@@ -22,7 +22,7 @@ pub(super) struct WatchedSource {
 }
 
 impl WatchedSource {
-    /// Returns the version and instant up to which everything is settled, for each stream with a known position.
+    /// Returns the version and the instant up to which all messages are settled, for each stream with a known position.
     pub(super) fn positions(&self) -> impl Iterator<Item = (String, u64)> {
         self.following.iter().flat_map(|(sink, following)| following.positions(&self.source, sink))
     }

@@ -95,7 +95,7 @@ pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
             _ => Err(Failure::run(format!("standard output cannot be written to: {error}"))),
         };
     }
-    // The deadline holds without a signal too.
+    // The shutdown deadline also applies if the program ends without a signal.
     stop.start_deadline();
     program.finish(drain, &mut stop).await
 }

@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
 /// Certificates that expire within this time are reported.
-const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
+const EXPIRY_WARNING: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// Maximum size of a PEM file.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
@@ -100,7 +100,7 @@ fn judge(certificate: &[u8], now: Timestamp) -> CertificateStatus {
         CertificateStatus::Bad(format!("the certificate expired on {until}"))
     } else if from > now {
         CertificateStatus::Bad(format!("the certificate is not valid before {from}"))
-    } else if until.duration_since(now) < SOON {
+    } else if until.duration_since(now) < EXPIRY_WARNING {
         let days = until.duration_since(now).as_hours() / 24;
         CertificateStatus::ExpiresSoon(format!("the certificate expires on {until}, in {days} days"))
     } else {

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     /// Longer than two read intervals.
-    const SOON: Duration = Duration::from_secs(25);
+    const TIMEOUT: Duration = Duration::from_secs(25);
 
     fn parse(text: &str) -> Sink {
         toml::from_str(text).expect("a sink")
@@ -131,12 +131,12 @@ mod tests {
         let sink =
             parse("dns = {server = \"127.0.0.1\", zone = \"example.org\", secret = {file = \"key\"}, mark = \"m\"}");
         let mut credentials = Credentials::read(&sink, &folder);
-        assert!(timeout(SOON, credentials.changed()).await.is_err(), "no file has changed");
+        assert!(timeout(TIMEOUT, credentials.changed()).await.is_err(), "no file has changed");
         write("hmac-sha256:a:b3RoZXI=");
-        timeout(SOON, credentials.changed()).await.expect("the secret has changed");
-        assert!(timeout(SOON, credentials.changed()).await.is_err(), "a change is detected once");
+        timeout(TIMEOUT, credentials.changed()).await.expect("the secret has changed");
+        assert!(timeout(TIMEOUT, credentials.changed()).await.is_err(), "a change is detected once");
         std::fs::remove_file(folder.join("key")).expect("a file");
-        timeout(SOON, credentials.changed()).await.expect("the secret is missing");
+        timeout(TIMEOUT, credentials.changed()).await.expect("the secret is missing");
         std::fs::remove_dir_all(folder).expect("a folder");
     }
 

@@ -11,7 +11,7 @@ use steadfast_outside::Target;
 use steadfast_outside::dns::Zone;
 use tokio::time::{sleep, timeout};
 
-use super::{Result, SOON};
+use super::{Result, TIMEOUT};
 
 /// Key with all permissions of a mirror.
 pub(crate) const MIRROR: (&str, &str) = ("mirror", "bWlycm9yIG1pcnJvciBtaXJyb3IgbWlycm9yIG1pcnI=");
@@ -156,8 +156,8 @@ impl Running {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        let waited = timeout(SOON, ready).await;
-        Ok(waited.map_err(|_| format!("{:?} does not respond within {SOON:?}", self.kind))?)
+        let waited = timeout(TIMEOUT, ready).await;
+        Ok(waited.map_err(|_| format!("{:?} does not respond within {TIMEOUT:?}", self.kind))?)
     }
 
     /// Kills the process without warning.
