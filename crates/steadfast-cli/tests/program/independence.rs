@@ -60,56 +60,57 @@ impl Fixture {
         self.write("notify.toml", &format!("{clusters}[sinks.log.stdout]\n{more}"));
     }
 
-    fn start(&self, drain: &str) -> Acting {
+    fn start(&self, drain: &str) -> NotifyProcess {
         let file = self.folder.join("notify.toml");
         let file = file.to_str().expect("a UTF-8 path");
         let mut child = KillOnDrop(start(&["notify", "-c", file, "--metrics", "127.0.0.1:0", "--drain", drain]));
-        let stdout = gathered(child.0.stdout.take().expect("a piped stdout"));
-        let stderr = gathered(child.0.stderr.take().expect("a piped stderr"));
-        let mut acting = Acting { child, stdout, stderr, address: String::new() };
+        let stdout = collect_output(child.0.stdout.take().expect("a piped stdout"));
+        let stderr = collect_output(child.0.stderr.take().expect("a piped stderr"));
+        let mut process = NotifyProcess { child, stdout, stderr, address: String::new() };
         let mut address = None;
         eventually("the address", || {
-            let said = acting.said();
-            address = said
+            let stderr = process.stderr_text();
+            address = stderr
                 .split("metrics at http://")
                 .nth(1)
                 .and_then(|rest| Some(rest.split_once("/metrics")?.0.to_owned()));
             address.is_some()
         });
-        acting.address = address.unwrap_or_default();
-        acting
+        process.address = address.unwrap_or_default();
+        process
     }
 }
 
-fn gathered(mut from: impl Read + Send + 'static) -> Arc<Mutex<Vec<u8>>> {
+/// Reads `from` on another thread, and returns the bytes read so far.
+fn collect_output(mut from: impl Read + Send + 'static) -> Arc<Mutex<Vec<u8>>> {
     let all = Arc::<Mutex<Vec<u8>>>::default();
-    let gathered = all.clone();
+    let collected = all.clone();
     std::thread::spawn(move || {
         let mut part = [0; 4096];
         while let Ok(read @ 1..) = from.read(&mut part) {
-            gathered.lock().expect("no panic").extend_from_slice(&part[..read]);
+            collected.lock().expect("no panic").extend_from_slice(&part[..read]);
         }
     });
     all
 }
 
 /// A running program.
-struct Acting {
+struct NotifyProcess {
     child: KillOnDrop,
     stdout: Arc<Mutex<Vec<u8>>>,
     stderr: Arc<Mutex<Vec<u8>>>,
     address: String,
 }
 
-impl Acting {
-    fn said(&self) -> String {
+impl NotifyProcess {
+    fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr.lock().expect("no panic")).into_owned()
     }
 
     /// Returns the clusters and names of the objects that `rule` has sent.
     fn sent(&self, rule: &str) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.stdout.lock().expect("no panic")).into_owned();
-        // The last line may not be whole yet.
+        // The last line may be incomplete, so lines that are not valid JSON are ignored.
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let sent = lines.filter(|line| line["rule"] == rule);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -130,12 +131,12 @@ impl Acting {
         (head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status"), body.to_owned())
     }
 
-    /// Sends SIGTERM, and returns how long the program took to end.
-    fn terminated(mut self) -> (Duration, String) {
+    /// Sends SIGTERM. Returns the time until the exit, and standard error.
+    fn terminate(mut self) -> (Duration, String) {
         let started = Instant::now();
         signal(&self.child.0, "TERM");
         self.child.0.wait().expect("an exit status");
-        (started.elapsed(), self.said())
+        (started.elapsed(), self.stderr_text())
     }
 }
 
@@ -145,24 +146,27 @@ fn dead_clusters_delay_no_other_cluster() {
     fixture.configure(&rule("maps", "cm"));
     fixture.east.create(&config_map("a", "1")).expect("the object is created");
     // The kubeconfig of west does not exist yet.
-    let acting = fixture.start("2");
-    acting.until_sent("maps", "east/a");
-    let (status, text) = acting.get("/readyz");
+    let process = fixture.start("2");
+    process.until_sent("maps", "east/a");
+    let (status, text) = process.get("/readyz");
     assert_eq!(status, 503);
     assert!(text.contains("cluster west: unreachable for ") && text.contains("the kubeconfig"), "{text}");
-    assert_eq!(acting.get("/livez"), (200, "ok\n".to_owned()), "a restart would not help");
+    assert_eq!(process.get("/livez"), (200, "ok\n".to_owned()), "a restart would not help");
 
     // First an address without a server, then a running server.
     fixture.write("west", &kubeconfig("http://127.0.0.1:1"));
-    eventually("the failed connection", || acting.get("/readyz").1.contains("Connection refused"));
-    let said = acting.said();
-    assert!(said.contains("cluster west: unreachable: ") && said.contains("other clusters are not affected"), "{said}");
+    eventually("the failed connection", || process.get("/readyz").1.contains("Connection refused"));
+    let stderr = process.stderr_text();
+    assert!(
+        stderr.contains("cluster west: unreachable: ") && stderr.contains("other clusters are not affected"),
+        "{stderr}"
+    );
     let file = fixture.folder.join("notify.toml");
     let output = steadfast(&["notify", "status", "-c", file.to_str().expect("a UTF-8 path"), "-o", "json"]);
     let status: Value = serde_json::from_slice(&output.stdout).expect("valid JSON");
     let clusters = &status["now"]["clusters"];
     assert_eq!((&clusters[0]["state"], &clusters[1]["state"]), (&json!("watching"), &json!("unreachable")), "{status}");
-    let (_, metrics) = acting.get("/metrics");
+    let (_, metrics) = process.get("/metrics");
     assert!(metrics.contains("steadfast_notify_cluster_attached{cluster=\"east\"} 1.0"), "{metrics}");
     assert!(metrics.contains("steadfast_notify_cluster_attached{cluster=\"west\"} 0.0"), "{metrics}");
 }
@@ -173,12 +177,12 @@ fn kubeconfig_that_appears_later_is_used() {
     fixture.configure(&rule("maps", "cm"));
     let west = fixture.runtime.block_on(ApiServer::start()).expect("the server starts");
     west.create(&config_map("b", "1")).expect("the object is created");
-    let acting = fixture.start("2");
-    eventually("the report", || acting.said().contains("cluster west: unreachable: "));
+    let process = fixture.start("2");
+    eventually("the report", || process.stderr_text().contains("cluster west: unreachable: "));
     fixture.write("west", &west.kubeconfig());
-    acting.until_sent("maps", "west/b");
-    eventually("readiness", || acting.get("/readyz").0 == 200);
-    assert!(acting.said().contains("cluster west: reached after "), "{}", acting.said());
+    process.until_sent("maps", "west/b");
+    eventually("readiness", || process.get("/readyz").0 == 200);
+    assert!(process.stderr_text().contains("cluster west: reached after "), "{}", process.stderr_text());
 }
 
 #[test]
@@ -187,13 +191,13 @@ fn resource_served_later_is_watched() {
     let rules = rule("maps", "cm") + &rule("widgets", "widgets.example.com");
     fixture.configure(&rules.replace("initial", "clusters = [\"east\"]\ninitial"));
     fixture.east.create(&config_map("a", "1")).expect("the object is created");
-    let acting = fixture.start("2");
-    acting.until_sent("maps", "east/a");
-    let (status, text) = acting.get("/readyz");
+    let process = fixture.start("2");
+    process.until_sent("maps", "east/a");
+    let (status, text) = process.get("/readyz");
     assert_eq!(status, 503);
     assert!(text.contains("rule widgets: widgets.example.com of east: missing: "), "{text}");
-    eventually("the report", || acting.said().contains("notify.toml:15:14: east: the server has no resource"));
-    assert!(acting.get("/metrics").1.contains("steadfast_notify_missing_resources{cluster=\"east\"} 1.0"));
+    eventually("the report", || process.stderr_text().contains("notify.toml:15:14: east: the server has no resource"));
+    assert!(process.get("/metrics").1.contains("steadfast_notify_missing_resources{cluster=\"east\"} 1.0"));
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -207,36 +211,36 @@ fn resource_served_later_is_watched() {
     let widget =
         json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"}});
     eventually("the kind", || fixture.east.create(&widget).is_ok());
-    acting.until_sent("widgets", "east/w");
-    eventually("readiness", || acting.get("/readyz").0 == 200);
-    let said = acting.said();
-    assert_eq!(said.matches("the server has no resource").count(), 1, "reported once: {said}");
-    assert!(said.contains("cluster east: rule widgets watches widgets.example.com now"), "{said}");
+    process.until_sent("widgets", "east/w");
+    eventually("readiness", || process.get("/readyz").0 == 200);
+    let stderr = process.stderr_text();
+    assert_eq!(stderr.matches("the server has no resource").count(), 1, "reported once: {stderr}");
+    assert!(stderr.contains("cluster east: rule widgets watches widgets.example.com now"), "{stderr}");
 }
 
 #[test]
 fn reload_waits_for_no_cluster() {
     let fixture = Fixture::new("independent-reload");
     // Accepts connections and never responds.
-    let hanging = TcpListener::bind("127.0.0.1:0").expect("a port");
-    fixture.write("west", &kubeconfig(&format!("http://{}", hanging.local_addr().expect("an address"))));
+    let silent_server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    fixture.write("west", &kubeconfig(&format!("http://{}", silent_server.local_addr().expect("an address"))));
     fixture.configure(&rule("maps", "cm"));
     fixture.east.create(&config_map("a", "1")).expect("the object is created");
-    let acting = fixture.start("2");
-    acting.until_sent("maps", "east/a");
+    let process = fixture.start("2");
+    process.until_sent("maps", "east/a");
     fixture.configure(&(rule("maps", "cm") + &rule("again", "cm")));
     let started = Instant::now();
-    signal(&acting.child.0, "HUP");
-    acting.until_sent("again", "east/a");
+    signal(&process.child.0, "HUP");
+    process.until_sent("again", "east/a");
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-    assert_eq!(acting.sent("maps"), ["east/a"], "an unchanged rule does not start again");
+    assert_eq!(process.sent("maps"), ["east/a"], "an unchanged rule does not start again");
     // A reload also applies while the other cluster is unreachable.
     fixture.east.faults().cut();
     fixture.configure(&(rule("maps", "cm") + &rule("third", "cm")));
-    signal(&acting.child.0, "HUP");
-    eventually("the reload", || acting.said().matches(", reloaded: 2 rules").count() == 2);
+    signal(&process.child.0, "HUP");
+    eventually("the reload", || process.stderr_text().matches(", reloaded: 2 rules").count() == 2);
     fixture.east.faults().heal();
-    acting.until_sent("third", "east/a");
+    process.until_sent("third", "east/a");
 }
 
 #[test]
@@ -255,14 +259,14 @@ fn unreadable_secret_affects_its_sink_alone() {
     );
     fixture.configure(&more);
     fixture.east.create(&config_map("a", "1")).expect("the object is created");
-    let acting = fixture.start("2");
-    acting.until_sent("maps", "east/a");
-    let said = acting.said();
-    assert!(said.contains("sink hook: cannot be opened: ") && said.contains("key"), "{said}");
-    eventually("the mirror's report", || acting.said().contains("sink names: cannot be opened: "));
+    let process = fixture.start("2");
+    process.until_sent("maps", "east/a");
+    let stderr = process.stderr_text();
+    assert!(stderr.contains("sink hook: cannot be opened: ") && stderr.contains("key"), "{stderr}");
+    eventually("the mirror's report", || process.stderr_text().contains("sink names: cannot be opened: "));
     fixture.write("key", "k");
     eventually("the delivery", || std::fs::read_to_string(&received).is_ok_and(|text| text.contains("\"name\":\"a\"")));
-    eventually("the report", || acting.said().contains("sink hook: opened"));
+    eventually("the report", || process.stderr_text().contains("sink hook: opened"));
 }
 
 #[test]
@@ -279,9 +283,9 @@ fn errors_of_the_file_itself_stay_fatal() {
         fixture.configure(&format!("{more}{}", rule("maps", "cm")));
         let file = fixture.folder.join("notify.toml");
         let output = steadfast(&["notify", "-c", file.to_str().expect("a UTF-8 path")]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(3), "{said}");
-        assert!(said.contains(says), "{says}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
+        assert!(stderr.contains(says), "{says}: {stderr}");
     }
 }
 
@@ -291,7 +295,7 @@ fn hanging_socket(path: &Path) -> UnixListener {
 }
 
 /// A configuration whose targets all hang: a load balancer, etcd, a stream and a cluster.
-fn hanging(name: &str) -> (Fixture, (UnixListener, TcpListener, TcpListener)) {
+fn fixture_with_hanging_targets(name: &str) -> (Fixture, (UnixListener, TcpListener, TcpListener)) {
     let fixture = Fixture::new(name);
     let socket = hanging_socket(&fixture.folder.join("socket"));
     let [etcd, cluster] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
@@ -311,22 +315,22 @@ fn hanging(name: &str) -> (Fixture, (UnixListener, TcpListener, TcpListener)) {
 
 #[test]
 fn shutdown_keeps_its_deadline_whatever_hangs() {
-    let (fixture, _hanging) = hanging("independent-shutdown");
-    let acting = fixture.start("2");
-    acting.until_sent("maps", "east/a");
-    let (took, said) = acting.terminated();
-    assert!(took < Duration::from_secs(3), "{took:?}: {said}");
+    let (fixture, _hanging) = fixture_with_hanging_targets("independent-shutdown");
+    let process = fixture.start("2");
+    process.until_sent("maps", "east/a");
+    let (took, stderr) = process.terminate();
+    assert!(took < Duration::from_secs(3), "{took:?}: {stderr}");
     assert!(took > Duration::from_millis(1500), "pending messages are retried for two seconds: {took:?}");
-    assert!(said.contains("messages were not delivered within 2 s"), "{said}");
+    assert!(stderr.contains("messages were not delivered within 2 s"), "{stderr}");
 
     // A second signal ends the program at once.
-    let acting = fixture.start("30");
-    eventually("work", || acting.said().contains("acting by"));
+    let process = fixture.start("30");
+    eventually("work", || process.stderr_text().contains("acting by"));
     let started = Instant::now();
-    signal(&acting.child.0, "TERM");
+    signal(&process.child.0, "TERM");
     std::thread::sleep(Duration::from_millis(300));
-    let (took, said) = acting.terminated();
-    assert!(started.elapsed() < Duration::from_secs(2), "{took:?}: {said}");
+    let (took, stderr) = process.terminate();
+    assert!(started.elapsed() < Duration::from_secs(2), "{took:?}: {stderr}");
 }
 
 #[test]
@@ -336,22 +340,22 @@ fn shutdown_ends_early_if_all_pending_sinks_are_down() {
     let down = "[sinks.down]\nexec = {command = [\"false\"]}\nretry = {first = \"200ms\", longest = \"1s\"}\n";
     fixture.configure(&[down, &rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"down\"]")].concat());
     fixture.east.create(&config_map("a", "1")).expect("the object is created");
-    let acting = fixture.start("600");
-    acting.until_sent("maps", "east/a");
-    let (_, said) = acting.terminated();
+    let process = fixture.start("600");
+    process.until_sent("maps", "east/a");
+    let (_, stderr) = process.terminate();
     assert!(
-        said.contains(
+        stderr.contains(
             "2 messages were not delivered, because these sinks cannot be reached: `down`; the next start sends them"
         ),
-        "{said}"
+        "{stderr}"
     );
     // The next start sends the undelivered messages.
     fixture.configure(
         &[&down.replace("false", "true"), &*rule("maps", "cm").replace("[\"log\"]", "[\"log\", \"down\"]")].concat(),
     );
-    let acting = fixture.start("2");
+    let process = fixture.start("2");
     let delivered = "steadfast_notify_delivered_total{sink=\"down\"} 2";
-    eventually("the message", || acting.get("/metrics").1.contains(delivered));
+    eventually("the message", || process.get("/metrics").1.contains(delivered));
 }
 
 #[test]
@@ -359,23 +363,23 @@ fn silent_clients_do_not_block_health_endpoints() {
     let fixture = Fixture::new("independent-health");
     fixture.write("west", &fixture.east.kubeconfig());
     fixture.configure(&rule("maps", "cm"));
-    let acting = fixture.start("2");
-    eventually("readiness", || acting.get("/readyz").0 == 200);
+    let process = fixture.start("2");
+    eventually("readiness", || process.get("/readyz").0 == 200);
     for count in [16, 100] {
         for request in ["", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "GET /metrics HTTP/1.1\r\n"] {
             let clients: Vec<TcpStream> = (0..count)
                 .map(|_| {
-                    let mut client = TcpStream::connect(&acting.address).expect("the endpoint listens");
+                    let mut client = TcpStream::connect(&process.address).expect("the endpoint listens");
                     // Fails if the endpoint has already closed this connection in favour of a newer client.
                     let _ = client.write_all(request.as_bytes());
                     client
                 })
                 .collect();
             let started = Instant::now();
-            assert_eq!(acting.get("/livez"), (200, "ok\n".to_owned()), "{count} of {request:?}");
+            assert_eq!(process.get("/livez"), (200, "ok\n".to_owned()), "{count} of {request:?}");
             assert!(started.elapsed() < Duration::from_secs(2), "{count} of {request:?}: {:?}", started.elapsed());
             // Requests for metrics may still be in flight.
-            eventually("readiness", || acting.get("/readyz").0 == 200);
+            eventually("readiness", || process.get("/readyz").0 == 200);
             assert!(started.elapsed() < Duration::from_secs(6), "{count} of {request:?}: {:?}", started.elapsed());
             drop(clients);
         }
