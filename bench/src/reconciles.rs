@@ -1,10 +1,11 @@
 //! Comparison of controllers: reconciles per second, the cost of each, the memory, and the delay from a change to its
-//! reconcile. The reconciles do nothing, or only wait.
+//! reconcile. In most rows, the reconciles do nothing or only wait; in one row, they write.
 //!
 //! Each controller is a separate program without code of another library, with its own embedded server and the same
-//! objects. A shared server would not do: after the writes of one controller, those of the next would change nothing.
-//! Keys are enqueued within the process, so that the server is not measured. They are enqueued on the threads that run
-//! reconciles, and for one key also from another thread, as with a change that is read from a connection.
+//! objects. The controllers write equal values, so on a shared server the writes of the second controller would change
+//! nothing. Except in the row with writes, keys are enqueued within the process, so that the server is not measured.
+//! Threads that run reconciles enqueue the keys. A single key is also enqueued from another thread, as with a change
+//! that is read from a connection.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -23,12 +24,12 @@ use crate::Trouble;
 const MIN_RECONCILES: usize = 200_000;
 
 /// Number of reconciles for a single key, which run one after the other.
-const ALONE: usize = 20_000;
+const SINGLE_KEY_RECONCILES: usize = 20_000;
 
 /// Number of writes per object in the row of reconciles that write.
 const WRITES: usize = 5;
 
-/// Number of measurements of the delay, because the p99 of a hundred changes is the slowest one.
+/// Number of runs per row of delays; the table shows the median. A run has 100 changes, so its p99 is a single change.
 const RUNS: usize = 9;
 
 /// Timeout, longer than any measurement.
@@ -50,7 +51,7 @@ struct Row {
     title: String,
     keys: usize,
     arguments: Vec<String>,
-    /// The row measures the delay of a change.
+    /// True if the row measures the delay from a change to its reconcile, and not the throughput.
     is_urgent: bool,
 }
 
@@ -178,12 +179,14 @@ async fn built(out: &Path) -> Result<[PathBuf; 3], Trouble> {
 fn rows(keys: &[usize]) -> Vec<Row> {
     let argument = |name: &str, value: usize| vec![format!("--{name}"), value.to_string()];
     let plain = keys.iter().map(|&keys| {
-        let rounds = if keys == 1 { ALONE } else { MIN_RECONCILES.div_ceil(keys) };
+        let rounds = if keys == 1 { SINGLE_KEY_RECONCILES } else { MIN_RECONCILES.div_ceil(keys) };
         let arguments = [argument("rounds", rounds), argument("concurrency", 16)].concat();
         Row { title: format!("{keys} keys"), keys, arguments, is_urgent: false }
     });
     let outside = keys.iter().copied().filter(|keys| *keys == 1).map(|keys| {
-        let arguments = [argument("rounds", ALONE), argument("concurrency", 16), vec!["--outside".to_owned()]].concat();
+        let arguments =
+            [argument("rounds", SINGLE_KEY_RECONCILES), argument("concurrency", 16), vec!["--outside".to_owned()]]
+                .concat();
         Row { title: "1 key, enqueued by a thread that runs no reconciles".into(), keys, arguments, is_urgent: false }
     });
     // A larger number of keys would only prolong the rows with waits.

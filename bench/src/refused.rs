@@ -1,6 +1,6 @@
-//! A source that is permanently rejected, next to two working sources, and seven sources with connection resets.
-//! Measures the delay from a change to its reconcile, with our controller and with kube-runtime's. The scenario is that
-//! of stackabletech/trino-operator#936.
+//! Delay from a change to its reconcile while sources fail, with our controller and with kube-runtime's. One scenario
+//! has a permanently rejected source and two working ones, as in stackabletech/trino-operator#936. The other scenario
+//! has seven sources with connection resets.
 //!
 //! Runs in virtual time. The jitter of kube-runtime's backoff does not depend on a seed, so its figures vary a little
 //! from run to run.
@@ -24,11 +24,11 @@ use tokio::time::Instant;
 
 use crate::Trouble;
 
-/// Time without changes, in which the rejected source increases its backoff.
-const SETTLED: Duration = Duration::from_mins(10);
+/// Time before the first change, in which the backoff of the rejected source grows to its maximum.
+const BACKOFF_GROWTH_TIME: Duration = Duration::from_mins(10);
 
-/// Timeout of a reconcile.
-const RECONCILE_TIMEOUT: Duration = Duration::from_mins(10);
+/// Wait after the last change, before the reconciles are counted.
+const FINAL_WAIT: Duration = Duration::from_mins(10);
 
 /// Measures the delay of changes next to a rejected source.
 #[derive(clap::Args)]
@@ -44,7 +44,7 @@ enum Library {
     Theirs,
 }
 
-/// Fault of the controller.
+/// Injected fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Befalls {
     Nothing,
@@ -64,7 +64,7 @@ impl Befalls {
     }
 }
 
-/// Delays from each change to its reconcile, if one followed.
+/// Delay from each change to its reconcile; `None` without a reconcile.
 struct Waits {
     of_objects: Vec<Option<Duration>>,
     of_owned: Vec<Option<Duration>>,
@@ -149,7 +149,7 @@ fn play(library: Library, befalls: Befalls, every: Duration, count: usize) -> Re
         };
         let running = tokio::spawn(running);
         // The retries of the rejected source have reached their maximum delay before the first change.
-        tokio::time::sleep(SETTLED).await;
+        tokio::time::sleep(BACKOFF_GROWTH_TIME).await;
 
         let (mut changed, mut made) = (Vec::new(), Vec::new());
         let disturb = || {
@@ -169,7 +169,7 @@ fn play(library: Library, befalls: Befalls, every: Duration, count: usize) -> Re
             made.push(Instant::now());
             tokio::time::sleep(every).await;
         }
-        tokio::time::sleep(RECONCILE_TIMEOUT).await;
+        tokio::time::sleep(FINAL_WAIT).await;
         running.abort();
 
         let waits = |names: &[String], since: &[Instant]| {

@@ -41,14 +41,14 @@ fuzz_target!(|input: &[u8]| {
     agrees_with_serde(&body, &parts, ended);
 });
 
-/// Checks for the same records and the same end. If the body breaks off, the amount of buffered data may depend on the
-/// pieces.
+/// Checks for the same records and the same end. If the body is truncated, the byte count in the error may depend on
+/// the pieces.
 fn assert_same<T: PartialEq + std::fmt::Debug>(
     (whole, ended): (&Vec<T>, Result<(), FrameError>),
     (cut, cut_ended): (&Vec<T>, Result<(), FrameError>),
 ) {
     match (ended, cut_ended) {
-        // A value that is malformed and too long may be reported as either, depending on the first detection.
+        // If a value is malformed and too long, the error depends on which defect is detected first.
         (Err(FrameError::TooLarge { .. }), Err(_)) | (Err(_), Err(FrameError::TooLarge { .. })) => {}
         (Err(FrameError::Truncated { .. }), Err(FrameError::Truncated { .. })) => assert_eq!(whole, cut),
         (ended, cut_ended) => {

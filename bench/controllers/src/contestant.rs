@@ -7,7 +7,7 @@ use crate::work::Work;
 /// Error that ends a program early.
 pub type Trouble = Box<dyn std::error::Error + Send + Sync>;
 
-/// Controller of the config maps in `default` of one library. It runs until it is dropped.
+/// Controller of one library for the config maps in the namespace `default`. It runs until it is dropped.
 pub trait Contestant: Sized + Send + Sync + 'static {
     /// Starts the controller. It runs `concurrency` reconciles at a time, each of which is `work`. The `keys` objects
     /// are named `map-0` and so on.

@@ -1,4 +1,4 @@
-//! The reconciles, equal for each library: they count and wait.
+//! The reconciles, equal for each library: they count, wait, and write on request.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use tokio::sync::Notify;
 
 use super::writing::Writing;
 
-/// Durations above this value are rounded to milliseconds, which has little effect on them.
+/// Minimum duration for tokio's timer, which rounds up to milliseconds. Shorter waits block a thread.
 const MILLISECOND_PRECISION_FROM: Duration = Duration::from_millis(10);
 
-/// State of the reconciles so far.
+/// Reconciles of a run, with their counts.
 #[derive(Default)]
 pub struct Work {
     wait: Duration,
@@ -61,8 +61,8 @@ impl Work {
         Ok(())
     }
 
-    /// Waits for the duration of a reconcile. tokio's timers have a resolution of one millisecond and round up, which
-    /// can double a millisecond. The clocks of the other libraries do not, so short waits block the thread.
+    /// Waits for the duration of a reconcile. tokio's timer rounds up to milliseconds, so a wait of 1 ms can take 2 ms.
+    /// Go's timers do not round. Short waits therefore block a thread.
     async fn wait(&self) {
         let wait = self.wait;
         if wait >= MILLISECOND_PRECISION_FROM {

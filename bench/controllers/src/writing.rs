@@ -38,7 +38,7 @@ impl Writing {
         }
     }
 
-    /// Makes the reconciles write from here on.
+    /// Enables the writes of subsequent reconciles.
     pub(crate) fn begin(&self) {
         self.has_begun.store(true, Ordering::Release);
     }

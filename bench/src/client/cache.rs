@@ -15,8 +15,8 @@ pub(super) trait Cache {
     fn names(&self) -> Vec<(String, String)>;
     /// Returns `true` if the cache contains the object.
     fn has(&self, namespace: &str, name: &str) -> bool;
-    /// Returns a lookup of objects by the index of their key. The keys of all objects are prepared in order, in the
-    /// form that the library uses.
+    /// Returns a function that looks up the n-th object. The keys of all objects are prepared before, in order and in
+    /// the library's own form.
     fn by_key(&self) -> Box<dyn Fn(usize) -> bool + '_>;
     /// Returns the number of objects in a namespace.
     fn list(&self, namespace: &str) -> usize;
@@ -30,18 +30,19 @@ pub(super) trait Cache {
     fn checksum(&self) -> Result<Checksum, Trouble>;
 }
 
-/// Properties of an object for the measurements.
-pub(super) trait Node {
+/// Access to the node of an object.
+pub(super) trait HasNodeName {
+    /// Returns the value of `spec.nodeName`.
     fn node(&self) -> Option<&str>;
 }
 
-impl Node for Pod {
+impl HasNodeName for Pod {
     fn node(&self) -> Option<&str> {
         self.spec.as_ref()?.node_name.as_deref()
     }
 }
 
-impl Node for DynamicObject {
+impl HasNodeName for DynamicObject {
     fn node(&self) -> Option<&str> {
         self.data.get("spec")?.get("nodeName")?.as_str()
     }

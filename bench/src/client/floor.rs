@@ -14,10 +14,11 @@ const COLLECTION: &str = "/api/v1/pods";
 /// Text in the last of the initial events.
 const END: &[u8] = b"k8s.io/initial-events-end";
 
-/// Maximum size of that event in bytes.
+/// Maximum size of the last initial event, in bytes.
 const MAX_LAST_EVENT_BYTES: usize = 1024;
 
-/// Text before the token of the next page. The items, which may contain it too, come later.
+/// Text before the token of the next page. The items may contain this text too, but follow the token. The first
+/// occurrence is therefore the token's.
 const NEXT: &str = r#""continue":""#;
 
 /// Maximum number of bytes before the items of a page.

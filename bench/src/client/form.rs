@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steadfast::{Checkpoint, FieldPath, InformerBuilder, Kept, Lazy};
 
-use super::cache::Node;
+use super::cache::HasNodeName;
 use super::progress::SENT;
 use crate::Trouble;
 use crate::checksum::Checksum;
@@ -24,7 +24,7 @@ pub(super) trait Form: Kept {
     fn sum(&self, checksum: &mut Checksum) -> Result<(), Trouble>;
 }
 
-impl<K: Kept + Resource + Serialize + Node> Form for K {
+impl<K: Kept + Resource + Serialize + HasNodeName> Form for K {
     fn sent(&self) -> Option<u64> {
         self.annotations().get(SENT)?.parse().ok()
     }

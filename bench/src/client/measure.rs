@@ -13,7 +13,7 @@ pub(super) fn reset_peak() -> Result<(), Trouble> {
     Ok(std::fs::write("/proc/self/clear_refs", "5")?)
 }
 
-/// Number of reads of each kind between two checks of the clock. One list follows.
+/// Number of gets of each kind between two checks of the time limit. One list of a namespace follows them.
 const GETS: usize = 1000;
 
 /// One read in this number is timed, because reading the clock costs as much as a read.

@@ -66,7 +66,7 @@ pub(super) async fn start<K: Form>(
     })
 }
 
-/// Waits until readers have all objects, independently of handlers. Returns the time.
+/// Waits until readers have all objects, independently of handlers. Returns the response for this phase.
 async fn readable<K: Form>(informer: &Informer<K>, objects: usize) -> Result<Value, Trouble> {
     timeout(SYNC_TIMEOUT, async {
         while informer.snapshot().len() < objects {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::cache::{Cache, Node};
+use super::cache::{Cache, HasNodeName};
 use super::progress::{Progress, SENT};
 use super::request::{ClientArgs, SYNC_TIMEOUT};
 use crate::Trouble;
@@ -35,7 +35,7 @@ pub(super) async fn start<K>(
     progress: &Progress,
 ) -> Result<impl Cache + use<K>, Trouble>
 where
-    K: Resource + Clone + Serialize + DeserializeOwned + Debug + Send + Sync + Node + 'static,
+    K: Resource + Clone + Serialize + DeserializeOwned + Debug + Send + Sync + HasNodeName + 'static,
     K::DynamicType: Hash + Eq + Clone + Send + Sync,
 {
     let api = Api::<K>::all_with(Client::try_from(config)?, &kind);
@@ -72,7 +72,7 @@ where
 
 impl<K> Cache for Peer<K>
 where
-    K: Resource + Clone + Serialize + Node,
+    K: Resource + Clone + Serialize + HasNodeName,
     K::DynamicType: Hash + Eq + Clone,
 {
     fn len(&self) -> usize {

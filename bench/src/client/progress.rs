@@ -26,21 +26,23 @@ struct Inner {
     first: AtomicU64,
     /// Delay of each event from the server, in nanoseconds.
     travelled: Mutex<Vec<u64>>,
-    /// The handler must block, and the means to wake it.
+    /// True while the handler must block.
     stalled: AtomicBool,
+    /// Lock of `resumed`.
     stall: Mutex<()>,
-    goes_on: Condvar,
+    /// Wakes the blocked handler.
+    resumed: Condvar,
 }
 
 impl Progress {
-    /// Records an object with this version, which the server `sent` at that time.
+    /// Records an event of an object with this version. `sent` returns the time at which the server sent the event.
     pub(super) fn see(&self, version: &str, sent: impl FnOnce() -> Option<u64>) {
         let now = now();
         let inner = &*self.inner;
         // A relaxed load suffices on the fast path. The condition is checked again under the lock.
         if inner.stalled.load(Ordering::Relaxed) {
             let stall = inner.stall.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(inner.goes_on.wait_while(stall, |()| inner.stalled.load(Ordering::Relaxed)));
+            drop(inner.resumed.wait_while(stall, |()| inner.stalled.load(Ordering::Relaxed)));
         }
         // Only the first event of a phase sets the time; the exchange fails for all others.
         let _ = inner.first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
@@ -68,7 +70,7 @@ impl Progress {
         // The lock prevents a lost wakeup between the check and the wait of the handler.
         let _stall = self.inner.stall.lock().unwrap_or_else(PoisonError::into_inner);
         self.inner.stalled.store(stalled, Ordering::Relaxed);
-        self.inner.goes_on.notify_all();
+        self.inner.resumed.notify_all();
     }
 
     /// Resets the counters.
@@ -78,7 +80,7 @@ impl Progress {
         self.inner.travelled.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Returns the counts since the last reset.
+    /// Returns the counts and the delays since the last reset. Removes the delays, so a second call has no percentiles.
     pub(super) fn answer(&self, phase: &str) -> Value {
         let inner = &*self.inner;
         let seconds = (now() - inner.first.load(Ordering::Relaxed)) as f64 / 1e9;

@@ -19,7 +19,7 @@ pub(crate) struct ClientArgs {
     /// Number of objects
     #[arg(long, default_value_t = 0)]
     pub(super) expect: usize,
-    /// Prints all events of config maps instead, for the faults
+    /// Watches config maps and prints each event, for the measurements under faults. Ignores the other settings
     #[arg(long)]
     pub(super) witness: bool,
     /// `pods`, or the custom resource `widgets` as dynamic objects
@@ -31,7 +31,7 @@ pub(crate) struct ClientArgs {
     /// Requests protobuf; in this program, only Steadfast supports this
     #[arg(long)]
     pub(super) protobuf: bool,
-    /// Compresses objects against a similar one; only Steadfast supports this
+    /// Caches each object as its difference from a similar one; only Steadfast supports this
     #[arg(long)]
     pub(super) packed: bool,
     /// Number of helper threads for decoding; only Steadfast supports this

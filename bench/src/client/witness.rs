@@ -20,13 +20,13 @@ use super::answer::tell;
 use super::request::Library;
 use crate::Trouble;
 
-/// Freshness can expire with time, and then no event wakes the observer.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Interval between two reads of the freshness, which can expire without an event.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Returns the contents of the cache.
 type Read = Box<dyn Fn() -> Vec<Value> + Send>;
 
-/// Follows config maps until its standard input is closed. A line there requests the contents of the cache.
+/// Watches config maps until standard input is closed. Each line of the input requests the contents of the cache.
 pub(super) async fn run(config: kube::Config, library: Library) -> Result<(), Trouble> {
     let read = match library {
         Library::Steadfast => ours(config)?,
@@ -50,7 +50,7 @@ fn ours(config: kube::Config) -> Result<Read, Trouble> {
     })?;
     tokio::spawn(doubts(informer.clone()));
     Ok(Box::new(move || {
-        // These values end their tasks on drop, so they are kept.
+        // Dropping these values would stop their tasks.
         let _ = (&factory, &registration);
         informer.snapshot().iter().filter_map(|entry| entry.last()).map(|object| known(object)).collect()
     }))
@@ -61,7 +61,7 @@ async fn doubts(informer: Informer<ConfigMap>) {
     let mut changed = informer.changed();
     let mut before = "";
     // A timeout is the regular poll, and an error means that the informer was stopped.
-    while !matches!(timeout(LOOK_EVERY, changed.changed()).await, Ok(Err(_))) {
+    while !matches!(timeout(POLL_INTERVAL, changed.changed()).await, Ok(Err(_))) {
         let (kind, said) = match informer.freshness() {
             Freshness::Fresh { tainted, .. } if tainted.is_empty() => ("fresh", String::new()),
             Freshness::Fresh { tainted, .. } => ("tainted", format!("unknown: {tainted:?}")),

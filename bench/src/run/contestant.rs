@@ -115,7 +115,7 @@ const EARLIER: &[Contestant] = &[
 ];
 
 /// Returns the clients with `only` in their names. Includes Steadfast of an earlier commit if an `earlier` program
-/// exists. With `few`, returns only the first settings of each library for a resource.
+/// exists. With `few`, returns only the first setting of each library for each resource.
 pub(super) fn chosen(only: Option<&str>, few: bool, earlier: bool) -> Vec<&'static Contestant> {
     let named = ALL
         .iter()
@@ -189,7 +189,7 @@ impl Team {
         command
     }
 
-    /// Returns the prefix of its options.
+    /// Returns the prefix of the client's options.
     pub(super) fn dashes(self) -> &'static str {
         if self == Self::ClientGo { "-" } else { "--" }
     }
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_selects_one_client_per_library() {
+    fn few_selects_one_client_per_library_and_resource() {
         let few: Vec<&str> = chosen(None, true, false).iter().map(|one| one.name).collect();
         assert_eq!(few.len(), 7, "{few:?}");
         assert!(chosen(Some("dynamic"), false, true).iter().all(|one| one.resource == Resource::Widgets));

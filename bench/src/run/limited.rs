@@ -1,8 +1,8 @@
 //! A long list in a process with little more memory than its cache: checks that it syncs and relists.
 //!
-//! The client runs twice. The first run has no limit, and measures the memory after the sync. The second run is in a
-//! control group with that memory, a fifth more and 32 MB. If the client exceeds the limit, the kernel kills it, and
-//! the test fails.
+//! The client runs twice. The first run has no limit, and measures the memory after the sync. A control group limits
+//! the second run to 1.2 times that memory plus 32 MB. If the client exceeds the limit, the kernel kills it, and the
+//! test fails.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -36,8 +36,8 @@ pub(crate) struct LimitedArgs {
 /// Limit: a factor on the memory after the sync, and additional bytes.
 const LIMIT: (f64, f64) = (1.2, 32e6);
 
-/// One in this number of objects has changed at the relist.
-const RELISTED: usize = 100;
+/// One in this number of objects changes before the relist.
+const CHANGED_ONE_IN: usize = 100;
 
 /// Time for memory to settle before a measurement.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -99,7 +99,7 @@ impl Run<'_> {
         // The limit of the second run derives from this settled value, not from the peak of the sync.
         let kept = client.ask("memory").await?["resident"].as_f64().ok_or("the client did not report its memory")?;
         self.compare(&mut client).await?;
-        let version = control(self.address, &format!("expire {}", self.objects.div_ceil(RELISTED))).await?;
+        let version = control(self.address, &format!("expire {}", self.objects.div_ceil(CHANGED_ONE_IN))).await?;
         client.ask(&format!("reached {version}")).await?;
         self.compare(&mut client).await?;
         let peak = client.ask("memory").await?["peak"].as_f64().ok_or("the client did not report its peak")?;

@@ -19,7 +19,7 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    /// Returns those of this run.
+    /// Returns the machine, the versions and the command of this run.
     pub(super) fn now() -> Self {
         let command: Vec<String> = std::env::args().skip(1).collect();
         Self {
@@ -47,7 +47,7 @@ fn today() -> String {
     Timestamp::now().to_string().split('T').next().unwrap_or_default().to_owned()
 }
 
-/// Describes the processor, the memory and the kernel.
+/// Describes the processor, the memory, the kernel, and the time of a page fault.
 fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
@@ -58,14 +58,18 @@ fn machine() -> String {
     let kilobytes: u64 = total.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or_default();
     let kernel = read("/proc/sys/kernel/osrelease");
     let model = model.trim_start_matches([' ', '\t', ':']);
-    let page = number(page() * 1e6);
-    format!("{cores} × {model}, {} GB, Linux {}; {page} µs to be given a page of 4 KB", kilobytes >> 20, kernel.trim())
+    let page_fault = number(page_fault_seconds() * 1e6);
+    format!(
+        "{cores} × {model}, {} GB, Linux {}; {page_fault} µs for a page fault of 4 KB",
+        kilobytes >> 20,
+        kernel.trim()
+    )
 }
 
 /// Returns the time of the first access to a page of 4 KB in seconds, averaged over many pages.
 ///
 /// On virtual machines this is most of the cost of large allocations, and it differs tenfold between machines.
-fn page() -> f64 {
+fn page_fault_seconds() -> f64 {
     const PAGE: usize = 4096;
     const PAGES: usize = 1 << 16;
     // Zeroed lazily, so that the kernel provides each page on its first access.
@@ -88,17 +92,17 @@ fn versions() -> String {
     };
     let module = include_str!("../../go/go.mod");
     let client_go = module.lines().find_map(|line| line.trim().strip_prefix("k8s.io/client-go v")).unwrap_or("unknown");
-    let said = |program: &str, arguments: &[&str]| {
+    let output_of = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output().ok();
         output.and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default().trim().to_owned()
     };
     format!(
         "Steadfast {} at {}, kube-runtime {}, client-go {client_go}; {}, {}",
         locked("steadfast"),
-        said("git", &["rev-parse", "--short", "HEAD"]),
+        output_of("git", &["rev-parse", "--short", "HEAD"]),
         locked("kube-runtime"),
-        said("rustc", &["--version"]),
-        said("go", &["version"]).trim_start_matches("go version "),
+        output_of("rustc", &["--version"]),
+        output_of("go", &["version"]).trim_start_matches("go version "),
     )
 }
 

@@ -1,6 +1,7 @@
 //! Formatting of numbers and durations.
 
-/// Formats a number with three significant digits.
+/// Formats a number for a table. Below 1,000, numbers have at most three significant digits; from 1,000 on, they are
+/// rounded to integers with a comma after each three digits. Fractions have at most two decimal places.
 pub(super) fn number(value: f64) -> String {
     let whole = format!("{value:.0}");
     match value {
@@ -25,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_three_significant_digits() {
+    fn numbers_are_rounded_for_tables() {
         let told = [0.1234, 12.34, 123.4, 1234.5, 123_456.7, 1_234_567.0, 3.0].map(number);
         assert_eq!(told, ["0.12", "12.3", "123", "1,234", "123,457", "1,234,567", "3"]);
     }

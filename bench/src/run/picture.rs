@@ -1,4 +1,4 @@
-//! Bar charts, one file for each of the main measurements. Shorter bars are better.
+//! Bar charts, one file for each of the main measurements. The title of a chart names the better direction.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -33,8 +33,8 @@ pub(super) fn draw(outcomes: &Outcomes, part: &str, folder: &Path) -> Result<(),
     Ok(())
 }
 
-/// Draws the recovery time of each library. A recovery after the timeout is drawn with the length of the timeout, and
-/// open.
+/// Draws the recovery time of each library. Without a recovery within the timeout, the bar has the length of the
+/// timeout and the label "not in N s".
 pub(super) fn draw_faults(ordeal: &Ordeal, folder: &Path) -> Result<(), Trouble> {
     let played: Vec<&Verdict> = ordeal.verdicts.iter().filter(|verdict| verdict.trouble.is_none()).collect();
     let most = ordeal.verdicts.iter().map(|verdict| verdict.patience as f64).fold(1.0, f64::max);

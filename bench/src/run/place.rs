@@ -41,7 +41,7 @@ impl Place {
         eprintln!("[{:2}:{:02}] {what}", seconds / 60, seconds % 60);
     }
 
-    /// Returns the data for `count` objects. Generates it only if there is not enough of it.
+    /// Returns the data for `count` objects. Generates the data unless a complete set for this seed and count exists.
     ///
     /// Beyond [`MAX_GENERATED`], the server repeats the objects under other names.
     pub(super) async fn generate(&self, count: usize) -> Result<PathBuf, Trouble> {

@@ -23,7 +23,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `command`. Its standard error is that of this program.
+    /// Starts `command`, which inherits standard error.
     pub(super) fn start(mut command: Command) -> Result<Self, Trouble> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
@@ -32,7 +32,7 @@ impl Process {
         Ok(Self { child, input, lines: BufReader::new(output).lines() })
     }
 
-    /// Starts the server that replays `count` objects of `data`. Returns it with the address of its control socket.
+    /// Starts a server that replays `count` objects of `data`. Returns the server and its control socket's address.
     pub(super) async fn serve(count: usize, data: &Path, kubeconfig: &Path) -> Result<(Self, String), Trouble> {
         let mut serve = Command::new(std::env::current_exe()?);
         serve.arg("serve").arg("--count").arg(count.to_string()).arg("--data").arg(data);
@@ -42,8 +42,8 @@ impl Process {
         Ok((server, address))
     }
 
-    /// Compares the objects of this client with those of the server at `address`, by every byte. Returns the number of
-    /// the client's objects if they differ, and `None` if they are equal.
+    /// Compares the checksum of this client's objects with that of the server at `address`. On a difference, returns
+    /// the client's object count, for the error message.
     pub(super) async fn strays(&mut self, address: &str) -> Result<Option<Value>, Trouble> {
         let wanted = control(address, "checksum").await?;
         let found = self.ask("checksum").await?;

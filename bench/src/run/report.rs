@@ -25,7 +25,7 @@ pub(crate) struct ReportArgs {
 
 const END: &str = "<!-- bench: end -->";
 
-/// Faults on the first page, by number and prefix of their titles.
+/// Faults in the README: the number, and a prefix of the scenario's title (empty for all).
 const FAULTS_OF_FIRST_PAGE: &[(&str, &str)] = &[("F4", "black hole"), ("F7", ""), ("F12", ""), ("F13", "")];
 
 /// Prints and writes all reports.
@@ -97,7 +97,7 @@ fn texts(results: &Results) -> Vec<(&'static str, String)> {
 
 fn setting_of(setting: &Setting, seconds: u64) -> String {
     let lines = [&setting.day, &setting.machine, &setting.versions].map(|line| format!("- {line}\n")).concat();
-    format!("{lines}- `{}`: {seconds} s of it\n", setting.command)
+    format!("{lines}- `{}`: this part took {seconds} s\n", setting.command)
 }
 
 /// Replaces the text between the marks in `document`. Text of a mark without results is unchanged.

@@ -1,8 +1,8 @@
-//! A program that is killed and restarted, while the server still has its last version. Measures the time until its
-//! cache is complete, and the cost for the server.
+//! Measures the restart of a killed program: the time until its cache is complete, and the cost for the server. The
+//! server still has the version that the program reached before.
 //!
-//! Steadfast starts from its checkpoint. The other libraries list. Objects change while no program runs, and a program
-//! has caught up when its handler has received the last of these changes.
+//! Steadfast starts from its checkpoint. The other libraries list. Objects change while the program is down. The
+//! program has caught up when its handler has received the last of these changes.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -35,7 +35,8 @@ pub(crate) struct RestartArgs {
     out: PathBuf,
 }
 
-/// The fastest setting of each library at the start, and those with JSON, which kube-runtime always uses.
+/// For each library, the setting with the fastest first list. JSON is included for comparison with kube-runtime, which
+/// has no other encoding.
 const CONTESTANTS: [&str; 5] = [
     "steadfast, lazy, protobuf, streamed",
     "steadfast, lazy, JSON, streamed",
@@ -44,7 +45,7 @@ const CONTESTANTS: [&str; 5] = [
     "client-go, protobuf, streamed",
 ];
 
-/// Maximum time for the server to notice the end of a client.
+/// Wait before each restart, so that the server has detected the end of the previous client.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// Result of one restart.
@@ -54,11 +55,13 @@ struct Restart {
     readable: f64,
     /// Seconds from the start of the process until its handler has received the last change.
     caught_up: f64,
+    /// Number of lists that the server sent.
     lists: f64,
     /// Megabytes that the server wrote, before compression and TLS.
     sent: f64,
-    /// Processor time in seconds: that of the server, and that of the program until it had caught up.
+    /// Processor time of the server, in seconds.
     server: f64,
+    /// Processor time of the program until it had caught up, in seconds.
     program: f64,
 }
 
@@ -111,7 +114,7 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// Runs the requested number of restarts, each after a run that has synced.
+    /// Starts the client once, and then kills and restarts it the requested number of times.
     async fn restarts(&self) -> Result<Vec<Restart>, Trouble> {
         let checkpoint = self.place.out.join("restart.checkpoint");
         for name in ["restart.checkpoint", "restart.checkpoint.lock"] {
@@ -170,12 +173,12 @@ impl World<'_> {
         Ok(restart)
     }
 
-    /// Returns `true` if the client has a checkpoint.
+    /// Returns `true` if the client writes a checkpoint, which only Steadfast supports.
     fn keeps(&self) -> bool {
         self.contestant.team == Team::Steadfast
     }
 
-    /// Starts a process and waits until it has synced. Returns it with the seconds until it was readable.
+    /// Starts a client and waits until it has synced. Returns the client, and the seconds until its cache was readable.
     async fn begin(&self, checkpoint: &Path) -> Result<(Process, f64), Trouble> {
         let mut command = self.contestant.command(&self.place.programs, self.kubeconfig, self.args.objects)?;
         if self.keeps() {

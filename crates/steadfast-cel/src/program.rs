@@ -42,7 +42,7 @@ impl Program {
         let root = parse(text)?;
         let mut patterns = Patterns::new();
         // Invalid constant patterns are kept as errors: an expression may never evaluate them.
-        collect(&root, &mut patterns);
+        compile_patterns(&root, &mut patterns);
         Ok(Self { root, patterns })
     }
 
@@ -95,7 +95,7 @@ impl Program {
         check(&self.root, variables)
     }
 
-    /// Evaluates the program over `context`, at the expense of `budget`.
+    /// Evaluates the program with the variables of `context`, and deducts the cost from `budget`.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Program {
     }
 
     /// Evaluates like [`evaluate`](Self::evaluate), and returns [`recheck_at`](Outcome::recheck_at) even if the
-    /// evaluation fails. A comparison that changes may make the failed part irrelevant.
+    /// evaluation fails. When a comparison with `now` changes, the failed part may no longer be evaluated.
     pub fn outlook<'a>(
         &self,
         context: &Context<'a>,
@@ -119,12 +119,12 @@ impl Program {
 }
 
 /// Compiles the constant patterns of `expr`.
-fn collect(expr: &Expr, patterns: &mut Patterns) {
+fn compile_patterns(expr: &Expr, patterns: &mut Patterns) {
     if let ExprKind::Call { name, arguments, .. } = &expr.kind
         && let ("matches" | "find" | "findAll", Some(Expr { kind: ExprKind::Literal(Literal::String(pattern)), .. })) =
             (name.as_str(), arguments.last())
     {
         patterns.entry(pattern.clone()).or_insert_with(|| Pattern::compile(pattern, MAX_CONSTANT_BYTES));
     }
-    expr.for_each_child(|child| collect(child, patterns));
+    expr.for_each_child(|child| compile_patterns(child, patterns));
 }

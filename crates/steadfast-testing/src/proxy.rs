@@ -38,7 +38,6 @@
 //! | `relay`, `lane` | the forwarding of one connection: two lanes, each with a bounded buffer |
 //! | `end` | the trait of a relayed byte stream; pipes that support a reset |
 //! | `tcp`, `memory` | the two forms |
-//! | `door` | a port that can be closed and opened again, for the form over TCP |
 //! | `report` | the reports: [`FaultChange`], [`ConnectionReport`] |
 //!
 //! Over TCP, the kernels at both sides of the relay acknowledge the bytes that arrive, also in a black hole. Packets

@@ -1,4 +1,4 @@
-//! The output of a client: its events, its doubts, its cache.
+//! Runs a client process and parses its output: events, doubts, and contents of the cache.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -34,11 +34,11 @@ pub(super) struct Heard {
     doubts: Vec<(Instant, Option<String>)>,
     /// Newest version in the events of each object, including deleted ones.
     newest: BTreeMap<String, u64>,
-    /// Number of objects with a new UID without a deletion of the previous one.
+    /// Number of recreations that were delivered as an update: a new UID without a deletion of the old UID.
     pub(super) merged: usize,
     /// Number of repeated events.
     pub(super) again: usize,
-    /// Number of events that are older than an earlier event.
+    /// Number of events with an older version than an earlier event of the object.
     pub(super) back: usize,
 }
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_events_are_counted() {
+    fn merged_repeated_and_older_events_are_counted() {
         let mut heard = Heard::default();
         for line in [told("applied", "1", "5"), told("applied", "1", "7"), told("deleted", "1", "8")] {
             heard.hear(&line);

@@ -71,8 +71,7 @@ impl Truth {
         self.create(server, &format!("c-{:04}", self.next))
     }
 
-    /// Writes once, with all kinds in turn: of ten writes, seven change, one creates, one deletes, and one recreates an
-    /// object.
+    /// Makes one write. Of ten calls, seven change an object, one creates, one deletes, and one recreates an object.
     pub(super) fn write(&mut self, server: &ApiServer) -> Result<(), Trouble> {
         let names: Vec<&String> = self.objects.keys().collect();
         // A prime factor spreads the writes over the objects, independently of the kinds.

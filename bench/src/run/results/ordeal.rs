@@ -22,11 +22,11 @@ pub(in crate::run) struct Verdict {
     pub(in crate::run) fault: String,
     pub(in crate::run) title: String,
     pub(in crate::run) team: Team,
-    /// Time from the fault until the library reported an error to its user. `None` if it never did.
+    /// Time from the fault until the library reported an error to its user. `None` without a report.
     pub(in crate::run) noticed: Option<f64>,
     /// The reported error.
     pub(in crate::run) said: Option<String>,
-    /// Time from the end of the fault until the cache equalled the server. `None` if that took longer than `patience`.
+    /// Time from the end of the fault until the cache equalled the server. `None` after more than `patience` seconds.
     pub(in crate::run) recovered: Option<f64>,
     pub(in crate::run) patience: u64,
     /// Full transfers from the fault on, listed or streamed.
@@ -41,7 +41,7 @@ pub(in crate::run) struct Verdict {
     pub(in crate::run) merged: usize,
     /// Number of events without a change.
     pub(in crate::run) again: usize,
-    /// Number of events older than an earlier one.
+    /// Number of events with an older version than an earlier event of the object.
     pub(in crate::run) back: usize,
     /// Reason why the scenario could not be completed.
     pub(in crate::run) trouble: Option<String>,

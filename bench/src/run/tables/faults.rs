@@ -40,7 +40,7 @@ pub(in crate::run) fn table(ordeal: &Ordeal) -> String {
 }
 
 /// Returns a table with a row for each fault and a column for each library: the recovery time, the number of lists, and
-/// the defects. `chosen` restricts it to faults by number and prefix of their titles.
+/// the numbers of lost, merged, repeated and older events. `chosen` selects faults by number and prefix of the title.
 pub(in crate::run) fn summary(ordeal: &Ordeal, chosen: Option<&[(&str, &str)]>) -> String {
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     let mut titles: Vec<(&str, &str)> = Vec::new();

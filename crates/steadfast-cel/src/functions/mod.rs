@@ -19,8 +19,8 @@ use crate::error::Fault;
 use crate::meter::{Meter, Patterns};
 use crate::value::Value;
 
-/// Calls the standard function of a name. The target of a member call is the first argument. Returns `None` for an
-/// unknown function.
+/// Calls the function `name`. In a member call, the receiver is the first argument. Returns `None` for an unknown
+/// function.
 pub(crate) fn call<'a>(
     name: &str,
     is_member: bool,
@@ -55,7 +55,7 @@ pub(crate) fn call<'a>(
         _ if is_member => strings::member(name, arguments, meter)?,
         _ => convert::convert(name, arguments, meter)?,
     };
-    // Both functions may return without a definition for the types.
+    // A function returns `Ok(None)` if it has no definition for the types of the arguments.
     Some(found.and_then(|value| value.ok_or_else(|| no_overload(name, arguments))))
 }
 

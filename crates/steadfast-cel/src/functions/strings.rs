@@ -38,7 +38,7 @@ pub(super) fn matches<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'
     meter.matches(text, pattern).map(|matches| Some(Value::Bool(matches)))
 }
 
-/// `strings.quote`: a literal of the string.
+/// `strings.quote`: returns the string as a CEL string literal.
 pub(super) fn quote<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     let [Value::String(text)] = arguments else { return Ok(None) };
     meter.charge_bytes(2 * text.len() + 2)?;
@@ -62,14 +62,15 @@ pub(super) fn quote<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a>
     Ok(Some(built.into()))
 }
 
-/// Member function of a name. The outer None: no such function; the inner: not for these types.
+/// Calls the member function `name`. Returns `None` for an unknown function, and `Some(Ok(None))` if the function does
+/// not accept these types.
 pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Option<Found<'a>> {
     Some(match name {
-        "contains" | "endsWith" | "startsWith" => test(name, arguments, meter),
+        "contains" | "endsWith" | "startsWith" => matches_part(name, arguments, meter),
         "charAt" => char_at(arguments, meter),
         "indexOf" | "lastIndexOf" => index_of(name == "lastIndexOf", arguments, meter),
         "join" => join(arguments, meter),
-        "lowerAscii" | "reverse" | "trim" | "upperAscii" => change(name, arguments, meter),
+        "lowerAscii" | "reverse" | "trim" | "upperAscii" => map_text(name, arguments, meter),
         "replace" => replace(arguments, meter),
         "split" => split(arguments, meter),
         "substring" => substring(arguments, meter),
@@ -77,7 +78,7 @@ pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter)
     })
 }
 
-fn test<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn matches_part<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     let [Value::String(text), Value::String(part)] = arguments else { return Ok(None) };
     // A search is linear in both lengths, while a prefix or suffix test reads the shorter text only.
     let read = if name == "contains" { text.len() + part.len() } else { part.len().min(text.len()) };
@@ -101,7 +102,8 @@ fn out_of_range(name: &str) -> Fault {
     Fault::argument(name, "the position must be within the string")
 }
 
-/// Returns the byte offset of a code point. The number of code points has the offset of the end.
+/// Returns the byte offset of the code point at `position`. If `position` is the number of code points, returns the
+/// length of `text` in bytes. Returns `None` for a greater or negative position.
 fn byte_offset(text: &str, position: i64) -> Option<usize> {
     let position = usize::try_from(position).ok()?;
     text.char_indices().map(|(offset, _)| offset).chain([text.len()]).nth(position)
@@ -154,7 +156,7 @@ fn join<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     Ok(Some(built.into()))
 }
 
-fn change<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn map_text<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     let [Value::String(text)] = arguments else { return Ok(None) };
     meter.charge_bytes(text.len())?;
     Ok(Some(
@@ -168,36 +170,36 @@ fn change<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'
     ))
 }
 
-/// The number of pieces or replacements that a limit allows. Negative: any number.
-fn limit(limit: i64) -> usize {
+/// Converts the limit argument of `replace` and `split`. A negative limit allows any number.
+fn max_count(limit: i64) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
 fn replace<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
-    let (text, old, new, limited) = match arguments {
+    let (text, old, new, limit) = match arguments {
         [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, usize::MAX),
-        [Value::String(text), Value::String(old), Value::String(new), Value::Int(most)] => {
-            (text, old, new, limit(*most))
+        [Value::String(text), Value::String(old), Value::String(new), Value::Int(limit)] => {
+            (text, old, new, max_count(*limit))
         }
         _ => return Ok(None),
     };
     meter.charge_bytes(text.len() + old.len())?;
     // The size of the result is known before memory is taken.
-    let count = text.matches(&**old).take(limited).count();
+    let count = text.matches(&**old).take(limit).count();
     meter.charge_bytes(text.len().saturating_add(count.saturating_mul(new.len())))?;
     Ok(Some(text.replacen(&**old, new, count).into()))
 }
 
 fn split<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
-    let (text, separator, most) = match arguments {
+    let (text, separator, limit) = match arguments {
         [Value::String(text), Value::String(separator)] => (text, separator, usize::MAX),
-        [Value::String(text), Value::String(separator), Value::Int(most)] => (text, separator, limit(*most)),
+        [Value::String(text), Value::String(separator), Value::Int(limit)] => (text, separator, max_count(*limit)),
         _ => return Ok(None),
     };
     meter.charge_bytes(text.len() + separator.len())?;
     let mut pieces = Vec::new();
     // cel-go returns an empty list for a limit of zero, and the whole text for a limit of one.
-    if most == 0 {
+    if limit == 0 {
         return Ok(Some(pieces.into()));
     }
     let mut rest = &**text;
@@ -212,7 +214,7 @@ fn split<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
         } else {
             rest.find(&**separator)
         };
-        let end = end.filter(|_| pieces.len() + 1 < most);
+        let end = end.filter(|_| pieces.len() + 1 < limit);
         let piece = end.map_or(rest, |end| &rest[..end]);
         meter.charge(1)?;
         meter.charge_bytes(piece.len())?;

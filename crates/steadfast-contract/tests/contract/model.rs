@@ -1,4 +1,4 @@
-//! A reference informer, small enough to be plainly correct. It produces traces that keep the contract.
+//! Model of an informer, small enough to be verified by reading. Its traces satisfy the contract.
 //!
 //! One server has three names. Two informers watch it, one without and one with a selector. Each has two handlers, one
 //! of which is registered late. A script of steps drives them all.
@@ -28,14 +28,15 @@ pub(crate) enum Step {
     Deliver { informer: usize, changes: usize },
     /// An informer lists again.
     List { informer: usize },
-    /// A handler is called for a pending event, after this number of panics.
+    /// A handler is called for a pending event, and panics this many times. With `panics: 2`, the third call panics
+    /// too, and the event is skipped.
     Call { informer: usize, late: bool, panics: u32 },
     /// An informer's second handler is registered.
     Register { informer: usize },
     /// A resync delivers the handler's objects again.
     Resync { informer: usize },
-    /// The store is read.
-    Look { informer: usize },
+    /// The store, the freshness and the queues of an informer are read.
+    Read { informer: usize },
 }
 
 /// Runs a script, and then waits until the trace has settled.
@@ -51,14 +52,14 @@ pub(crate) fn run(steps: &[Step]) -> (History, Trace, Terms) {
         world.step(step);
     }
     world.settle();
-    // The traces have no speed limits.
+    // A step may delay deliveries for any time, so the checker must accept any lag.
     let lag = Duration::from_secs(3600);
     (world.history, world.trace, Terms { slack: Duration::ZERO, lag, ..Terms::default() })
 }
 
 /// State of an object.
 #[derive(Clone, Debug, PartialEq)]
-struct Held {
+struct ObjectState {
     uid: String,
     version: u64,
     web: bool,
@@ -76,16 +77,17 @@ struct World {
     uids: u64,
     calls: u64,
     /// The server's state at every version of the current epoch.
-    states: BTreeMap<u64, BTreeMap<usize, Held>>,
+    states: BTreeMap<u64, BTreeMap<usize, ObjectState>>,
     informers: Vec<Informer>,
 }
 
 #[derive(Default)]
 struct Informer {
     name: String,
-    store: BTreeMap<usize, Held>,
-    /// Version that the informer has reached, after its first list, and the epoch.
+    store: BTreeMap<usize, ObjectState>,
+    /// Version of the store; `None` before the first list.
     reached: Option<u64>,
+    /// Epoch of that version.
     epoch: u32,
     handlers: Vec<Handler>,
 }
@@ -96,7 +98,7 @@ struct Handler {
     /// Pending events by name; at most a deletion and an addition each.
     queue: BTreeMap<usize, VecDeque<Seen>>,
     /// Delivered states, by name.
-    told: BTreeMap<usize, Ref>,
+    delivered: BTreeMap<usize, Ref>,
     /// Names of the initial list with pending additions.
     initial: BTreeSet<usize>,
     listed: bool,
@@ -109,7 +111,7 @@ impl World {
         self.trace.record(self.now, record);
     }
 
-    fn server(&self) -> BTreeMap<usize, Held> {
+    fn server(&self) -> BTreeMap<usize, ObjectState> {
         self.states.last_key_value().map(|(_, state)| state.clone()).unwrap_or_default()
     }
 
@@ -150,7 +152,7 @@ impl World {
                 }
             }
             Step::Resync { informer } => self.resync(informer),
-            Step::Look { informer } => self.look(informer),
+            Step::Read { informer } => self.read(informer),
         }
     }
 
@@ -159,7 +161,7 @@ impl World {
         self.version += 1;
         self.writes += 1;
         let (version, written, mut state) = (self.version, self.writes, self.server());
-        let held = web.map(|web| Held { uid: uid.to_owned(), version, web, written });
+        let held = web.map(|web| ObjectState { uid: uid.to_owned(), version, web, written });
         let mut change = Change::gone(version, uid, Some("default"), NAMES[name]);
         change.object = held.as_ref().map(content);
         state.remove(&name);
@@ -169,7 +171,7 @@ impl World {
     }
 
     /// Returns the part of the server's state in an informer's scope.
-    fn scoped(informer: usize, state: &BTreeMap<usize, Held>) -> BTreeMap<usize, Held> {
+    fn scoped(informer: usize, state: &BTreeMap<usize, ObjectState>) -> BTreeMap<usize, ObjectState> {
         state.iter().filter(|(_, held)| informer == 0 || held.web).map(|(name, held)| (*name, held.clone())).collect()
     }
 
@@ -188,7 +190,7 @@ impl World {
         let epoch = self.history.epoch();
         let informer = &mut self.informers[index];
         let first = informer.reached.is_none();
-        // If the first list belongs to another epoch than the informer's start, no announcement is due.
+        // The contract requires no announcement at the first list. The model announces a new epoch there too.
         let is_new_epoch = epoch != std::mem::replace(&mut informer.epoch, epoch);
         let (name, from) = (informer.name.clone(), informer.reached.map(|reached| reached.to_string()));
         informer.reached = Some(self.version);
@@ -207,7 +209,7 @@ impl World {
     }
 
     /// Publishes a new state of the scope, from a record of the stream or a list, and notifies the handlers.
-    fn publish(&mut self, index: usize, state: &BTreeMap<usize, Held>, record: Option<u64>, initial: bool) {
+    fn publish(&mut self, index: usize, state: &BTreeMap<usize, ObjectState>, record: Option<u64>, initial: bool) {
         let informer = &mut self.informers[index];
         let old = std::mem::replace(&mut informer.store, state.clone());
         for name in 0..NAMES.len() {
@@ -254,10 +256,10 @@ impl World {
 
     fn resync(&mut self, index: usize) {
         for handler in &mut self.informers[index].handlers {
-            for (name, told) in &handler.told {
+            for (name, delivered) in &handler.delivered {
                 let queue = handler.queue.entry(*name).or_default();
                 if queue.is_empty() {
-                    queue.push_back(Seen::Resynced { object: told.clone() });
+                    queue.push_back(Seen::Resynced { object: delivered.clone() });
                 }
             }
         }
@@ -270,8 +272,8 @@ impl World {
         let Some((&name, _)) = waiting.queue.iter().find(|(_, queue)| !queue.is_empty()) else { return };
         let Some(seen) = waiting.queue.get_mut(&name).and_then(VecDeque::pop_front) else { return };
         match &seen {
-            Seen::Deleted { .. } => waiting.told.remove(&name),
-            other => waiting.told.insert(name, other.object().clone()),
+            Seen::Deleted { .. } => waiting.delivered.remove(&name),
+            other => waiting.delivered.insert(name, other.object().clone()),
         };
         let handler_name = waiting.name.clone();
         let store = informer.store.get(&name).map_or(StoreHeld::Absent, |held| StoreHeld::Held {
@@ -305,7 +307,7 @@ impl World {
     }
 
     /// Reads the whole store and one name, waits for the current version, and samples queues and freshness.
-    fn look(&mut self, index: usize) {
+    fn read(&mut self, index: usize) {
         let informer = &self.informers[index];
         let (name, store) = (informer.name.clone(), informer.store.clone());
         if let Some(reached) = informer.reached {
@@ -326,7 +328,7 @@ impl World {
         for handler in 0..self.informers[index].handlers.len() {
             let handler = &self.informers[index].handlers[handler];
             let entries = handler.queue.values().map(VecDeque::len).sum();
-            let (handler, live, owed) = (handler.name.clone(), store.len(), handler.told.len());
+            let (handler, live, owed) = (handler.name.clone(), store.len(), handler.delivered.len());
             self.record(Record::QueueDepth { handler, entries, live, owed });
         }
     }
@@ -343,11 +345,11 @@ impl World {
                     self.call(index, handler, 0);
                 }
             }
-            self.look(index);
+            self.read(index);
         }
         self.record(Record::Settled);
         for index in 0..self.informers.len() {
-            self.look(index);
+            self.read(index);
         }
     }
 }
@@ -381,11 +383,11 @@ impl Handler {
     }
 }
 
-fn content(held: &Held) -> Value {
+fn content(held: &ObjectState) -> Value {
     let app = if held.web { "web" } else { "db" };
     json!({ "metadata": { "labels": { "app": app } }, "written": held.written })
 }
 
-fn state_of(name: usize, held: &Held) -> Ref {
+fn state_of(name: usize, held: &ObjectState) -> Ref {
     object(NAMES[name], &held.uid, held.version).with_content(&content(held))
 }

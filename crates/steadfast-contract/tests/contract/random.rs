@@ -19,7 +19,7 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         1 => informer.clone().prop_map(|informer| Step::Register { informer }),
         1 => informer.clone().prop_map(|informer| Step::Resync { informer }),
-        2 => informer.prop_map(|informer| Step::Look { informer }),
+        2 => informer.prop_map(|informer| Step::Read { informer }),
     ]
 }
 

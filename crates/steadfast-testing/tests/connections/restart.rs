@@ -1,4 +1,4 @@
-//! A server restarts under five hundred informers.
+//! 500 informers after the restart of their server, and after a switch to a replica that is current.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ const OWNERS: [&str; 3] = ["a", "b", "c"];
 const CHILDREN: u64 = 4;
 const STEPS: u64 = 40;
 
-/// Number of children of each owner, actual or as seen by its last reconcile.
+/// Number of children by owner, for the true counts and for the counts that the last reconciles saw.
 type Counts = BTreeMap<String, usize>;
 
 /// Moves children at random. The seed decides if the owners are cluster-scoped or namespaced.
@@ -92,7 +92,9 @@ async fn moves(seed: u64) -> Result<(), WorldError> {
     let expected: Counts = OWNERS.iter().map(|owner| ((*owner).to_owned(), count(owner))).collect();
     let counted = counted.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if counted != expected {
-        return Err(format!("seed {seed}: the last calls saw {counted:?}, and there are {expected:?}").into());
+        return Err(
+            format!("seed {seed}: the last reconciles saw {counted:?} children; the owners have {expected:?}").into()
+        );
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Definitions: a pool that all scripts share, and definitions that are rejected.
+//! Custom resource definitions: a pool of twelve that all scripts share, and dry runs of invalid ones.
 
 use serde_json::{Value, json};
 use steadfast_testing::WorldError;
@@ -17,7 +17,7 @@ pub const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 /// Returns the schema of a version of a definition in the pool.
 pub fn schema_of(number: u64, version: &str) -> Value {
-    // With the same seed, both versions have the same schema.
+    // Both versions of an even definition have the same schema. In odd definitions, v2 has another schema.
     let seed = if version == "v2" && number % 2 == 1 { number + 1000 } else { number };
     let mut chance = Chance::of(seed);
     let mut spec = schemas::schema(&mut chance);
@@ -27,7 +27,7 @@ pub fn schema_of(number: u64, version: &str) -> Value {
         "ratio": {"type": "number"}, "tags": {"type": "array", "items": {"type": "string"}},
         "at": {"type": "string", "enum": ["2020-02-29T00:00:00Z", "9999-01-01T00:00:00Z", "soon", ""]},
     }}});
-    spec["properties"]["ruled"] = ruled(number);
+    spec["properties"]["ruled"] = field_with_rules(number);
     let status = json!({"type": "object", "properties": {
         "phase": {"type": "string", "enum": ["A", "B"]}, "replicas": {"type": "integer"},
         "selector": {"type": "string"}, "more": schemas::schema(&mut chance),
@@ -35,7 +35,7 @@ pub fn schema_of(number: u64, version: &str) -> Value {
     json!({"type": "object", "properties": {"spec": spec, "status": status}})
 }
 
-/// Returns the rules of the field with rules.
+/// Returns all CEL rules. [`field_with_rules`] spreads them over the definitions of the pool.
 fn rules() -> Vec<Value> {
     vec![
         json!({"rule": "!has(self.n) || !has(self.m) || self.n <= self.m", "message": " n is above m "}),
@@ -72,8 +72,8 @@ fn rules() -> Vec<Value> {
     ]
 }
 
-/// Returns a field with rules in CEL. Each definition has other rules.
-fn ruled(number: u64) -> Value {
+/// Returns the schema of the field `ruled`, with the CEL rules that belong to this definition.
+fn field_with_rules(number: u64) -> Value {
     let set = json!({"type": "array", "maxItems": 4, "x-kubernetes-list-type": "set",
         "items": {"type": "string", "maxLength": 9}});
     let map = json!({"type": "array", "maxItems": 4, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
@@ -99,7 +99,7 @@ fn ruled(number: u64) -> Value {
     })
 }
 
-/// Columns with paths of public definitions, and others from the grammar of client-go.
+/// Printer columns: paths from public definitions, and paths that cover the JSONPath grammar of client-go.
 const COLUMNS: &[(&str, &str)] = &[
     ("string", r#".spec.marks[?(@.type=="Ready")].on"#),
     ("boolean", r#".spec.marks[?(@.type=="Ready")].on"#),
@@ -147,7 +147,8 @@ const COLUMNS: &[(&str, &str)] = &[
     ("string", ".spec 'a"),
 ];
 
-/// Returns the paths of a definition in the pool. Each path is a column of some definition, with the invalid ones last.
+/// Returns the printer columns of a definition. The entries of [`COLUMNS`] are spread over the pool; each column list
+/// has its invalid paths last.
 fn columns(number: u64) -> Vec<Value> {
     let mut columns = vec![
         json!({"name": "A", "type": "string", "jsonPath": ".spec.a"}),
@@ -213,7 +214,7 @@ pub async fn prepare(site: &Site) -> Result<(), WorldError> {
     Err("the pool is not served".into())
 }
 
-/// Returns a valid definition or one with a single error, as a dry run.
+/// Returns a dry run that creates a definition with at most one error.
 pub fn attempt(chance: &mut Chance) -> Step {
     let mut definition = definition(0);
     definition["metadata"]["name"] = "attempts.attempt.steadfast.dev".into();

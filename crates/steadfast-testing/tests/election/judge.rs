@@ -18,21 +18,21 @@ pub(crate) struct Reign {
     pub(crate) writes: usize,
 }
 
-/// Returns the writers to the embedded server, in the order of accepted writes.
+/// Returns the uninterrupted runs of writes by one holder, in the order of the embedded server's history.
 pub(crate) fn reigns(server: &ApiServer) -> Vec<Reign> {
     let history = server.history();
     let written = history.of("", "configmaps").filter(|change| change.name == OBJECT);
-    of(written.filter_map(|change| Some((change.at, change.object.as_deref()?))))
+    group_by_writer(written.filter_map(|change| Some((change.at, change.object.as_deref()?))))
 }
 
-/// Returns the writers by the history of a real server.
+/// Returns the uninterrupted runs of writes by one holder, in the order of a real server's history.
 pub(crate) fn reigns_in(history: &History) -> Vec<Reign> {
     let written = history.changes().iter().filter(|change| change.name == OBJECT);
-    of(written.filter_map(|change| Some((change.at, change.object.as_ref()?))))
+    group_by_writer(written.filter_map(|change| Some((change.at, change.object.as_ref()?))))
 }
 
-/// Groups the states of the object by their writers.
-fn of<'a>(states: impl Iterator<Item = (Duration, &'a Value)>) -> Vec<Reign> {
+/// Groups consecutive states of the object with the same writer.
+fn group_by_writer<'a>(states: impl Iterator<Item = (Duration, &'a Value)>) -> Vec<Reign> {
     let mut reigns: Vec<Reign> = Vec::new();
     for (at, object) in states {
         let Some(holder) = object["data"]["holder"].as_str() else { continue };
@@ -68,17 +68,17 @@ pub(crate) fn given_while_acting(server: &ApiServer, reigns: &[Reign]) -> usize 
 
 /// Returns the writes that the server accepted from a holder after the first write of its successor.
 pub(crate) fn violations(reigns: &[Reign]) -> Vec<String> {
-    let mut over = BTreeSet::new();
+    let mut earlier = BTreeSet::new();
     let mut found = Vec::new();
     for (index, reign) in reigns.iter().enumerate() {
-        if over.contains(reign.holder.as_str()) {
+        if earlier.contains(reign.holder.as_str()) {
             let before = &reigns[index - 1];
             found.push(format!(
                 "{} wrote at {:?}, after {} had written from {:?} on",
                 reign.holder, reign.first, before.holder, before.first
             ));
         }
-        over.insert(reign.holder.as_str());
+        earlier.insert(reign.holder.as_str());
     }
     found
 }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_again_after_another_is_found() {
+    fn write_after_successor_is_detected() {
         assert_eq!(judged(&["a#1", "b#1", "a#2"]), [""; 0], "each term is a holder of its own");
         let found = judged(&["a#1", "b#1", "a#1", "c#1", "b#1"]);
         assert_eq!(found.len(), 2, "{found:?}");

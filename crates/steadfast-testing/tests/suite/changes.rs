@@ -23,7 +23,8 @@ super::scenarios! {
     waits_outside_selector_cause_no_doubt<K>: needs [], tells [];
 }
 
-/// Such a write has no event, and a real server often sends no bookmark either (R2).
+/// A write outside the selector causes no event, and on a real server often no bookmark either (R2). Nevertheless,
+/// waits for its version must end, and the cache must stay fresh.
 async fn waits_outside_selector_cause_no_doubt<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (recorder, connection) = (cluster.recorder(), cluster.connection().await?);
     let factory = InformerFactory::new(&connection);
@@ -93,7 +94,7 @@ async fn streamed_and_paged_informers_match_history<K: CachedConfigMap>(
     }
     let web = selected.in_words(&cluster.key("web"));
     assert_eq!(web, ["Added", "Deleted Observed DeletedOrLeft"].repeat(4), "three exits and one deletion");
-    assert_eq!(selected.events().len(), web.len(), "no other object is in its scope");
+    assert_eq!(selected.events().len(), web.len(), "no event of another object was delivered");
     assert_fresh(&selected);
     for said in said {
         assert_eq!((said.times("relisted"), said.times("fell back to pages")), (0, 0));
@@ -158,9 +159,13 @@ async fn delete_collection_reports_each_deletion<K: CachedConfigMap>(cluster: &m
 
     judge(cluster, &recorder).await?;
     for number in 0..20 {
-        let scenario = seen.in_words(&cluster.key(&format!("c-{number:02}")));
+        let delivered = seen.in_words(&cluster.key(&format!("c-{number:02}")));
         let deleted = number % 2 == 0;
-        assert_eq!(scenario, if deleted { &["Added", "Deleted Observed Deleted"][..] } else { &["Added"] }, "{number}");
+        assert_eq!(
+            delivered,
+            if deleted { &["Added", "Deleted Observed Deleted"][..] } else { &["Added"] },
+            "{number}"
+        );
     }
     assert_fresh(seen);
     Ok(())
@@ -242,12 +247,12 @@ async fn name_and_label_scopes_are_exact<K: CachedConfigMap>(cluster: &mut Clust
     writer.delete("two").await?;
 
     judge(cluster, &recorder).await?;
-    let scenarios = |name: &str| all.iter().map(|seen| seen.in_words(&cluster.key(name))).collect::<Vec<_>>();
+    let delivered = |name: &str| all.iter().map(|seen| seen.in_words(&cluster.key(name))).collect::<Vec<_>>();
     let gone = "Deleted Observed DeletedOrLeft";
     let wanted = [&["Added", "Updated", "Updated"][..], &["Added", "Updated", gone], &["Added", "Updated"]];
-    assert_eq!(scenarios("one"), wanted);
-    assert_eq!(scenarios("two"), [&[][..], &["Added", gone], &["Added", gone]]);
-    assert_eq!(scenarios("three"), [&[][..], &[], &["Added"]]);
+    assert_eq!(delivered("one"), wanted);
+    assert_eq!(delivered("two"), [&[][..], &["Added", gone], &["Added", gone]]);
+    assert_eq!(delivered("three"), [&[][..], &[], &["Added"]]);
     all.iter().for_each(assert_fresh);
     Ok(())
 }
