@@ -16,7 +16,7 @@ pub(crate) struct Checksum {
 impl Checksum {
     /// Adds an object.
     pub(crate) fn add(&mut self, object: &impl Serialize) -> Result<(), serde_json::Error> {
-        let mut text = Hashed(DefaultHasher::new());
+        let mut text = HashWriter(DefaultHasher::new());
         serde_json::to_writer(&mut text, object)?;
         // Addition is commutative, so the order of the objects does not matter. Equal objects do not cancel, unlike
         // with XOR.
@@ -31,9 +31,9 @@ impl Checksum {
 }
 
 /// Writer that hashes the written text.
-struct Hashed(DefaultHasher);
+struct HashWriter(DefaultHasher);
 
-impl io::Write for Hashed {
+impl io::Write for HashWriter {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         self.0.write(text);
         Ok(text.len())

@@ -15,8 +15,8 @@
 //! | `reads SECONDS` | gets objects, and lists a namespace from time to time | number and durations of the reads |
 
 mod answer;
+mod baseline;
 mod cache;
-mod floor;
 mod form;
 mod measure;
 mod ours;
@@ -36,7 +36,7 @@ use steadfast_bench_controllers::{memory, processor_time};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::sleep;
 
-use crate::Trouble;
+use crate::BenchError;
 use answer::tell;
 use cache::Cache;
 use progress::Progress;
@@ -45,7 +45,7 @@ use request::Library;
 pub(crate) use request::ClientArgs;
 
 /// Runs the client until its standard input is closed.
-pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
+pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     if args.witness {
@@ -71,8 +71,8 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
         (Library::Steadfast, "pods") => Box::new(ours::start::<Pod>(config, &(), &args, &progress).await?),
         (Library::Steadfast, _) => Box::new(ours::start::<DynamicObject>(config, &widgets, &args, &progress).await?),
         // The baseline has no cache, so no other command applies.
-        (Library::Floor, _) => {
-            let bytes = floor::read(config, &args).await?;
+        (Library::Baseline, _) => {
+            let bytes = baseline::read(config, &args).await?;
             let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - used);
             tell(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "bytes": bytes }));
             return Ok(());
@@ -144,7 +144,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), Trouble> {
 }
 
 /// Resets the counters, and returns the processor time so far.
-fn arm(progress: &Progress) -> Result<f64, Trouble> {
+fn arm(progress: &Progress) -> Result<f64, BenchError> {
     progress.begin();
     processor_time()
 }
@@ -155,7 +155,7 @@ async fn reached(
     progress: &Progress,
     version: u64,
     used_before: f64,
-) -> Result<serde_json::Value, Trouble> {
+) -> Result<serde_json::Value, BenchError> {
     while progress.version() < version {
         sleep(Duration::from_millis(1)).await;
     }

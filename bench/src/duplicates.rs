@@ -19,7 +19,7 @@ use steadfast_controller::{Action, Controller, back_off};
 use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{Children, FaultSchedule, InMemory, config_map};
 
-use crate::Trouble;
+use crate::BenchError;
 
 /// Required number of children per parent.
 const CHILDREN: usize = 3;
@@ -56,7 +56,7 @@ struct Tally {
 }
 
 /// Executes all runs, and prints the results.
-pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), Trouble> {
+pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), BenchError> {
     println!("{} runs, two parents with {CHILDREN} children each, {UPSETS} faults per run", args.seeds);
     for (name, is_ours) in [("steadfast", true), ("kube-runtime", false)] {
         if args.ours && !is_ours {
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), Trouble> {
 
 /// Executes one run. Returns the highest number of children of one parent at once, or at least `RUNAWAY_CHILDREN` if the
 /// run was ended at the limit.
-fn play(seed: u64, is_ours: bool) -> Result<usize, Trouble> {
+fn play(seed: u64, is_ours: bool) -> Result<usize, BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
         let server = ApiServer::builder().seed(seed).in_memory().start().await?;
@@ -113,7 +113,7 @@ fn play(seed: u64, is_ours: bool) -> Result<usize, Trouble> {
     })
 }
 
-async fn upset(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result<(), Trouble> {
+async fn upset(seed: u64, server: &ApiServer, network: &NetworkFaults) -> Result<(), BenchError> {
     let mut upsets = FaultSchedule::new(seed, server, network);
     for step in 0..UPSETS {
         upsets.another().await;

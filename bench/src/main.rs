@@ -13,6 +13,7 @@
 //! A program in `go/` measures client-go and generates the data. The controllers in Rust are separate programs in
 //! `controllers/`.
 
+mod bench_error;
 mod checksum;
 mod client;
 mod duplicates;
@@ -20,13 +21,12 @@ mod reconciles;
 mod refused;
 mod run;
 mod serve;
-mod trouble;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use trouble::Trouble;
+use bench_error::BenchError;
 
 /// Compares Steadfast with its peers, on the same bytes, in one run
 #[derive(Parser)]

@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::Trouble;
+use crate::BenchError;
 
 /// Minimum number of reconciles per row.
 const MIN_RECONCILES: usize = 200_000;
@@ -33,7 +33,7 @@ const WRITES: usize = 5;
 const RUNS: usize = 9;
 
 /// Timeout, longer than any measurement.
-const PATIENCE: Duration = Duration::from_mins(2);
+const ROW_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Selection of the measurements.
 #[derive(clap::Args)]
@@ -52,48 +52,48 @@ struct Row {
     keys: usize,
     arguments: Vec<String>,
     /// True if the row measures the delay from a change to its reconcile, and not the throughput.
-    is_urgent: bool,
+    measures_delay: bool,
 }
 
 impl Row {
     /// Returns the number of runs.
     fn runs(&self) -> usize {
-        if self.is_urgent { RUNS } else { 1 }
+        if self.measures_delay { RUNS } else { 1 }
     }
 }
 
 /// Runs all measurements, and writes a table.
-pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
+pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), BenchError> {
     std::fs::create_dir_all(&args.out)?;
     let out = args.out.canonicalize()?;
-    let [go, ours, theirs] = built(&out).await?;
+    let [go, steadfast, kube_runtime] = build_programs(&out).await?;
     let mut table = String::from(
         "| | | reconciles a second | processor a reconcile | resident | without files | peak |\n|---|---|---|---|---|---|---|\n",
     );
     let mut urgent = String::from("| | change to reconcile, p50 | p99 |\n|---|---|---|\n");
     for row in rows(&args.keys) {
-        for (name, program, own) in [
-            ("steadfast", &ours, [].as_slice()),
-            ("kube-runtime", &theirs, &[]),
+        for (name, program, extra_args) in [
+            ("steadfast", &steadfast, [].as_slice()),
+            ("kube-runtime", &kube_runtime, &[]),
             ("controller-runtime", &go, &["reconcile"]),
         ] {
             let mut runs = Vec::new();
             // A row that times out has no result at all, because a median of fewer runs would not be comparable.
             while runs.len() < row.runs() {
                 let Some(responses) =
-                    once(&out, &row, program, own).await.map_err(|error| format!("{name}: {error}"))?
+                    run_row(&out, &row, program, extra_args).await.map_err(|error| format!("{name}: {error}"))?
                 else {
                     break;
                 };
                 eprintln!("{}, {name}: {responses:?}", row.title);
                 runs.push(responses);
             }
-            let table = if row.is_urgent { &mut urgent } else { &mut table };
+            let table = if row.measures_delay { &mut urgent } else { &mut table };
             if runs.len() < row.runs() {
-                writeln!(table, "| {} | {name} | not in {} s |", row.title, PATIENCE.as_secs())?;
-            } else if row.is_urgent {
-                let (half, most) = (middle(&runs, "p50_us"), middle(&runs, "p99_us"));
-                writeln!(table, "| {}, {name} | {half} | {most} |", row.title)?;
+                writeln!(table, "| {} | {name} | not in {} s |", row.title, ROW_TIMEOUT.as_secs())?;
+            } else if row.measures_delay {
+                let (p50, p99) = (median_and_range(&runs, "p50_us"), median_and_range(&runs, "p99_us"));
+                writeln!(table, "| {}, {name} | {p50} | {p99} |", row.title)?;
             } else {
                 writeln!(table, "| {} | {name} | {} |", row.title, figures(&runs[0]))?;
             }
@@ -104,7 +104,7 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), Trouble> {
 }
 
 /// Runs `program` for the row on its own server. Returns its output, or `None` after the timeout.
-async fn once(out: &Path, row: &Row, program: &Path, own: &[&str]) -> Result<Option<Vec<Value>>, Trouble> {
+async fn run_row(out: &Path, row: &Row, program: &Path, extra_args: &[&str]) -> Result<Option<Vec<Value>>, BenchError> {
     // A server of its own for each run, so that versions and watch caches start equal.
     let server = ApiServer::builder().start().await?;
     for number in 0..row.keys {
@@ -113,13 +113,13 @@ async fn once(out: &Path, row: &Row, program: &Path, own: &[&str]) -> Result<Opt
     let kubeconfig = out.join("reconciles.kubeconfig");
     std::fs::write(&kubeconfig, server.kubeconfig())?;
     let mut command = Command::new(program);
-    command.args(own).arg("--kubeconfig").arg(&kubeconfig).arg("--keys").arg(row.keys.to_string());
+    command.args(extra_args).arg("--kubeconfig").arg(&kubeconfig).arg("--keys").arg(row.keys.to_string());
     // The dropped future kills the process: `kill_on_drop` is set.
-    timeout(PATIENCE, play(command.args(&row.arguments))).await.ok().transpose()
+    timeout(ROW_TIMEOUT, run_to_end(command.args(&row.arguments))).await.ok().transpose()
 }
 
 /// Returns a field of the output of a phase.
-fn told(responses: &[Value], phase: &str, field: &str) -> Option<f64> {
+fn phase_field(responses: &[Value], phase: &str, field: &str) -> Option<f64> {
     responses.iter().find(|response| response["phase"] == phase)?[field].as_f64()
 }
 
@@ -127,10 +127,10 @@ fn told(responses: &[Value], phase: &str, field: &str) -> Option<f64> {
 fn figures(responses: &[Value]) -> String {
     // If reconciles write, the writes count: their number is equal for each controller, while the number of reconciles
     // differs.
-    let written = told(responses, "calls", "writes").filter(|written| *written > 0.0);
-    let calls = written.or_else(|| told(responses, "calls", "calls")).unwrap_or_default();
-    let each = |field| told(responses, "calls", field).unwrap_or_default() / calls;
-    let megabytes = |field| told(responses, "memory", field).unwrap_or_default() / 1e6;
+    let written = phase_field(responses, "calls", "writes").filter(|written| *written > 0.0);
+    let calls = written.or_else(|| phase_field(responses, "calls", "calls")).unwrap_or_default();
+    let each = |field| phase_field(responses, "calls", field).unwrap_or_default() / calls;
+    let megabytes = |field| phase_field(responses, "memory", field).unwrap_or_default() / 1e6;
     format!(
         "{:.0} | {:.2} µs | {:.1} MB | {:.1} MB | {:.1} MB",
         1.0 / each("seconds"),
@@ -142,8 +142,8 @@ fn figures(responses: &[Value]) -> String {
 }
 
 /// Returns the median of several runs for a field, with the minimum and the maximum, in milliseconds.
-fn middle(runs: &[Vec<Value>], field: &str) -> String {
-    let mut all: Vec<f64> = runs.iter().filter_map(|responses| told(responses, "urgent", field)).collect();
+fn median_and_range(runs: &[Vec<Value>], field: &str) -> String {
+    let mut all: Vec<f64> = runs.iter().filter_map(|responses| phase_field(responses, "urgent", field)).collect();
     all.sort_by(f64::total_cmp);
     match (all.first(), all.get(all.len() / 2), all.last()) {
         (Some(least), Some(middle), Some(most)) => {
@@ -154,7 +154,7 @@ fn middle(runs: &[Vec<Value>], field: &str) -> String {
 }
 
 /// Builds the programs with the settings of this one: for controller-runtime, Steadfast and kube-runtime.
-async fn built(out: &Path) -> Result<[PathBuf; 3], Trouble> {
+async fn build_programs(out: &Path) -> Result<[PathBuf; 3], BenchError> {
     let go = out.join("bench-go");
     let mut build = Command::new("go");
     build.args(["build", "-C", "bench/go", "-o"]).arg(&go).arg(".");
@@ -181,13 +181,18 @@ fn rows(keys: &[usize]) -> Vec<Row> {
     let plain = keys.iter().map(|&keys| {
         let rounds = if keys == 1 { SINGLE_KEY_RECONCILES } else { MIN_RECONCILES.div_ceil(keys) };
         let arguments = [argument("rounds", rounds), argument("concurrency", 16)].concat();
-        Row { title: format!("{keys} keys"), keys, arguments, is_urgent: false }
+        Row { title: format!("{keys} keys"), keys, arguments, measures_delay: false }
     });
     let outside = keys.iter().copied().filter(|keys| *keys == 1).map(|keys| {
         let arguments =
             [argument("rounds", SINGLE_KEY_RECONCILES), argument("concurrency", 16), vec!["--outside".to_owned()]]
                 .concat();
-        Row { title: "1 key, enqueued by a thread that runs no reconciles".into(), keys, arguments, is_urgent: false }
+        Row {
+            title: "1 key, enqueued by a thread that runs no reconciles".into(),
+            keys,
+            arguments,
+            measures_delay: false,
+        }
     });
     // A larger number of keys would only prolong the rows with waits.
     let most = keys.iter().copied().max().unwrap_or(1).min(10_000);
@@ -195,25 +200,25 @@ fn rows(keys: &[usize]) -> Vec<Row> {
         title: format!("{most} keys, each reconcile waits 10 ms, 1,000 at a time"),
         keys: most,
         arguments: [argument("rounds", 5), argument("concurrency", 1000), argument("wait-us", 10_000)].concat(),
-        is_urgent: false,
+        measures_delay: false,
     };
     let urgent = Row {
         title: format!("{most} keys queued at the start, each reconcile waits 1 ms, 10 at a time"),
         keys: most,
         arguments: [argument("urgent", most.min(100)), argument("concurrency", 10), argument("wait-us", 1000)].concat(),
-        is_urgent: true,
+        measures_delay: true,
     };
     let written = Row {
         title: format!("{most} keys, each written {WRITES} times by its reconciles, 16 at a time"),
         keys: most,
         arguments: [argument("writes", WRITES), argument("concurrency", 16)].concat(),
-        is_urgent: false,
+        measures_delay: false,
     };
     plain.chain(outside).chain([waiting, written, urgent]).collect()
 }
 
 /// Runs a process to its end, and returns its output lines.
-async fn play(command: &mut Command) -> Result<Vec<Value>, Trouble> {
+async fn run_to_end(command: &mut Command) -> Result<Vec<Value>, BenchError> {
     let mut child = command.stdout(std::process::Stdio::piped()).kill_on_drop(true).spawn()?;
     let mut lines = BufReader::new(child.stdout.take().ok_or("a process without a pipe")?).lines();
     let mut responses = Vec::new();

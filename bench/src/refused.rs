@@ -22,7 +22,7 @@ use steadfast_controller::{Action, Controller, back_off};
 use steadfast_testing::{InMemory, config_map, pod};
 use tokio::time::Instant;
 
-use crate::Trouble;
+use crate::BenchError;
 
 /// Time before the first change, in which the backoff of the rejected source grows to its maximum.
 const BACKOFF_GROWTH_TIME: Duration = Duration::from_mins(10);
@@ -40,13 +40,13 @@ pub(crate) struct RefusedArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Library {
-    Ours,
-    Theirs,
+    Steadfast,
+    KubeRuntime,
 }
 
 /// Injected fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Befalls {
+enum InjectedFault {
     Nothing,
     /// The third source is permanently rejected.
     Refusal,
@@ -54,45 +54,46 @@ enum Befalls {
     Reset,
 }
 
-impl Befalls {
+impl InjectedFault {
     /// Returns the intervals between two changes.
-    fn paces(self) -> &'static [Duration] {
-        const PACES: [Duration; 4] =
+    fn change_intervals(self) -> &'static [Duration] {
+        const INTERVALS: [Duration; 4] =
             [Duration::from_secs(1), Duration::from_secs(10), Duration::from_mins(1), Duration::from_mins(5)];
         // At shorter intervals, a reset at each change would measure only the backoff.
-        if self == Self::Reset { &PACES[3..] } else { &PACES }
+        if self == Self::Reset { &INTERVALS[3..] } else { &INTERVALS }
     }
 }
 
 /// Delay from each change to its reconcile; `None` without a reconcile.
-struct Waits {
+struct Delays {
     of_objects: Vec<Option<Duration>>,
     of_owned: Vec<Option<Duration>>,
 }
 
 /// Executes all runs, and prints the results.
-pub(crate) fn run(args: &RefusedArgs) -> Result<(), Trouble> {
+pub(crate) fn run(args: &RefusedArgs) -> Result<(), BenchError> {
     let changes = args.changes;
     println!(
         "a controller of config maps that owns pods and secrets: {changes} config maps are changed and {changes} pods created, in turn"
     );
-    for (name, library, befalls) in [
-        ("kube-runtime, no rejection", Library::Theirs, Befalls::Nothing),
-        ("kube-runtime, secrets rejected", Library::Theirs, Befalls::Refusal),
-        ("steadfast, secrets rejected", Library::Ours, Befalls::Refusal),
-        ("kube-runtime, seven sources, connections reset at each change", Library::Theirs, Befalls::Reset),
-        ("steadfast, seven sources, connections reset at each change", Library::Ours, Befalls::Reset),
+    for (name, library, fault) in [
+        ("kube-runtime, no rejection", Library::KubeRuntime, InjectedFault::Nothing),
+        ("kube-runtime, secrets rejected", Library::KubeRuntime, InjectedFault::Refusal),
+        ("steadfast, secrets rejected", Library::Steadfast, InjectedFault::Refusal),
+        ("kube-runtime, seven sources, connections reset at each change", Library::KubeRuntime, InjectedFault::Reset),
+        ("steadfast, seven sources, connections reset at each change", Library::Steadfast, InjectedFault::Reset),
     ] {
         println!("{name}:");
-        for every in befalls.paces() {
+        for every in fault.change_intervals() {
             // On its own thread, because each run has its own clock.
-            let played = std::thread::scope(|scope| scope.spawn(|| play(library, befalls, *every, changes)).join());
-            let waits = played.map_err(|_| format!("{name}, each {every:?}: panicked"))??;
+            let result =
+                std::thread::scope(|scope| scope.spawn(|| run_scenario(library, fault, *every, changes)).join());
+            let delays = result.map_err(|_| format!("{name}, each {every:?}: panicked"))??;
             println!(
                 "  one change every {} s: config maps {}; pods {}",
                 every.as_secs(),
-                summarize(waits.of_objects),
-                summarize(waits.of_owned)
+                summarize(delays.of_objects),
+                summarize(delays.of_owned)
             );
         }
     }
@@ -100,23 +101,23 @@ pub(crate) fn run(args: &RefusedArgs) -> Result<(), Trouble> {
 }
 
 /// Formats the median, the maximum, and the number of changes without a reconcile.
-fn summarize(waits: Vec<Option<Duration>>) -> String {
-    let all = waits.len();
-    let mut waits: Vec<_> = waits.into_iter().flatten().collect();
-    waits.sort_unstable();
-    let seconds = |at: usize| waits.get(at).map_or(0.0, Duration::as_secs_f64);
-    let (median, most) = (seconds(waits.len() / 2), seconds(waits.len().saturating_sub(1)));
-    let lost = all - waits.len();
+fn summarize(delays: Vec<Option<Duration>>) -> String {
+    let all = delays.len();
+    let mut delays: Vec<_> = delays.into_iter().flatten().collect();
+    delays.sort_unstable();
+    let seconds = |at: usize| delays.get(at).map_or(0.0, Duration::as_secs_f64);
+    let (median, most) = (seconds(delays.len() / 2), seconds(delays.len().saturating_sub(1)));
+    let lost = all - delays.len();
     let lost = if lost > 0 { format!(", {lost} without a reconcile") } else { String::new() };
     format!("{median:.1} s (maximum {most:.1}){lost}")
 }
 
 /// Times of the reconciles, by object.
 #[derive(Default)]
-struct Calls(Mutex<HashMap<String, Vec<Instant>>>);
+struct ReconcileTimes(Mutex<HashMap<String, Vec<Instant>>>);
 
-impl Calls {
-    fn note(&self, map: &ConfigMap) {
+impl ReconcileTimes {
+    fn record(&self, map: &ConfigMap) {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         calls.entry(map.name_any()).or_default().push(Instant::now());
     }
@@ -130,11 +131,11 @@ impl Calls {
 }
 
 /// Executes one run with a change every `every`.
-fn play(library: Library, befalls: Befalls, every: Duration, count: usize) -> Result<Waits, Trouble> {
+fn run_scenario(library: Library, fault: InjectedFault, every: Duration, count: usize) -> Result<Delays, BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
         let server = ApiServer::builder().in_memory().start().await?;
-        if befalls == Befalls::Refusal {
+        if fault == InjectedFault::Refusal {
             server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
         }
         let (objects, owners) = (names("object", count), names("owner", count));
@@ -142,10 +143,10 @@ fn play(library: Library, befalls: Befalls, every: Duration, count: usize) -> Re
             server.create(&config_map(name, "before"))?;
         }
         let connection = InMemory::default().connection(&server).await?;
-        let calls = Arc::new(Calls::default());
+        let calls = Arc::new(ReconcileTimes::default());
         let running = match library {
-            Library::Ours => ours(&connection, befalls, calls.clone())?,
-            Library::Theirs => theirs(&connection, befalls, calls.clone()),
+            Library::Steadfast => run_steadfast(&connection, fault, calls.clone())?,
+            Library::KubeRuntime => run_kube_runtime(&connection, fault, calls.clone()),
         };
         let running = tokio::spawn(running);
         // The retries of the rejected source have reached their maximum delay before the first change.
@@ -153,7 +154,7 @@ fn play(library: Library, befalls: Befalls, every: Duration, count: usize) -> Re
 
         let (mut changed, mut made) = (Vec::new(), Vec::new());
         let disturb = || {
-            if befalls == Befalls::Reset {
+            if fault == InjectedFault::Reset {
                 server.faults().reset();
             }
         };
@@ -172,10 +173,10 @@ fn play(library: Library, befalls: Befalls, every: Duration, count: usize) -> Re
         tokio::time::sleep(FINAL_WAIT).await;
         running.abort();
 
-        let waits = |names: &[String], since: &[Instant]| {
+        let delays = |names: &[String], since: &[Instant]| {
             names.iter().zip(since).map(|(name, since)| calls.after(name, *since)).collect()
         };
-        Ok(Waits { of_objects: waits(&objects, &changed), of_owned: waits(&owners, &made) })
+        Ok(Delays { of_objects: delays(&objects, &changed), of_owned: delays(&owners, &made) })
     })
 }
 
@@ -194,15 +195,19 @@ fn pod_of(owner: &str) -> Pod {
 }
 
 /// Runs our controller while it is polled.
-fn ours(connection: &Connection, befalls: Befalls, calls: Arc<Calls>) -> Result<BoxFuture<'static, ()>, Trouble> {
+fn run_steadfast(
+    connection: &Connection,
+    fault: InjectedFault,
+    calls: Arc<ReconcileTimes>,
+) -> Result<BoxFuture<'static, ()>, BenchError> {
     let factory = InformerFactory::new(connection);
-    let reconcile = |map: Arc<ConfigMap>, calls: Arc<Calls>| async move {
-        calls.note(&map);
+    let reconcile = |map: Arc<ConfigMap>, calls: Arc<ReconcileTimes>| async move {
+        calls.record(&map);
         Ok::<_, Infallible>(Action::await_change())
     };
     let mut controller =
         Controller::<ConfigMap>::new(&factory, Scope::all()).owns::<Pod>(Scope::all()).owns::<Secret>(Scope::all());
-    if befalls == Befalls::Reset {
+    if fault == InjectedFault::Reset {
         controller = controller
             .owns::<Service>(Scope::all())
             .owns::<ServiceAccount>(Scope::all())
@@ -218,17 +223,22 @@ fn ours(connection: &Connection, befalls: Befalls, calls: Arc<Calls>) -> Result<
 }
 
 /// Runs kube-runtime's controller with its default settings.
-fn theirs(connection: &Connection, befalls: Befalls, calls: Arc<Calls>) -> BoxFuture<'static, ()> {
+fn run_kube_runtime(
+    connection: &Connection,
+    fault: InjectedFault,
+    calls: Arc<ReconcileTimes>,
+) -> BoxFuture<'static, ()> {
     let (client, config) = (connection.client(), watcher::Config::default);
-    let reconcile = |map: Arc<ConfigMap>, calls: Arc<Calls>| async move {
-        calls.note(&map);
+    let reconcile = |map: Arc<ConfigMap>, calls: Arc<ReconcileTimes>| async move {
+        calls.record(&map);
         Ok::<_, Infallible>(runtime::controller::Action::await_change())
     };
-    let policy = |_: Arc<ConfigMap>, _: &Infallible, _: Arc<Calls>| runtime::controller::Action::await_change();
+    let policy =
+        |_: Arc<ConfigMap>, _: &Infallible, _: Arc<ReconcileTimes>| runtime::controller::Action::await_change();
     let mut controller = runtime::Controller::new(Api::<ConfigMap>::all(client.clone()), config())
         .owns(Api::<Pod>::all(client.clone()), config())
         .owns(Api::<Secret>::all(client.clone()), config());
-    if befalls == Befalls::Reset {
+    if fault == InjectedFault::Reset {
         controller = controller
             .owns(Api::<Service>::all(client.clone()), config())
             .owns(Api::<ServiceAccount>::all(client.clone()), config())

@@ -6,7 +6,6 @@ mod limited;
 mod machine;
 mod number;
 mod picture;
-mod place;
 mod process;
 mod real;
 mod replayed;
@@ -17,11 +16,12 @@ mod results;
 mod session;
 mod soak;
 mod tables;
+mod workspace;
 
-use crate::Trouble;
-use place::Place;
+use crate::BenchError;
 use request::Part;
 use results::Results;
+use workspace::Workspace;
 
 pub(crate) use limited::{LimitedArgs, run as limited};
 pub(crate) use report::{ReportArgs, run as report};
@@ -30,7 +30,7 @@ pub(crate) use restart::{RestartArgs, run as restart};
 pub(crate) use soak::{SoakArgs, run as soak};
 
 /// Runs the parts, from the repository's root.
-pub(crate) async fn run(mut args: RunArgs) -> Result<(), Trouble> {
+pub(crate) async fn run(mut args: RunArgs) -> Result<(), BenchError> {
     if args.quick {
         (args.sizes, args.rounds, args.events) = (vec![1_000], 1, 5_000);
         (args.real_size, args.real_rounds) = (200, 1);
@@ -39,24 +39,24 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<(), Trouble> {
             args.faults = ["F3", "F13", "F23"].map(str::to_owned).to_vec();
         }
     }
-    let place = Place::prepare(&args.out, args.seed, args.earlier.clone()).await?;
+    let workspace = Workspace::prepare(&args.out, args.seed, args.earlier.clone()).await?;
     // Results of parts that this run leaves out stay in the file.
-    let mut results = Results::read(&place.out)?;
+    let mut results = Results::read(&workspace.out)?;
     let mut missed = Vec::new();
     for part in &args.parts {
         let done = match part {
-            Part::Replayed => replayed::run(&args, &place, &mut results).await,
-            Part::Real => real::run(&args, &place, &mut results).await,
-            Part::Faults => faults::run(&args, &place, &mut results).await,
+            Part::Replayed => replayed::run(&args, &workspace, &mut results).await,
+            Part::Real => real::run(&args, &workspace, &mut results).await,
+            Part::Faults => faults::run(&args, &workspace, &mut results).await,
         };
         if let Err(error) = done {
             // A failed part must not discard the results of the others.
-            place.say(&format!("not measured: {error}"));
+            workspace.say(&format!("not measured: {error}"));
             missed.push(error.to_string());
         }
-        results.write(&place.out)?;
+        results.write(&workspace.out)?;
     }
-    report::write(&results, &place.out, &args.write)?;
-    place.say(&format!("everything is in {}", args.out.display()));
+    report::write(&results, &workspace.out, &args.write)?;
+    workspace.say(&format!("everything is in {}", args.out.display()));
     if missed.is_empty() { Ok(()) } else { Err(missed.join("; ").into()) }
 }

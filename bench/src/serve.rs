@@ -18,7 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpListener;
 
-use crate::Trouble;
+use crate::BenchError;
 use collection::Collection;
 use tls::Tls;
 
@@ -43,7 +43,7 @@ pub(crate) struct ServeArgs {
 const WINDOW: u32 = 16 << 20;
 
 /// Serves until the process is killed. Prints one line when it is ready: the address of its control socket.
-pub(crate) async fn run(args: ServeArgs) -> Result<(), Trouble> {
+pub(crate) async fn run(args: ServeArgs) -> Result<(), BenchError> {
     let collection = Arc::new(Collection::load(&args.data, args.count)?);
     let tls = if args.plain { None } else { Some(Tls::generate()?) };
     let listener = TcpListener::bind("127.0.0.1:0").await?;

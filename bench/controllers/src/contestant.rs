@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::work::Work;
 
 /// Error that ends a program early.
-pub type Trouble = Box<dyn std::error::Error + Send + Sync>;
+pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Controller of one library for the config maps in the namespace `default`. It runs until it is dropped.
 pub trait Contestant: Sized + Send + Sync + 'static {
@@ -15,12 +15,12 @@ pub trait Contestant: Sized + Send + Sync + 'static {
     /// # Errors
     ///
     /// Returns an error if the controller cannot be started.
-    fn start(config: kube::Config, keys: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, Trouble>;
+    fn start(config: kube::Config, keys: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, BenchError>;
 
     /// Enqueues all objects once more.
     ///
     /// # Errors
     ///
     /// Returns an error if the controller has ended.
-    fn all(&self) -> Result<(), Trouble>;
+    fn all(&self) -> Result<(), BenchError>;
 }

@@ -10,7 +10,7 @@ mod usage;
 mod work;
 mod writing;
 
-pub use contestant::{Contestant, Trouble};
+pub use contestant::{BenchError, Contestant};
 pub use run::run;
 pub use usage::{memory, processor_time};
 pub use work::Work;

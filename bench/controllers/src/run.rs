@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::answers::quantiles;
-use super::contestant::{Contestant, Trouble};
+use super::contestant::{BenchError, Contestant};
 use super::usage::{memory, processor_time};
 use super::work::Work;
 
@@ -72,7 +72,7 @@ pub async fn run<C: Contestant>() -> ExitCode {
     }
 }
 
-async fn measure<C: Contestant>(args: Args) -> Result<(), Trouble> {
+async fn measure<C: Contestant>(args: Args) -> Result<(), BenchError> {
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     let work = Arc::new(Work::new(Duration::from_micros(args.wait_us), args.writes));
@@ -111,7 +111,7 @@ async fn measure<C: Contestant>(args: Args) -> Result<(), Trouble> {
 
 /// Changes objects, starting with the last, while the reconciles of all objects are queued. Waits for the reconcile of
 /// each change.
-async fn urgent(args: &Args, client: &kube::Client, work: &Work) -> Result<(), Trouble> {
+async fn urgent(args: &Args, client: &kube::Client, work: &Work) -> Result<(), BenchError> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
     work.reach(MIN_STARTED).await;
     let mut changed = Vec::new();

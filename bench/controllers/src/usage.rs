@@ -3,14 +3,14 @@
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
 
-use super::contestant::Trouble;
+use super::contestant::BenchError;
 
 /// Returns the processor time of this process in seconds.
 ///
 /// # Errors
 ///
 /// Returns an error if the system does not report it.
-pub fn processor_time() -> Result<f64, Trouble> {
+pub fn processor_time() -> Result<f64, BenchError> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
@@ -22,7 +22,7 @@ pub fn processor_time() -> Result<f64, Trouble> {
 /// # Errors
 ///
 /// Returns an error if the system does not report it.
-pub fn memory() -> Result<Value, Trouble> {
+pub fn memory() -> Result<Value, BenchError> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let figure = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

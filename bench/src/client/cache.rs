@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::DynamicObject;
 use steadfast::CheckpointStats;
 
-use crate::Trouble;
+use crate::BenchError;
 use crate::checksum::Checksum;
 
 /// Cache of a library.
@@ -27,7 +27,7 @@ pub(super) trait Cache {
         None
     }
     /// Returns the checksum of all objects.
-    fn checksum(&self) -> Result<Checksum, Trouble>;
+    fn checksum(&self) -> Result<Checksum, BenchError>;
 }
 
 /// Access to the node of an object.

@@ -9,7 +9,7 @@ use steadfast::{Checkpoint, FieldPath, InformerBuilder, Kept, Lazy};
 
 use super::cache::HasNodeName;
 use super::progress::SENT;
-use crate::Trouble;
+use crate::BenchError;
 use crate::checksum::Checksum;
 
 /// Properties of a cached object for the measurements.
@@ -21,7 +21,7 @@ pub(super) trait Form: Kept {
     /// Adds the checkpoint to the builder.
     fn keep<'a>(builder: InformerBuilder<'a, Self>, checkpoint: &Checkpoint) -> InformerBuilder<'a, Self>;
     /// Adds the object to the checksum.
-    fn sum(&self, checksum: &mut Checksum) -> Result<(), Trouble>;
+    fn sum(&self, checksum: &mut Checksum) -> Result<(), BenchError>;
 }
 
 impl<K: Kept + Resource + Serialize + HasNodeName> Form for K {
@@ -38,7 +38,7 @@ impl<K: Kept + Resource + Serialize + HasNodeName> Form for K {
         builder
     }
 
-    fn sum(&self, checksum: &mut Checksum) -> Result<(), Trouble> {
+    fn sum(&self, checksum: &mut Checksum) -> Result<(), BenchError> {
         Ok(checksum.add(self)?)
     }
 }
@@ -59,7 +59,7 @@ impl<K: Resource + Serialize + DeserializeOwned + Send + Sync + 'static> Form fo
         builder.checkpoint(checkpoint)
     }
 
-    fn sum(&self, checksum: &mut Checksum) -> Result<(), Trouble> {
+    fn sum(&self, checksum: &mut Checksum) -> Result<(), BenchError> {
         Ok(checksum.add(&*self.get()?)?)
     }
 }

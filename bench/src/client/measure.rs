@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::cache::Cache;
-use crate::Trouble;
+use crate::BenchError;
 
 /// Resets the maximum of the resident memory.
-pub(super) fn reset_peak() -> Result<(), Trouble> {
+pub(super) fn reset_peak() -> Result<(), BenchError> {
     // The value 5 resets `VmHWM` (proc_pid_clear_refs(5)).
     Ok(std::fs::write("/proc/self/clear_refs", "5")?)
 }

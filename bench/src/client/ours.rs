@@ -15,7 +15,7 @@ use super::cache::Cache;
 use super::form::Form;
 use super::progress::Progress;
 use super::request::{ClientArgs, SYNC_TIMEOUT};
-use crate::Trouble;
+use crate::BenchError;
 use crate::checksum::Checksum;
 
 struct Ours<K> {
@@ -32,7 +32,7 @@ pub(super) async fn start<K: Form>(
     kind: &DynamicType<K>,
     args: &ClientArgs,
     progress: &Progress,
-) -> Result<impl Cache + use<K>, Trouble> {
+) -> Result<impl Cache + use<K>, BenchError> {
     let threads = Threads::new()?.with_helpers(args.helpers);
     let connection = Connection::builder(config).environment(Arc::new(threads)).build()?;
     let factory = InformerFactory::new(&connection);
@@ -67,7 +67,7 @@ pub(super) async fn start<K: Form>(
 }
 
 /// Waits until readers have all objects, independently of handlers. Returns the response for this phase.
-async fn readable<K: Form>(informer: &Informer<K>, objects: usize) -> Result<Value, Trouble> {
+async fn readable<K: Form>(informer: &Informer<K>, objects: usize) -> Result<Value, BenchError> {
     timeout(SYNC_TIMEOUT, async {
         while informer.snapshot().len() < objects {
             sleep(Duration::from_millis(1)).await;
@@ -104,7 +104,7 @@ impl<K: Form> Cache for Ours<K> {
         self.checkpoint.as_ref().map(Checkpoint::counts)
     }
 
-    fn checksum(&self) -> Result<Checksum, Trouble> {
+    fn checksum(&self) -> Result<Checksum, BenchError> {
         let mut checksum = Checksum::default();
         self.lister.all().iter().try_for_each(|object| object.sum(&mut checksum))?;
         Ok(checksum)

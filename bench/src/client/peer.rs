@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use super::cache::{Cache, HasNodeName};
 use super::progress::{Progress, SENT};
 use super::request::{ClientArgs, SYNC_TIMEOUT};
-use crate::Trouble;
+use crate::BenchError;
 use crate::checksum::Checksum;
 
 struct Peer<K: Resource + 'static>
@@ -33,7 +33,7 @@ pub(super) async fn start<K>(
     kind: K::DynamicType,
     args: &ClientArgs,
     progress: &Progress,
-) -> Result<impl Cache + use<K>, Trouble>
+) -> Result<impl Cache + use<K>, BenchError>
 where
     K: Resource + Clone + Serialize + DeserializeOwned + Debug + Send + Sync + HasNodeName + 'static,
     K::DynamicType: Hash + Eq + Clone + Send + Sync,
@@ -103,7 +103,7 @@ where
         within.collect::<Vec<_>>().len()
     }
 
-    fn checksum(&self) -> Result<Checksum, Trouble> {
+    fn checksum(&self) -> Result<Checksum, BenchError> {
         let mut checksum = Checksum::default();
         self.store.state().iter().try_for_each(|object| checksum.add(&**object))?;
         Ok(checksum)

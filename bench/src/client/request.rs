@@ -53,5 +53,5 @@ pub(super) enum Library {
     Steadfast,
     Kube,
     /// No library: the bytes are read and discarded.
-    Floor,
+    Baseline,
 }

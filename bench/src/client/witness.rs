@@ -18,7 +18,7 @@ use tokio::time::{Duration, timeout};
 
 use super::answer::tell;
 use super::request::Library;
-use crate::Trouble;
+use crate::BenchError;
 
 /// Interval between two reads of the freshness, which can expire without an event.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -27,11 +27,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 type Read = Box<dyn Fn() -> Vec<Value> + Send>;
 
 /// Watches config maps until standard input is closed. Each line of the input requests the contents of the cache.
-pub(super) async fn run(config: kube::Config, library: Library) -> Result<(), Trouble> {
+pub(super) async fn run(config: kube::Config, library: Library) -> Result<(), BenchError> {
     let read = match library {
         Library::Steadfast => ours(config)?,
         Library::Kube => theirs(config)?,
-        Library::Floor => return Err("the baseline client has no events".into()),
+        Library::Baseline => return Err("the baseline client has no events".into()),
     };
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while lines.next_line().await?.is_some() {
@@ -40,7 +40,7 @@ pub(super) async fn run(config: kube::Config, library: Library) -> Result<(), Tr
     Ok(())
 }
 
-fn ours(config: kube::Config) -> Result<Read, Trouble> {
+fn ours(config: kube::Config) -> Result<Read, BenchError> {
     let factory = InformerFactory::new(&Connection::new(config)?);
     let informer = factory.informer::<ConfigMap>(Scope::all())?;
     let registration = informer.on_event(|event| match event {
@@ -77,7 +77,7 @@ async fn doubts(informer: Informer<ConfigMap>) {
     }
 }
 
-fn theirs(config: kube::Config) -> Result<Read, Trouble> {
+fn theirs(config: kube::Config) -> Result<Read, BenchError> {
     let api = Api::<ConfigMap>::all(Client::try_from(config)?);
     let writer = reflector::store::Writer::new(());
     let store = writer.as_reader();

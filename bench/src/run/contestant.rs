@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
-use crate::Trouble;
+use crate::BenchError;
 
 /// Client with certain settings.
 #[derive(Clone, Copy)]
 pub(super) struct Contestant {
     pub(super) name: &'static str,
     /// Library of the client.
-    pub(super) team: Team,
+    pub(super) library: Library,
     /// Resource that the client caches.
     pub(super) resource: Resource,
     arguments: &'static [&'static str],
@@ -21,7 +21,7 @@ pub(super) struct Contestant {
 
 /// Library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Team {
+pub(super) enum Library {
     /// This one.
     Steadfast,
     /// kube-runtime.
@@ -31,7 +31,8 @@ pub(super) enum Team {
     /// Steadfast from a benchmark program of an earlier commit.
     Earlier,
     /// No library: a client that reads and discards the bytes.
-    Floor,
+    #[serde(alias = "Floor")]
+    Baseline,
 }
 
 /// Resource of the objects: the same objects are served under two names.
@@ -52,78 +53,88 @@ impl fmt::Display for Resource {
     }
 }
 
-impl fmt::Display for Team {
+impl fmt::Display for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Steadfast => "Steadfast",
             Self::Kube => "kube-runtime",
             Self::ClientGo => "client-go",
             Self::Earlier => "Steadfast, earlier",
-            Self::Floor => "reading alone",
+            Self::Baseline => "reading alone",
         })
     }
 }
 
-const fn of(name: &'static str, team: Team, resource: Resource, arguments: &'static [&'static str]) -> Contestant {
-    Contestant { name, team, resource, arguments }
+const fn client(
+    name: &'static str,
+    library: Library,
+    resource: Resource,
+    arguments: &'static [&'static str],
+) -> Contestant {
+    Contestant { name, library, resource, arguments }
 }
 
 /// Each library with each of its settings that is the best for some measurement.
 const ALL: &[Contestant] = &[
-    of("steadfast, JSON, streamed", Team::Steadfast, Resource::Pods, &[]),
-    of("steadfast, JSON, pages", Team::Steadfast, Resource::Pods, &["--paged"]),
-    of("steadfast, lazy, JSON, streamed", Team::Steadfast, Resource::Pods, &["--lazy"]),
-    of("steadfast, lazy, JSON, pages", Team::Steadfast, Resource::Pods, &["--lazy", "--paged"]),
-    of("steadfast, protobuf, streamed", Team::Steadfast, Resource::Pods, &["--protobuf"]),
-    of("steadfast, JSON, pages, a helper", Team::Steadfast, Resource::Pods, &["--paged", "--helpers=1"]),
-    of("steadfast, protobuf, streamed, a helper", Team::Steadfast, Resource::Pods, &["--protobuf", "--helpers=1"]),
-    of("steadfast, lazy, protobuf, streamed", Team::Steadfast, Resource::Pods, &["--lazy", "--protobuf"]),
-    of("steadfast, lazy, packed, JSON, streamed", Team::Steadfast, Resource::Pods, &["--lazy", "--packed"]),
-    of(
+    client("steadfast, JSON, streamed", Library::Steadfast, Resource::Pods, &[]),
+    client("steadfast, JSON, pages", Library::Steadfast, Resource::Pods, &["--paged"]),
+    client("steadfast, lazy, JSON, streamed", Library::Steadfast, Resource::Pods, &["--lazy"]),
+    client("steadfast, lazy, JSON, pages", Library::Steadfast, Resource::Pods, &["--lazy", "--paged"]),
+    client("steadfast, protobuf, streamed", Library::Steadfast, Resource::Pods, &["--protobuf"]),
+    client("steadfast, JSON, pages, a helper", Library::Steadfast, Resource::Pods, &["--paged", "--helpers=1"]),
+    client(
+        "steadfast, protobuf, streamed, a helper",
+        Library::Steadfast,
+        Resource::Pods,
+        &["--protobuf", "--helpers=1"],
+    ),
+    client("steadfast, lazy, protobuf, streamed", Library::Steadfast, Resource::Pods, &["--lazy", "--protobuf"]),
+    client("steadfast, lazy, packed, JSON, streamed", Library::Steadfast, Resource::Pods, &["--lazy", "--packed"]),
+    client(
         "steadfast, lazy, packed, protobuf, streamed",
-        Team::Steadfast,
+        Library::Steadfast,
         Resource::Pods,
         &["--lazy", "--packed", "--protobuf"],
     ),
-    of("kube-runtime, JSON, streamed", Team::Kube, Resource::Pods, &[]),
-    of("kube-runtime, JSON, pages", Team::Kube, Resource::Pods, &["--paged"]),
-    of("kube-runtime, JSON, streamed, no managedFields", Team::Kube, Resource::Pods, &["--trim"]),
-    of("client-go, protobuf, streamed", Team::ClientGo, Resource::Pods, &[]),
-    of("client-go, protobuf, list", Team::ClientGo, Resource::Pods, &["-paged"]),
-    of("client-go, protobuf, streamed, no managedFields", Team::ClientGo, Resource::Pods, &["-trim"]),
-    of("client-go, JSON, streamed", Team::ClientGo, Resource::Pods, &["-json"]),
-    of("client-go, JSON, list", Team::ClientGo, Resource::Pods, &["-json", "-paged"]),
-    of("reading alone, JSON, streamed", Team::Floor, Resource::Pods, &[]),
-    of("reading alone, JSON, pages", Team::Floor, Resource::Pods, &["--paged"]),
-    of("reading alone, protobuf, streamed", Team::Floor, Resource::Pods, &["--protobuf"]),
-    of("steadfast, dynamic", Team::Steadfast, Resource::Widgets, &["--resource=widgets"]),
-    of("steadfast, lazy, dynamic", Team::Steadfast, Resource::Widgets, &["--resource=widgets", "--lazy"]),
-    of(
+    client("kube-runtime, JSON, streamed", Library::Kube, Resource::Pods, &[]),
+    client("kube-runtime, JSON, pages", Library::Kube, Resource::Pods, &["--paged"]),
+    client("kube-runtime, JSON, streamed, no managedFields", Library::Kube, Resource::Pods, &["--trim"]),
+    client("client-go, protobuf, streamed", Library::ClientGo, Resource::Pods, &[]),
+    client("client-go, protobuf, list", Library::ClientGo, Resource::Pods, &["-paged"]),
+    client("client-go, protobuf, streamed, no managedFields", Library::ClientGo, Resource::Pods, &["-trim"]),
+    client("client-go, JSON, streamed", Library::ClientGo, Resource::Pods, &["-json"]),
+    client("client-go, JSON, list", Library::ClientGo, Resource::Pods, &["-json", "-paged"]),
+    client("reading alone, JSON, streamed", Library::Baseline, Resource::Pods, &[]),
+    client("reading alone, JSON, pages", Library::Baseline, Resource::Pods, &["--paged"]),
+    client("reading alone, protobuf, streamed", Library::Baseline, Resource::Pods, &["--protobuf"]),
+    client("steadfast, dynamic", Library::Steadfast, Resource::Widgets, &["--resource=widgets"]),
+    client("steadfast, lazy, dynamic", Library::Steadfast, Resource::Widgets, &["--resource=widgets", "--lazy"]),
+    client(
         "steadfast, lazy, dynamic, pages",
-        Team::Steadfast,
+        Library::Steadfast,
         Resource::Widgets,
         &["--resource=widgets", "--lazy", "--paged"],
     ),
-    of("kube-runtime, dynamic", Team::Kube, Resource::Widgets, &["--resource=widgets"]),
-    of("client-go, dynamic", Team::ClientGo, Resource::Widgets, &["-resource=widgets", "-paged"]),
+    client("kube-runtime, dynamic", Library::Kube, Resource::Widgets, &["--resource=widgets"]),
+    client("client-go, dynamic", Library::ClientGo, Resource::Widgets, &["-resource=widgets", "-paged"]),
 ];
 
 /// Settings that a benchmark program of an earlier commit supports too: typed clients.
 const EARLIER: &[Contestant] = &[
-    of("steadfast earlier, JSON, streamed", Team::Earlier, Resource::Pods, &[]),
-    of("steadfast earlier, JSON, pages", Team::Earlier, Resource::Pods, &["--paged"]),
+    client("steadfast earlier, JSON, streamed", Library::Earlier, Resource::Pods, &[]),
+    client("steadfast earlier, JSON, pages", Library::Earlier, Resource::Pods, &["--paged"]),
 ];
 
 /// Returns the clients with `only` in their names. Includes Steadfast of an earlier commit if an `earlier` program
 /// exists. With `few`, returns only the first setting of each library for each resource.
-pub(super) fn chosen(only: Option<&str>, few: bool, earlier: bool) -> Vec<&'static Contestant> {
+pub(super) fn select_clients(only: Option<&str>, few: bool, earlier: bool) -> Vec<&'static Contestant> {
     let named = ALL
         .iter()
         .chain(EARLIER.iter().filter(|_| earlier))
         .filter(|one| only.is_none_or(|part| one.name.contains(part)));
     let mut chosen: Vec<&Contestant> = Vec::new();
     for one in named {
-        if !few || !chosen.iter().any(|other| (other.team, other.resource) == (one.team, one.resource)) {
+        if !few || !chosen.iter().any(|other| (other.library, other.resource) == (one.library, one.resource)) {
             chosen.push(one);
         }
     }
@@ -131,7 +142,7 @@ pub(super) fn chosen(only: Option<&str>, few: bool, earlier: bool) -> Vec<&'stat
 }
 
 /// Returns the client with this name.
-pub(super) fn named(name: &str) -> Result<&'static Contestant, Trouble> {
+pub(super) fn named(name: &str) -> Result<&'static Contestant, BenchError> {
     ALL.iter().find(|one| one.name == name).ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|one| one.name).collect();
         format!("unknown client {name:?}; known clients: {}", names.join("; ")).into()
@@ -151,27 +162,27 @@ pub(super) struct Programs {
 
 impl Programs {
     /// Returns the program with the client of that library.
-    pub(super) fn of(&self, team: Team) -> Result<&Path, Trouble> {
-        match team {
-            Team::Steadfast | Team::Kube | Team::Floor => Ok(&self.this),
-            Team::ClientGo => Ok(&self.go),
-            Team::Earlier => Ok(self.earlier.as_ref().ok_or("no benchmark of an earlier commit: pass --earlier")?),
+    pub(super) fn of(&self, library: Library) -> Result<&Path, BenchError> {
+        match library {
+            Library::Steadfast | Library::Kube | Library::Baseline => Ok(&self.this),
+            Library::ClientGo => Ok(&self.go),
+            Library::Earlier => Ok(self.earlier.as_ref().ok_or("no benchmark of an earlier commit: pass --earlier")?),
         }
     }
 }
 
 impl Contestant {
     /// Returns the command for this client. `kubeconfig` selects the server, which has `expect` objects.
-    pub(super) fn command(&self, programs: &Programs, kubeconfig: &Path, expect: usize) -> Result<Command, Trouble> {
-        let dashes = self.team.dashes();
-        let mut command = self.team.command(programs.of(self.team)?, kubeconfig);
-        command.arg(format!("{dashes}expect={expect}"));
+    pub(super) fn command(&self, programs: &Programs, kubeconfig: &Path, expect: usize) -> Result<Command, BenchError> {
+        let option_prefix = self.library.option_prefix();
+        let mut command = self.library.command(programs.of(self.library)?, kubeconfig);
+        command.arg(format!("{option_prefix}expect={expect}"));
         command.args(self.arguments);
         Ok(command)
     }
 }
 
-impl Team {
+impl Library {
     /// All compared libraries.
     pub(super) const ALL: [Self; 3] = [Self::Steadfast, Self::Kube, Self::ClientGo];
 
@@ -182,15 +193,15 @@ impl Team {
         match self {
             Self::Steadfast | Self::Earlier => drop(command.arg("steadfast")),
             Self::Kube => drop(command.arg("kube")),
-            Self::Floor => drop(command.arg("floor")),
+            Self::Baseline => drop(command.arg("baseline")),
             Self::ClientGo => {}
         }
-        command.arg(format!("{}kubeconfig={}", self.dashes(), kubeconfig.display()));
+        command.arg(format!("{}kubeconfig={}", self.option_prefix(), kubeconfig.display()));
         command
     }
 
     /// Returns the prefix of the client's options.
-    pub(super) fn dashes(self) -> &'static str {
+    pub(super) fn option_prefix(self) -> &'static str {
         if self == Self::ClientGo { "-" } else { "--" }
     }
 }
@@ -201,8 +212,8 @@ mod tests {
 
     #[test]
     fn few_selects_one_client_per_library_and_resource() {
-        let few: Vec<&str> = chosen(None, true, false).iter().map(|one| one.name).collect();
+        let few: Vec<&str> = select_clients(None, true, false).iter().map(|one| one.name).collect();
         assert_eq!(few.len(), 7, "{few:?}");
-        assert!(chosen(Some("dynamic"), false, true).iter().all(|one| one.resource == Resource::Widgets));
+        assert!(select_clients(Some("dynamic"), false, true).iter().all(|one| one.resource == Resource::Widgets));
     }
 }

@@ -12,17 +12,17 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::contestant::{Programs, Team};
-use super::machine::Setting;
-use super::place::Place;
+use super::contestant::{Library, Programs};
+use super::machine::RunEnvironment;
 use super::request::RunArgs;
-use super::results::{Ordeal, Results, Verdict};
-use crate::Trouble;
+use super::results::{FaultResult, FaultResults, Results};
+use super::workspace::Workspace;
+use crate::BenchError;
 use scenarios::{SCENARIOS, Scenario};
 use stage::Stage;
 
 /// Runs every scenario for every library. Several run at a time, because they mostly wait.
-pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {
+pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Results) -> Result<(), BenchError> {
     let started = Instant::now();
     let chosen = |scenario: &&Scenario| {
         args.faults.is_empty() || args.faults.iter().any(|fault| fault.eq_ignore_ascii_case(scenario.fault))
@@ -31,42 +31,43 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
     if chosen.is_empty() {
         return Err("no scenario for these faults; use the numbers of docs/faults.md, such as F4".into());
     }
-    let places = Arc::new(Semaphore::new(args.at_once.max(1)));
+    let permits = Arc::new(Semaphore::new(args.at_once.max(1)));
     let mut playing = JoinSet::new();
     for (order, scenario) in chosen.iter().copied().enumerate() {
-        for team in Team::ALL {
-            let (places, programs, out) = (places.clone(), place.programs.clone(), place.out.clone());
+        for library in Library::ALL {
+            let (permits, programs, out) = (permits.clone(), workspace.programs.clone(), workspace.out.clone());
             playing.spawn(async move {
                 // Long scenarios run concurrently with the others, because they use few resources while they wait.
-                let _turn = if scenario.is_long { None } else { places.acquire_owned().await.ok() };
-                (order, play(scenario, team, programs, out).await)
+                let _turn = if scenario.is_long { None } else { permits.acquire_owned().await.ok() };
+                (order, play(scenario, library, programs, out).await)
             });
         }
     }
-    place.say(&format!("{} faults for {} libraries", chosen.len(), Team::ALL.len()));
+    workspace.say(&format!("{} faults for {} libraries", chosen.len(), Library::ALL.len()));
     let (whole, mut verdicts) = (playing.len(), Vec::new());
     while let Some(played) = playing.join_next().await {
         let (order, verdict) = played?;
         verdicts.push((order, verdict));
         let verdict = &verdicts[verdicts.len() - 1].1;
-        place.say(&format!("{} of {whole}: {verdict}", verdicts.len()));
-        verdicts.sort_by_key(|(order, verdict)| (*order, verdict.team as u8));
+        workspace.say(&format!("{} of {whole}: {verdict}", verdicts.len()));
+        verdicts.sort_by_key(|(order, verdict)| (*order, verdict.library as u8));
         let verdicts = verdicts.iter().map(|(_, verdict)| verdict.clone()).collect();
         // Partial results are kept if the run is interrupted.
         // Replaced as a whole: results of another machine or version must not mix with these.
-        results.faults = Some(Ordeal { setting: Setting::now(), seconds: started.elapsed().as_secs(), verdicts });
-        results.write(&place.out)?;
+        results.faults =
+            Some(FaultResults { setting: RunEnvironment::now(), seconds: started.elapsed().as_secs(), verdicts });
+        results.write(&workspace.out)?;
     }
     Ok(())
 }
 
-async fn play(scenario: &'static Scenario, team: Team, programs: Programs, out: PathBuf) -> Verdict {
-    let mut verdict = Verdict::of(scenario.fault, scenario.title, team);
+async fn play(scenario: &'static Scenario, library: Library, programs: Programs, out: PathBuf) -> FaultResult {
+    let mut verdict = FaultResult::of(scenario.fault, scenario.title, library);
     let played = async {
         // Two scenarios can have one number, so the file name needs another part. Concurrent runs must not share it.
-        let name = format!("{}-{}-{}", scenario.fault, team as u8, scenario.title.len());
+        let name = format!("{}-{}-{}", scenario.fault, library as u8, scenario.title.len());
         let kubeconfig = out.join(format!("kubeconfig-{name}"));
-        let mut stage = Stage::set(scenario.server, team, programs.of(team)?, &kubeconfig).await?;
+        let mut stage = Stage::start(scenario.server, library, programs.of(library)?, &kubeconfig).await?;
         (scenario.play)(&mut stage).await?;
         stage.judge(&mut verdict, scenario.patience).await
     };

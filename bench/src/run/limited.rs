@@ -12,9 +12,9 @@ use tokio::time::sleep;
 
 use super::contestant::{self, Contestant};
 use super::number::number;
-use super::place::Place;
-use super::process::{Process, control};
-use crate::Trouble;
+use super::process::{Process, send_control};
+use super::workspace::Workspace;
+use crate::BenchError;
 
 /// Settings of the list and of the client.
 #[derive(clap::Args)]
@@ -43,36 +43,37 @@ const CHANGED_ONE_IN: usize = 100;
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// Returns an error if the limited client does not sync or does not relist.
-pub(crate) async fn run(args: LimitedArgs) -> Result<(), Trouble> {
-    let place = Place::prepare(&args.out, args.seed, None).await?;
+pub(crate) async fn run(args: LimitedArgs) -> Result<(), BenchError> {
+    let workspace = Workspace::prepare(&args.out, args.seed, None).await?;
     let contestant = contestant::named(&args.contestant)?;
-    let data = place.generate(args.objects).await?;
-    let kubeconfig = place.out.join("kubeconfig-limited");
+    let data = workspace.generate(args.objects).await?;
+    let kubeconfig = workspace.out.join("kubeconfig-limited");
     let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
-    let mut run = Run { place: &place, contestant, objects: args.objects, kubeconfig: &kubeconfig, address: &address };
+    let mut run =
+        Run { workspace: &workspace, contestant, objects: args.objects, kubeconfig: &kubeconfig, address: &address };
 
-    let kept = run.session(None).await?;
+    let settled = run.run_client(None).await?;
     // A fifth more covers the fragmentation of the allocator, and the fixed part covers the program itself.
-    let limit = kept * LIMIT.0 + LIMIT.1;
-    place.say(&format!(
+    let limit = settled * LIMIT.0 + LIMIT.1;
+    workspace.say(&format!(
         "without a limit: {} MB after the sync; now limited to {} MB",
-        number(kept / 1e6),
+        number(settled / 1e6),
         number(limit / 1e6)
     ));
-    let group = Group::create(limit as u64)?;
-    let limited = run.session(Some(&group)).await?;
-    place.say(&format!(
+    let group = ControlGroup::create(limit as u64)?;
+    let limited = run.run_client(Some(&group)).await?;
+    workspace.say(&format!(
         "passed: {} objects synced and relisted within {} MB; {} MB after the sync, at most {} MB by the kernel's count",
         number(args.objects as f64),
         number(limit / 1e6),
         number(limited / 1e6),
-        number(group.most()? / 1e6)
+        number(group.peak()? / 1e6)
     ));
     Ok(())
 }
 
 struct Run<'a> {
-    place: &'a Place,
+    workspace: &'a Workspace,
     contestant: &'static Contestant,
     objects: usize,
     kubeconfig: &'a Path,
@@ -82,33 +83,38 @@ struct Run<'a> {
 impl Run<'_> {
     /// Runs a client that syncs, is compared with the server, relists and is compared again. Returns its memory after
     /// the sync.
-    async fn session(&mut self, group: Option<&Group>) -> Result<f64, Trouble> {
-        let command = self.contestant.command(&self.place.programs, self.kubeconfig, self.objects)?;
+    async fn run_client(&mut self, group: Option<&ControlGroup>) -> Result<f64, BenchError> {
+        let command = self.contestant.command(&self.workspace.programs, self.kubeconfig, self.objects)?;
         let command = match group {
             Some(group) => group.confine(&command),
             None => command,
         };
         let mut client = Process::start(command)?;
-        let synced = client.answer("synced").await?;
-        self.place.say(&format!(
+        let synced = client.expect_response("synced").await?;
+        self.workspace.say(&format!(
             "{}: synced in {:.1} s",
             self.contestant.name,
             synced["seconds"].as_f64().unwrap_or(f64::NAN)
         ));
         sleep(SETTLE).await;
         // The limit of the second run derives from this settled value, not from the peak of the sync.
-        let kept = client.ask("memory").await?["resident"].as_f64().ok_or("the client did not report its memory")?;
+        let settled =
+            client.request("memory").await?["resident"].as_f64().ok_or("the client did not report its memory")?;
         self.compare(&mut client).await?;
-        let version = control(self.address, &format!("expire {}", self.objects.div_ceil(CHANGED_ONE_IN))).await?;
-        client.ask(&format!("reached {version}")).await?;
+        let version = send_control(self.address, &format!("expire {}", self.objects.div_ceil(CHANGED_ONE_IN))).await?;
+        client.request(&format!("reached {version}")).await?;
         self.compare(&mut client).await?;
-        let peak = client.ask("memory").await?["peak"].as_f64().ok_or("the client did not report its peak")?;
-        self.place.say(&format!("relisted; {} MB before, at most {} MB", number(kept / 1e6), number(peak / 1e6)));
-        Ok(kept)
+        let peak = client.request("memory").await?["peak"].as_f64().ok_or("the client did not report its peak")?;
+        self.workspace.say(&format!(
+            "relisted; {} MB before, at most {} MB",
+            number(settled / 1e6),
+            number(peak / 1e6)
+        ));
+        Ok(settled)
     }
 
-    async fn compare(&self, client: &mut Process) -> Result<(), Trouble> {
-        match client.strays(self.address).await? {
+    async fn compare(&self, client: &mut Process) -> Result<(), BenchError> {
+        match client.compare_with_server(self.address).await? {
             None => Ok(()),
             Some(objects) => Err(format!("FAILED. The {objects} objects of the cache differ from the server's").into()),
         }
@@ -116,37 +122,37 @@ impl Run<'_> {
 }
 
 /// Control group with a memory limit, removed on drop.
-struct Group {
+struct ControlGroup {
     folder: PathBuf,
-    files: &'static Files,
+    files: &'static CgroupFiles,
 }
 
 /// File names of a control group hierarchy.
-struct Files {
+struct CgroupFiles {
     root: &'static str,
     /// File that exists if the kernel has mounted this hierarchy here.
-    sign: &'static str,
+    marker: &'static str,
     limit: &'static str,
-    most: &'static str,
+    peak: &'static str,
 }
 
 /// Versions 2 and 1 of control groups.
-const HIERARCHIES: [Files; 2] = [
-    Files { root: "/sys/fs/cgroup", sign: "cgroup.controllers", limit: "memory.max", most: "memory.peak" },
-    Files {
+const HIERARCHIES: [CgroupFiles; 2] = [
+    CgroupFiles { root: "/sys/fs/cgroup", marker: "cgroup.controllers", limit: "memory.max", peak: "memory.peak" },
+    CgroupFiles {
         root: "/sys/fs/cgroup/memory",
-        sign: "memory.limit_in_bytes",
+        marker: "memory.limit_in_bytes",
         limit: "memory.limit_in_bytes",
-        most: "memory.max_usage_in_bytes",
+        peak: "memory.max_usage_in_bytes",
     },
 ];
 
-impl Group {
-    fn create(limit: u64) -> Result<Self, Trouble> {
+impl ControlGroup {
+    fn create(limit: u64) -> Result<Self, BenchError> {
         let name = format!("steadfast-bench-{}", std::process::id());
         for files in &HIERARCHIES {
             let root = Path::new(files.root);
-            if !root.join(files.sign).exists() || std::fs::create_dir(root.join(&name)).is_err() {
+            if !root.join(files.marker).exists() || std::fs::create_dir(root.join(&name)).is_err() {
                 continue;
             }
             let group = Self { folder: root.join(&name), files };
@@ -170,12 +176,12 @@ impl Group {
     }
 
     /// Returns the peak memory of the group.
-    fn most(&self) -> Result<f64, Trouble> {
-        Ok(std::fs::read_to_string(self.folder.join(self.files.most))?.trim().parse()?)
+    fn peak(&self) -> Result<f64, BenchError> {
+        Ok(std::fs::read_to_string(self.folder.join(self.files.peak))?.trim().parse()?)
     }
 }
 
-impl Drop for Group {
+impl Drop for ControlGroup {
     fn drop(&mut self) {
         // The client may still be ending. A remaining group is empty and harmless.
         for _ in 0..100 {

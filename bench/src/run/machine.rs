@@ -11,14 +11,14 @@ use super::number::number;
 
 /// Machine, versions and command of a measurement.
 #[derive(Clone, Default, Serialize, Deserialize)]
-pub(super) struct Setting {
+pub(super) struct RunEnvironment {
     pub(super) day: String,
     pub(super) machine: String,
     pub(super) versions: String,
     pub(super) command: String,
 }
 
-impl Setting {
+impl RunEnvironment {
     /// Returns the machine, the versions and the command of this run.
     pub(super) fn now() -> Self {
         let command: Vec<String> = std::env::args().skip(1).collect();

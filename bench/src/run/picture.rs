@@ -3,12 +3,12 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::contestant::{Resource, Team};
-use super::results::{Figure, Ordeal, Outcomes, Verdict};
-use crate::Trouble;
+use super::contestant::{Library, Resource};
+use super::results::{FaultResult, FaultResults, Figure, Outcomes};
+use crate::BenchError;
 
 /// Measurements with a chart, and the names of their files.
-const DRAWN: &[(&str, &str)] = &[
+const CHARTS: &[(&str, &str)] = &[
     ("sync", "sync"),
     ("resident", "memory"),
     ("processor an event", "events"),
@@ -21,8 +21,8 @@ const LABELS: usize = 330;
 const WIDTH: usize = 460;
 
 /// Draws the measurements of pods, each at its largest size. File names start with `part`.
-pub(super) fn draw(outcomes: &Outcomes, part: &str, folder: &Path) -> Result<(), Trouble> {
-    for (what, file) in DRAWN {
+pub(super) fn draw(outcomes: &Outcomes, part: &str, folder: &Path) -> Result<(), BenchError> {
+    for (what, file) in CHARTS {
         let figures =
             || outcomes.figures().iter().filter(|figure| figure.resource == Resource::Pods && figure.what == *what);
         // The largest size has the least noise.
@@ -35,9 +35,9 @@ pub(super) fn draw(outcomes: &Outcomes, part: &str, folder: &Path) -> Result<(),
 
 /// Draws the recovery time of each library. Without a recovery within the timeout, the bar has the length of the
 /// timeout and the label "not in N s".
-pub(super) fn draw_faults(ordeal: &Ordeal, folder: &Path) -> Result<(), Trouble> {
-    let played: Vec<&Verdict> = ordeal.verdicts.iter().filter(|verdict| verdict.trouble.is_none()).collect();
-    let most = ordeal.verdicts.iter().map(|verdict| verdict.patience as f64).fold(1.0, f64::max);
+pub(super) fn draw_faults(fault_results: &FaultResults, folder: &Path) -> Result<(), BenchError> {
+    let played: Vec<&FaultResult> = fault_results.verdicts.iter().filter(|verdict| verdict.trouble.is_none()).collect();
+    let most = fault_results.verdicts.iter().map(|verdict| verdict.patience as f64).fold(1.0, f64::max);
     let (width, height) = (2 * LABELS + WIDTH + 90, (played.len() + 2) * BAR);
     let mut svg = head(width, height, "from the end of each fault until the cache is right, s, on a logarithmic scale");
     for (row, verdict) in played.iter().enumerate() {
@@ -46,10 +46,10 @@ pub(super) fn draw_faults(ordeal: &Ordeal, folder: &Path) -> Result<(), Trouble>
         // From 50 ms, the interval of the comparisons.
         // Logarithmic, because recoveries range from milliseconds to minutes.
         let length = (seconds.max(0.05) / 0.05).ln() / (most / 0.05).ln() * WIDTH as f64;
-        let label = format!("{} {}, {}", verdict.fault, verdict.title, verdict.team);
+        let label = format!("{} {}, {}", verdict.fault, verdict.title, verdict.library);
         let value =
             verdict.recovered.map_or_else(|| format!("not in {} s", verdict.patience), |time| format!("{time:.1}"));
-        bar(&mut svg, row, 2 * LABELS, length.max(1.0), verdict.team, &label, &value);
+        bar(&mut svg, row, 2 * LABELS, length.max(1.0), verdict.library, &label, &value);
     }
     svg.push_str("</svg>\n");
     Ok(std::fs::write(folder.join("faults-recover.svg"), svg)?)
@@ -64,7 +64,7 @@ fn bars(what: &str, size: usize, figures: &[&Figure]) -> String {
     for (row, figure) in figures.iter().enumerate() {
         let length = (figure.median() / most * WIDTH as f64).max(1.0);
         let value = format!("{:.2}", figure.median());
-        bar(&mut svg, row, LABELS, length, figure.team, &figure.contestant, &value);
+        bar(&mut svg, row, LABELS, length, figure.library, &figure.contestant, &value);
     }
     svg.push_str("</svg>\n");
     svg
@@ -79,14 +79,14 @@ fn head(width: usize, height: usize, title: &str) -> String {
 }
 
 /// Draws one bar with its label and its value.
-fn bar(svg: &mut String, row: usize, left: usize, length: f64, team: Team, label: &str, value: &str) {
+fn bar(svg: &mut String, row: usize, left: usize, length: f64, library: Library, label: &str, value: &str) {
     let y = (row + 1) * BAR + 6;
-    let colour = match team {
-        Team::Steadfast => "#0a7d5a",
-        Team::Kube => "#c26a3d",
-        Team::ClientGo => "#4a7db0",
-        Team::Earlier => "#8fb8a8",
-        Team::Floor => "#999999",
+    let colour = match library {
+        Library::Steadfast => "#0a7d5a",
+        Library::Kube => "#c26a3d",
+        Library::ClientGo => "#4a7db0",
+        Library::Earlier => "#8fb8a8",
+        Library::Baseline => "#999999",
     };
     let text = y + 14;
     let _ = writeln!(

@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::Trouble;
+use crate::BenchError;
 
 /// Timeout, longer than any request: client-go needs a minute for a list of 100,000 dynamic objects.
-const PATIENCE: Duration = Duration::from_mins(4);
+const RESPONSE_TIMEOUT: Duration = Duration::from_mins(4);
 
 /// Process that is killed on drop.
 pub(super) struct Process {
@@ -24,7 +24,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts `command`, which inherits standard error.
-    pub(super) fn start(mut command: Command) -> Result<Self, Trouble> {
+    pub(super) fn start(mut command: Command) -> Result<Self, BenchError> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the process has no pipes".into());
@@ -33,7 +33,7 @@ impl Process {
     }
 
     /// Starts a server that replays `count` objects of `data`. Returns the server and its control socket's address.
-    pub(super) async fn serve(count: usize, data: &Path, kubeconfig: &Path) -> Result<(Self, String), Trouble> {
+    pub(super) async fn serve(count: usize, data: &Path, kubeconfig: &Path) -> Result<(Self, String), BenchError> {
         let mut serve = Command::new(std::env::current_exe()?);
         serve.arg("serve").arg("--count").arg(count.to_string()).arg("--data").arg(data);
         serve.arg("--kubeconfig").arg(kubeconfig);
@@ -44,9 +44,9 @@ impl Process {
 
     /// Compares the checksum of this client's objects with that of the server at `address`. On a difference, returns
     /// the client's object count, for the error message.
-    pub(super) async fn strays(&mut self, address: &str) -> Result<Option<Value>, Trouble> {
-        let wanted = control(address, "checksum").await?;
-        let found = self.ask("checksum").await?;
+    pub(super) async fn compare_with_server(&mut self, address: &str) -> Result<Option<Value>, BenchError> {
+        let wanted = send_control(address, "checksum").await?;
+        let found = self.request("checksum").await?;
         Ok((found["sum"].as_u64() != Some(wanted)).then(|| found["objects"].clone()))
     }
 
@@ -57,41 +57,41 @@ impl Process {
     }
 
     /// Returns the next line of its output.
-    pub(super) async fn line(&mut self) -> Result<String, Trouble> {
-        let line = timeout(PATIENCE, self.lines.next_line()).await??;
+    pub(super) async fn line(&mut self) -> Result<String, BenchError> {
+        let line = timeout(RESPONSE_TIMEOUT, self.lines.next_line()).await??;
         Ok(line.ok_or("the process ended without a response")?)
     }
 
     /// Returns the next response, which must belong to `phase`.
-    pub(super) async fn answer(&mut self, phase: &str) -> Result<Value, Trouble> {
+    pub(super) async fn expect_response(&mut self, phase: &str) -> Result<Value, BenchError> {
         let answer: Value = serde_json::from_str(&self.line().await?)?;
         // A mismatch is an error: responses are in order, so that a wrong phase means a lost one.
         if answer["phase"] == phase { Ok(answer) } else { Err(format!("{answer} is not a response to {phase}").into()) }
     }
 
     /// Sends `line`.
-    pub(super) async fn tell(&mut self, line: &str) -> Result<(), Trouble> {
+    pub(super) async fn send(&mut self, line: &str) -> Result<(), BenchError> {
         self.input.write_all(format!("{line}\n").as_bytes()).await?;
         Ok(self.input.flush().await?)
     }
 
     /// Sends a command with its arguments, and returns the response.
-    pub(super) async fn ask(&mut self, line: &str) -> Result<Value, Trouble> {
-        self.tell(line).await?;
-        self.answer(line.split(' ').next().unwrap_or(line)).await
+    pub(super) async fn request(&mut self, line: &str) -> Result<Value, BenchError> {
+        self.send(line).await?;
+        self.expect_response(line.split(' ').next().unwrap_or(line)).await
     }
 }
 
 /// Runs `command` and requires its success. `what` describes the command in an error.
-pub(super) async fn succeed(mut command: Command, what: &str) -> Result<(), Trouble> {
+pub(super) async fn run_command(mut command: Command, what: &str) -> Result<(), BenchError> {
     let status = command.kill_on_drop(true).status().await.map_err(|error| format!("{what}: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{what}: {status}").into()) }
 }
 
-/// Sends a command to the replaying server at `control`, and returns the version after the command.
-pub(super) async fn control(control: &str, line: &str) -> Result<u64, Trouble> {
-    let mut socket = TcpStream::connect(control).await?;
-    socket.write_all(format!("{line}\n").as_bytes()).await?;
+/// Sends a command to the replaying server at `address`, and returns the version after the command.
+pub(super) async fn send_control(address: &str, command: &str) -> Result<u64, BenchError> {
+    let mut socket = TcpStream::connect(address).await?;
+    socket.write_all(format!("{command}\n").as_bytes()).await?;
     let mut answer = String::new();
     socket.read_to_string(&mut answer).await?;
     Ok(answer.trim().parse()?)

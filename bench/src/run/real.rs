@@ -10,14 +10,14 @@ use tokio::process::Command;
 use tokio::time::sleep;
 
 use super::contestant::{self, Resource};
-use super::machine::Setting;
-use super::place::Place;
-use super::process::{Process, succeed};
+use super::machine::RunEnvironment;
+use super::process::{Process, run_command};
 use super::report;
 use super::request::RunArgs;
 use super::results::{Outcomes, Results};
 use super::session::Session;
-use crate::Trouble;
+use super::workspace::Workspace;
+use crate::BenchError;
 
 /// Maximum number of writes, and their rate per second. There are not more writes than objects.
 const WRITES: (usize, usize) = (1_000, 200);
@@ -25,9 +25,9 @@ const WRITES: (usize, usize) = (1_000, 200);
 const REST: Duration = Duration::from_secs(5);
 
 /// Fills a real server with the same objects, and runs all clients in turn, once per round.
-pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {
-    let program = program(place).await?;
-    let folder = place.out.join("reference");
+pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Results) -> Result<(), BenchError> {
+    let program = program(workspace).await?;
+    let folder = workspace.out.join("reference");
     // Data of an interrupted run would make the first writes fail.
     let _ = std::fs::remove_dir_all(&folder);
     let mut command = Command::new(&program);
@@ -35,39 +35,44 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
         .arg("-while-stdin")
         .arg("-dir")
         .arg(&folder)
-        .stderr(std::fs::File::create(place.out.join("reference.log"))?);
-    place.say("starting the real API server");
+        .stderr(std::fs::File::create(workspace.out.join("reference.log"))?);
+    workspace.say("starting the real API server");
     let mut server = Process::start(command)?;
     let ready = server.line().await?;
     let kubeconfig =
         PathBuf::from(ready.strip_prefix("ready ").ok_or_else(|| format!("the reference printed {ready}"))?);
     for resource in ["pods", "widgets"] {
-        place.say(&format!("writing {} {resource} to the server", args.real_size));
-        let mut fill = Command::new(&place.programs.go);
+        workspace.say(&format!("writing {} {resource} to the server", args.real_size));
+        let mut fill = Command::new(&workspace.programs.go);
         fill.arg("fill").arg(format!("-kubeconfig={}", kubeconfig.display())).arg(format!("-resource={resource}"));
-        fill.arg(format!("-count={}", args.real_size)).arg(format!("-seed={}", place.seed));
-        succeed(fill, "filling the real API server").await?;
+        fill.arg(format!("-count={}", args.real_size)).arg(format!("-seed={}", workspace.seed));
+        run_command(fill, "filling the real API server").await?;
     }
     sleep(REST).await;
-    let mut outcomes = Outcomes::new(Setting::now());
-    let mut chosen = contestant::chosen(args.only.as_deref(), args.quick, args.earlier.is_some());
+    let mut outcomes = Outcomes::new(RunEnvironment::now());
+    let mut chosen = contestant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
     // With a real server, the size of the cached objects has little effect.
     chosen.retain(|one| !one.name.contains("no managedFields"));
     for round in 0..args.real_rounds {
         for step in 0..chosen.len() {
             // Each round starts with another client, so that no client always runs on a cold server.
             let contestant = chosen[(step + round) % chosen.len()];
-            place.say(&format!("real API server, round {} of {}: {}", round + 1, args.real_rounds, contestant.name));
+            workspace.say(&format!(
+                "real API server, round {} of {}: {}",
+                round + 1,
+                args.real_rounds,
+                contestant.name
+            ));
             let before = processor_time(server.id())?;
-            let client = Process::start(contestant.command(&place.programs, &kubeconfig, args.real_size)?)?;
+            let client = Process::start(contestant.command(&workspace.programs, &kubeconfig, args.real_size)?)?;
             let session = Session { contestant, size: args.real_size, client, outcomes: &mut outcomes };
-            let real = Real { session, server: server.id(), place, kubeconfig: &kubeconfig };
+            let real = Real { session, server: server.id(), workspace, kubeconfig: &kubeconfig };
             if let Err(error) = real.run(before).await {
-                place.say(&format!("{}: {error}", contestant.name));
+                workspace.say(&format!("{}: {error}", contestant.name));
                 outcomes.failed(contestant.name, args.real_size, &error.to_string());
             }
             results.real = Some(outcomes.clone());
-            report::keep(results, &place.out)?;
+            report::save_partial(results, &workspace.out)?;
         }
     }
     drop(server);
@@ -78,13 +83,13 @@ pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) ->
 struct Real<'a> {
     session: Session<'a>,
     server: u32,
-    place: &'a Place,
+    workspace: &'a Workspace,
     kubeconfig: &'a Path,
 }
 
 impl Real<'_> {
     /// `before` is the server's processor time before the client started.
-    async fn run(mut self, before: f64) -> Result<(), Trouble> {
+    async fn run(mut self, before: f64) -> Result<(), BenchError> {
         let keeps = self.session.synced().await?;
         // Read at once, because the background work of the server continues to count.
         let used = processor_time(self.server)? - before;
@@ -101,11 +106,11 @@ impl Real<'_> {
         }
         let before = processor_time(self.server)?;
         // The counters are reset before the first write.
-        self.session.client.ask("arm").await?;
-        writer.tell("go").await?;
-        let stamped = writer.answer("stamped").await?;
+        self.session.client.request("arm").await?;
+        writer.send("go").await?;
+        let stamped = writer.expect_response("stamped").await?;
         let version = stamped["version"].as_str().ok_or("the writer did not return a version")?;
-        let reached = self.session.client.ask(&format!("reached {version}")).await?;
+        let reached = self.session.client.request(&format!("reached {version}")).await?;
         let used = processor_time(self.server)? - before;
         let each = |seconds: f64| Value::from(seconds / count as f64 * 1e6);
         self.session.note("processor an event", "µs", &each(reached["cpu"].as_f64().unwrap_or(f64::NAN)));
@@ -114,21 +119,21 @@ impl Real<'_> {
         self.session.note("write to handler, p99", "µs", &reached["p99_us"]);
         let took = stamped["seconds"].as_f64().unwrap_or(f64::NAN);
         if took > 1.5 * count as f64 / rate as f64 {
-            self.place.say(&format!(
+            self.workspace.say(&format!(
                 "the server took {took:.1} s for {count} writes, so their rate was below {rate} a second"
             ));
         }
         Ok(())
     }
 
-    fn writer(&self, count: usize) -> Result<Process, Trouble> {
-        let mut stamp = Command::new(&self.place.programs.go);
+    fn writer(&self, count: usize) -> Result<Process, BenchError> {
+        let mut stamp = Command::new(&self.workspace.programs.go);
         let resource = if self.session.contestant.resource == Resource::Widgets { "widgets" } else { "pods" };
         stamp
             .arg("stamp")
             .arg(format!("-kubeconfig={}", self.kubeconfig.display()))
             .arg(format!("-resource={resource}"));
-        stamp.arg(format!("-objects={}", self.session.size)).arg(format!("-seed={}", self.place.seed));
+        stamp.arg(format!("-objects={}", self.session.size)).arg(format!("-seed={}", self.workspace.seed));
         stamp.arg(format!("-count={count}")).arg(format!("-rate={}", WRITES.1));
         Process::start(stamp)
     }
@@ -136,7 +141,7 @@ impl Real<'_> {
 
 /// Returns the reference: `STEADFAST_REFERENCE`, or the program of `conformance/reference/build`, which is run if
 /// necessary.
-async fn program(place: &Place) -> Result<PathBuf, Trouble> {
+async fn program(workspace: &Workspace) -> Result<PathBuf, BenchError> {
     if let Some(program) = steadfast_testing::reference::program("STEADFAST_REFERENCE", "reference")? {
         return Ok(program);
     }
@@ -144,7 +149,7 @@ async fn program(place: &Place) -> Result<PathBuf, Trouble> {
     if built.is_file() {
         return Ok(built.canonicalize()?);
     }
-    place.say("building the real API server, which takes some minutes; set STEADFAST_REFERENCE to use another one");
+    workspace.say("building the real API server, which takes some minutes; set STEADFAST_REFERENCE to use another one");
     let output = Command::new("conformance/reference/build").stderr(Stdio::inherit()).output().await?;
     let folder = String::from_utf8(output.stdout)?;
     let program = Path::new(folder.trim()).join("reference");
@@ -156,7 +161,7 @@ async fn program(place: &Place) -> Result<PathBuf, Trouble> {
 }
 
 /// Returns the processor time of a process in seconds.
-fn processor_time(process: u32) -> Result<f64, Trouble> {
+fn processor_time(process: u32) -> Result<f64, BenchError> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     // The second field is a name in parentheses with any content.
     let fields: Vec<&str> = stat.rsplit_once(')').ok_or("the statistics are malformed")?.1.split_whitespace().collect();

@@ -7,15 +7,15 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::contestant::{self, Contestant};
-use super::machine::{Setting, available_memory};
+use super::machine::{RunEnvironment, available_memory};
 use super::number::number;
-use super::place::Place;
-use super::process::{Process, control};
+use super::process::{Process, send_control};
 use super::report;
 use super::request::RunArgs;
 use super::results::{Outcomes, Results};
 use super::session::Session;
-use crate::Trouble;
+use super::workspace::Workspace;
+use crate::BenchError;
 
 /// Rate of the changes for the measurement of the latency, and their number.
 const LATENCY: (usize, usize) = (1_000, 3_000);
@@ -29,15 +29,15 @@ const LARGE: usize = 100_000;
 const SLOW: Duration = Duration::from_mins(1);
 
 /// Runs all clients in turn at each size, once per round. Each round starts with another client.
-pub(super) async fn run(args: &RunArgs, place: &Place, results: &mut Results) -> Result<(), Trouble> {
+pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Results) -> Result<(), BenchError> {
     let most = args.sizes.iter().copied().max().ok_or("name at least one size")?;
-    let data = place.generate(most).await?;
-    let mut outcomes = Outcomes::new(Setting::now());
-    let chosen = contestant::chosen(args.only.as_deref(), args.quick, args.earlier.is_some());
+    let data = workspace.generate(most).await?;
+    let mut outcomes = Outcomes::new(RunEnvironment::now());
+    let chosen = contestant::select_clients(args.only.as_deref(), args.quick, args.earlier.is_some());
     for &size in &args.sizes {
         let rounds = if size < LARGE { args.rounds } else { args.large_rounds };
         let plan = Plan { size, rounds, events: if size == most { args.events } else { 0 } };
-        plan.run(&chosen, &data, place, (&mut outcomes, results)).await?;
+        plan.run(&chosen, &data, workspace, (&mut outcomes, results)).await?;
     }
     Ok(())
 }
@@ -55,10 +55,10 @@ impl Plan {
         &self,
         chosen: &[&'static Contestant],
         data: &Path,
-        place: &Place,
+        workspace: &Workspace,
         (outcomes, results): (&mut Outcomes, &mut Results),
-    ) -> Result<(), Trouble> {
-        let kubeconfig = place.out.join("kubeconfig-replayed");
+    ) -> Result<(), BenchError> {
+        let kubeconfig = workspace.out.join("kubeconfig-replayed");
         let (_server, address) = Process::serve(self.size, data, &kubeconfig).await?;
         let mut slow = Vec::new();
         for round in 0..self.rounds {
@@ -69,7 +69,7 @@ impl Plan {
                     continue;
                 }
                 let size = number(self.size as f64);
-                place.say(&format!(
+                workspace.say(&format!(
                     "{size} objects replayed, round {} of {}: {}",
                     round + 1,
                     self.rounds,
@@ -80,18 +80,18 @@ impl Plan {
                     continue;
                 }
                 let started = Instant::now();
-                let client = Process::start(contestant.command(&place.programs, &kubeconfig, self.size)?)?;
+                let client = Process::start(contestant.command(&workspace.programs, &kubeconfig, self.size)?)?;
                 let session = Session { contestant, size: self.size, client, outcomes };
                 let done = Replayed { session, address: &address }.run(self.events).await;
                 // Changes of an interrupted measurement would disturb the next client.
-                control(&address, "halt").await?;
+                send_control(&address, "halt").await?;
                 if let Err(error) = done {
                     // A failed client must not discard the figures of the others, and its failure must be reported.
-                    place.say(&format!("{}: {error}", contestant.name));
+                    workspace.say(&format!("{}: {error}", contestant.name));
                     outcomes.failed(contestant.name, self.size, &error.to_string());
                 }
                 results.replayed = Some(outcomes.clone());
-                report::keep(results, &place.out)?;
+                report::save_partial(results, &workspace.out)?;
                 if self.size >= LARGE && started.elapsed() > SLOW {
                     slow.push(contestant.name);
                 }
@@ -118,7 +118,7 @@ struct Replayed<'a> {
 }
 
 impl Replayed<'_> {
-    async fn run(mut self, events: usize) -> Result<(), Trouble> {
+    async fn run(mut self, events: usize) -> Result<(), BenchError> {
         if !self.session.synced().await? {
             return Ok(());
         }
@@ -131,7 +131,7 @@ impl Replayed<'_> {
         self.session.note("events", "a second", &Value::from(events as f64 / seconds));
         let each = burst["cpu"].as_f64().unwrap_or(f64::NAN) / events as f64 * 1e6;
         self.session.note("processor an event", "µs", &Value::from(each));
-        let memory = self.session.client.ask("memory").await?;
+        let memory = self.session.client.request("memory").await?;
         let after = self.session.per_object(&memory["resident"]);
         self.session.note("resident, after the events", "KB an object", &after);
         let latency = self.after(&format!("paced {} {}", LATENCY.1, LATENCY.0)).await?;
@@ -143,10 +143,10 @@ impl Replayed<'_> {
     }
 
     /// Measures a relist and its peak memory.
-    async fn relist(&mut self) -> Result<(), Trouble> {
+    async fn relist(&mut self) -> Result<(), BenchError> {
         sleep(Duration::from_secs(1)).await;
-        self.session.client.ask("reset-peak").await?;
-        let before = self.session.client.ask("memory").await?["resident"].as_f64().unwrap_or(f64::NAN);
+        self.session.client.request("reset-peak").await?;
+        let before = self.session.client.request("memory").await?["resident"].as_f64().unwrap_or(f64::NAN);
         // The relist of some libraries needs a second copy of all objects. The kernel would kill the client otherwise.
         if available_memory().is_some_and(|free| before * 1.2 > free as f64) {
             return Err(format!(
@@ -157,17 +157,17 @@ impl Replayed<'_> {
         }
         let relist = self.after(&format!("expire {}", self.session.size.div_ceil(RELISTED))).await?;
         self.session.note("relist, processor", "s", &relist["cpu"]);
-        let peak = self.session.client.ask("memory").await?["peak"].as_f64().unwrap_or(f64::NAN);
+        let peak = self.session.client.request("memory").await?["peak"].as_f64().unwrap_or(f64::NAN);
         self.session.note("relist, peak to settled", "times", &Value::from(peak / before));
         Ok(())
     }
 
     /// Measures reads during writes.
-    async fn reads(&mut self) -> Result<(), Trouble> {
+    async fn reads(&mut self) -> Result<(), BenchError> {
         let (rate, seconds) = WRITES;
         // The writes outlast the reads by far. The halt at the end of the session stops them.
-        control(self.address, &format!("paced {} {rate}", rate * (seconds + 30))).await?;
-        let reads = self.session.client.ask(&format!("reads {seconds}")).await?;
+        send_control(self.address, &format!("paced {} {rate}", rate * (seconds + 30))).await?;
+        let reads = self.session.client.request(&format!("reads {seconds}")).await?;
         for (name, unit, key) in [
             ("reads during writes", "a second", "per_second"),
             ("get by names, p50", "ns", "get_p50_ns"),
@@ -183,18 +183,18 @@ impl Replayed<'_> {
     }
 
     /// Sends `line` to the server, and waits until the client has seen all resulting events.
-    async fn after(&mut self, line: &str) -> Result<Value, Trouble> {
+    async fn after(&mut self, line: &str) -> Result<Value, BenchError> {
         let what = line.split(' ').next().unwrap_or(line);
         let count: u64 = line.split(' ').nth(1).unwrap_or_default().parse()?;
         // An empty burst changes nothing and returns the current version.
-        let end = control(self.address, "burst 0").await? + count;
-        self.session.client.tell(&format!("until {end}")).await?;
+        let end = send_control(self.address, "burst 0").await? + count;
+        self.session.client.send(&format!("until {end}")).await?;
         // The client must count from before the first event.
-        self.session.client.answer("armed").await?;
-        let reached = control(self.address, line).await?;
+        self.session.client.expect_response("armed").await?;
+        let reached = send_control(self.address, line).await?;
         if reached != end {
             return Err(format!("after {what} the version is {reached}, not {end}").into());
         }
-        self.session.client.answer("until").await
+        self.session.client.expect_response("until").await
     }
 }

@@ -6,11 +6,11 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use super::machine::Setting;
+use super::machine::RunEnvironment;
 use super::picture;
 use super::results::Results;
 use super::tables::{faults, figures};
-use crate::Trouble;
+use crate::BenchError;
 
 /// Regenerates tables and pictures from the results of an earlier run.
 #[derive(clap::Args)]
@@ -29,30 +29,30 @@ const END: &str = "<!-- bench: end -->";
 const FAULTS_OF_FIRST_PAGE: &[(&str, &str)] = &[("F4", "black hole"), ("F7", ""), ("F12", ""), ("F13", "")];
 
 /// Prints and writes all reports.
-pub(crate) fn run(args: &ReportArgs) -> Result<(), Trouble> {
+pub(crate) fn run(args: &ReportArgs) -> Result<(), BenchError> {
     write(&Results::read(&args.out)?, &args.out, &args.write)
 }
 
 /// Prints all tables, writes them and the pictures into `folder`, and updates the tables in `documents`.
-pub(super) fn write(results: &Results, folder: &Path, documents: &[PathBuf]) -> Result<(), Trouble> {
+pub(super) fn write(results: &Results, folder: &Path, documents: &[PathBuf]) -> Result<(), BenchError> {
     println!("{}", write_files(results, folder)?);
     let texts = texts(results);
     for document in documents {
         let old = std::fs::read_to_string(document).map_err(|error| format!("{}: {error}", document.display()))?;
-        let new = renewed(&old, &texts).map_err(|error| format!("{}: {error}", document.display()))?;
+        let new = with_tables_replaced(&old, &texts).map_err(|error| format!("{}: {error}", document.display()))?;
         std::fs::write(document, new)?;
     }
     Ok(())
 }
 
 /// Writes the results so far, so that an interrupted run keeps them.
-pub(super) fn keep(results: &Results, folder: &Path) -> Result<(), Trouble> {
+pub(super) fn save_partial(results: &Results, folder: &Path) -> Result<(), BenchError> {
     results.write(folder)?;
     write_files(results, folder).map(drop)
 }
 
 /// Writes `tables.md` and the pictures into `folder`, and returns the tables.
-pub(super) fn write_files(results: &Results, folder: &Path) -> Result<String, Trouble> {
+pub(super) fn write_files(results: &Results, folder: &Path) -> Result<String, BenchError> {
     let mut whole = String::new();
     for (name, text) in texts(results) {
         let _ = writeln!(whole, "## {name}\n\n{}\n", text.trim_end());
@@ -63,8 +63,8 @@ pub(super) fn write_files(results: &Results, folder: &Path) -> Result<String, Tr
             picture::draw(outcomes, part, folder)?;
         }
     }
-    if let Some(ordeal) = &results.faults {
-        picture::draw_faults(ordeal, folder)?;
+    if let Some(fault_results) = &results.faults {
+        picture::draw_faults(fault_results, folder)?;
     }
     Ok(whole)
 }
@@ -86,22 +86,22 @@ fn texts(results: &Results) -> Vec<(&'static str, String)> {
     if let Some(outcomes) = &results.replayed {
         texts.push(("replayed-first-page", figures::first_page(outcomes)));
     }
-    if let Some(ordeal) = &results.faults {
-        texts.push(("faults-setting", setting_of(&ordeal.setting, ordeal.seconds)));
-        texts.push(("faults-summary", faults::summary(ordeal, None)));
-        texts.push(("faults-first-page", faults::summary(ordeal, Some(FAULTS_OF_FIRST_PAGE))));
-        texts.push(("faults", faults::table(ordeal)));
+    if let Some(fault_results) = &results.faults {
+        texts.push(("faults-setting", setting_of(&fault_results.setting, fault_results.seconds)));
+        texts.push(("faults-summary", faults::summary(fault_results, None)));
+        texts.push(("faults-first-page", faults::summary(fault_results, Some(FAULTS_OF_FIRST_PAGE))));
+        texts.push(("faults", faults::table(fault_results)));
     }
     texts
 }
 
-fn setting_of(setting: &Setting, seconds: u64) -> String {
+fn setting_of(setting: &RunEnvironment, seconds: u64) -> String {
     let lines = [&setting.day, &setting.machine, &setting.versions].map(|line| format!("- {line}\n")).concat();
     format!("{lines}- `{}`: this part took {seconds} s\n", setting.command)
 }
 
 /// Replaces the text between the marks in `document`. Text of a mark without results is unchanged.
-fn renewed(document: &str, texts: &[(&str, String)]) -> Result<String, Trouble> {
+fn with_tables_replaced(document: &str, texts: &[(&str, String)]) -> Result<String, BenchError> {
     let mut new = String::new();
     let mut rest = document;
     let mut marks = 0;
@@ -134,16 +134,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_marked_text_is_replaced() -> Result<(), Trouble> {
+    fn only_marked_text_is_replaced() -> Result<(), BenchError> {
         let document =
             "a\n<!-- bench: one -->\nold\n<!-- bench: end -->\nb\n<!-- bench: two -->\nold\n<!-- bench: end -->\n";
-        let new = renewed(document, &[("one", "new\n".to_owned())])?;
+        let new = with_tables_replaced(document, &[("one", "new\n".to_owned())])?;
         assert_eq!(
             new,
             "a\n<!-- bench: one -->\nnew\n<!-- bench: end -->\nb\n<!-- bench: two -->\nold\n<!-- bench: end -->\n"
         );
-        assert!(renewed("nothing", &[]).is_err());
-        assert!(renewed("<!-- bench: one -->\nopen", &[]).is_err());
+        assert!(with_tables_replaced("nothing", &[]).is_err());
+        assert!(with_tables_replaced("<!-- bench: one -->\nopen", &[]).is_err());
         Ok(())
     }
 }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::contestant::{self, Contestant, Team};
+use super::contestant::{self, Contestant, Library};
 use super::number::number;
-use super::place::Place;
-use super::process::{Process, control};
-use crate::Trouble;
+use super::process::{Process, send_control};
+use super::workspace::Workspace;
+use crate::BenchError;
 
 /// Number of objects and of restarts.
 #[derive(clap::Args)]
@@ -46,7 +46,7 @@ const CONTESTANTS: [&str; 5] = [
 ];
 
 /// Wait before each restart, so that the server has detected the end of the previous client.
-const SETTLE: Duration = Duration::from_secs(1);
+const CLIENT_EXIT_DELAY: Duration = Duration::from_secs(1);
 
 /// Result of one restart.
 #[derive(Default)]
@@ -66,20 +66,21 @@ struct Restart {
 }
 
 /// Restarts each client in turn, and prints a table of the medians.
-pub(crate) async fn run(args: RestartArgs) -> Result<(), Trouble> {
+pub(crate) async fn run(args: RestartArgs) -> Result<(), BenchError> {
     if args.rounds == 0 || args.changes == 0 {
         return Err("--rounds and --changes must be at least 1".into());
     }
-    let place = Place::prepare(&args.out, args.seed, None).await?;
-    let data = place.generate(args.objects).await?;
+    let workspace = Workspace::prepare(&args.out, args.seed, None).await?;
+    let data = workspace.generate(args.objects).await?;
     let mut rows = Vec::new();
     for name in CONTESTANTS {
         let contestant = contestant::named(name)?;
         // One server per client, so that the changes of one do not affect the next.
-        let kubeconfig = place.out.join("kubeconfig-restart");
+        let kubeconfig = workspace.out.join("kubeconfig-restart");
         let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
-        let world = World { args: &args, place: &place, contestant, kubeconfig: &kubeconfig, address: &address };
-        rows.push((name, world.restarts().await?));
+        let run =
+            RestartRun { args: &args, workspace: &workspace, contestant, kubeconfig: &kubeconfig, address: &address };
+        rows.push((name, run.restarts().await?));
     }
     println!(
         "| {} objects | readable (s) | caught up (s) | lists | sent (MB) | server, processor (s) | program, processor (s) |",
@@ -105,29 +106,29 @@ pub(crate) async fn run(args: RestartArgs) -> Result<(), Trouble> {
     Ok(())
 }
 
-struct World<'a> {
+struct RestartRun<'a> {
     args: &'a RestartArgs,
-    place: &'a Place,
+    workspace: &'a Workspace,
     contestant: &'static Contestant,
     kubeconfig: &'a Path,
     address: &'a str,
 }
 
-impl World<'_> {
+impl RestartRun<'_> {
     /// Starts the client once, and then kills and restarts it the requested number of times.
-    async fn restarts(&self) -> Result<Vec<Restart>, Trouble> {
-        let checkpoint = self.place.out.join("restart.checkpoint");
+    async fn restarts(&self) -> Result<Vec<Restart>, BenchError> {
+        let checkpoint = self.workspace.out.join("restart.checkpoint");
         for name in ["restart.checkpoint", "restart.checkpoint.lock"] {
             // A checkpoint of an earlier run would turn the first run into a restart.
-            match std::fs::remove_file(self.place.out.join(name)) {
+            match std::fs::remove_file(self.workspace.out.join(name)) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
                 _ => {}
             }
         }
-        let (mut first, _) = self.begin(&checkpoint).await?;
-        if self.keeps() {
-            let written = first.ask("kept").await?["bytes"].as_f64().unwrap_or(f64::NAN);
-            self.place.say(&format!("{}: {} MB written", self.contestant.name, number(written / 1e6)));
+        let (mut first, _) = self.start_client(&checkpoint).await?;
+        if self.has_checkpoint() {
+            let written = first.request("kept").await?["bytes"].as_f64().unwrap_or(f64::NAN);
+            self.workspace.say(&format!("{}: {} MB written", self.contestant.name, number(written / 1e6)));
         }
         // The drop kills the process, as a crash would. The checkpoint must survive that.
         drop(first);
@@ -138,21 +139,22 @@ impl World<'_> {
         Ok(restarts)
     }
 
-    async fn restart(&self, checkpoint: &Path) -> Result<Restart, Trouble> {
-        sleep(SETTLE).await;
+    async fn restart(&self, checkpoint: &Path) -> Result<Restart, BenchError> {
+        sleep(CLIENT_EXIT_DELAY).await;
         // The changes happen while no client runs. A resumed watch must deliver exactly these.
-        let version = control(self.address, &format!("burst {}", self.args.changes)).await?;
+        let version = send_control(self.address, &format!("burst {}", self.args.changes)).await?;
         // Counted from here, so that the changes themselves are not part of the cost.
-        let before = self.served().await?;
+        let before = self.server_totals().await?;
         let started = Instant::now();
-        let (mut client, readable) = self.begin(checkpoint).await?;
-        client.ask(&format!("reached {version}")).await?;
+        let (mut client, readable) = self.start_client(checkpoint).await?;
+        client.request(&format!("reached {version}")).await?;
         let caught_up = started.elapsed().as_secs_f64();
-        let program =
-            client.ask("processor").await?["seconds"].as_f64().ok_or("the client did not report its processor time")?;
-        let after = self.served().await?;
+        let program = client.request("processor").await?["seconds"]
+            .as_f64()
+            .ok_or("the client did not report its processor time")?;
+        let after = self.server_totals().await?;
         // A client that lists little might have missed changes.
-        if self.contestant.team == Team::Steadfast && client.strays(self.address).await?.is_some() {
+        if self.contestant.library == Library::Steadfast && client.compare_with_server(self.address).await?.is_some() {
             return Err(format!("FAILED. {}: the cache differs from the server", self.contestant.name).into());
         }
         let restart = Restart {
@@ -163,7 +165,7 @@ impl World<'_> {
             server: (after[2] - before[2]) / 1e6,
             program,
         };
-        self.place.say(&format!(
+        self.workspace.say(&format!(
             "{}: readable after {} s, caught up after {} s, {} lists",
             self.contestant.name,
             number(restart.readable),
@@ -174,32 +176,32 @@ impl World<'_> {
     }
 
     /// Returns `true` if the client writes a checkpoint, which only Steadfast supports.
-    fn keeps(&self) -> bool {
-        self.contestant.team == Team::Steadfast
+    fn has_checkpoint(&self) -> bool {
+        self.contestant.library == Library::Steadfast
     }
 
     /// Starts a client and waits until it has synced. Returns the client, and the seconds until its cache was readable.
-    async fn begin(&self, checkpoint: &Path) -> Result<(Process, f64), Trouble> {
-        let mut command = self.contestant.command(&self.place.programs, self.kubeconfig, self.args.objects)?;
-        if self.keeps() {
+    async fn start_client(&self, checkpoint: &Path) -> Result<(Process, f64), BenchError> {
+        let mut command = self.contestant.command(&self.workspace.programs, self.kubeconfig, self.args.objects)?;
+        if self.has_checkpoint() {
             command.arg("--checkpoint").arg(checkpoint);
         }
         let started = Instant::now();
         let mut client = Process::start(command)?;
         // Other libraries can be read only after the sync.
-        client.answer(if self.keeps() { "readable" } else { "synced" }).await?;
+        client.expect_response(if self.has_checkpoint() { "readable" } else { "synced" }).await?;
         let readable = started.elapsed().as_secs_f64();
-        if self.keeps() {
-            client.answer("synced").await?;
+        if self.has_checkpoint() {
+            client.expect_response("synced").await?;
         }
         Ok((client, readable))
     }
 
     /// Returns the totals of the server: lists, bytes, microseconds.
-    async fn served(&self) -> Result<[f64; 3], Trouble> {
+    async fn server_totals(&self) -> Result<[f64; 3], BenchError> {
         let mut served = [0.0; 3];
         for (value, word) in served.iter_mut().zip(["lists", "bytes", "processor"]) {
-            *value = control(self.address, word).await? as f64;
+            *value = send_control(self.address, word).await? as f64;
         }
         Ok(served)
     }

@@ -1,15 +1,15 @@
 //! Results of the measurements, by part.
 
-mod ordeal;
+mod fault_results;
 mod outcome;
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Trouble;
+use crate::BenchError;
 
-pub(super) use ordeal::{Ordeal, Verdict};
+pub(super) use fault_results::{FaultResult, FaultResults};
 pub(super) use outcome::{Figure, Outcomes};
 
 /// File that a run writes and a report reads.
@@ -23,12 +23,12 @@ pub(super) struct Results {
     /// With the real API server.
     pub(super) real: Option<Outcomes>,
     /// With the faults of the catalog.
-    pub(super) faults: Option<Ordeal>,
+    pub(super) faults: Option<FaultResults>,
 }
 
 impl Results {
     /// Reads the results of an earlier run from `folder`. Empty if there are none.
-    pub(super) fn read(folder: &Path) -> Result<Self, Trouble> {
+    pub(super) fn read(folder: &Path) -> Result<Self, BenchError> {
         let path = folder.join(FILE);
         if !path.exists() {
             return Ok(Self::default());
@@ -37,7 +37,7 @@ impl Results {
     }
 
     /// Writes all results as JSON.
-    pub(super) fn write(&self, folder: &Path) -> Result<(), Trouble> {
+    pub(super) fn write(&self, folder: &Path) -> Result<(), BenchError> {
         // Written under another name first, so that an interrupted run keeps the previous file.
         let unfinished = folder.join("results.json.new");
         std::fs::write(&unfinished, serde_json::to_string_pretty(self)?)?;

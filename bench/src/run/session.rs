@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::contestant::{Contestant, Team};
+use super::contestant::{Contestant, Library};
 use super::process::Process;
 use super::results::Outcomes;
-use crate::Trouble;
+use crate::BenchError;
 
 /// Time for memory to settle.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -24,14 +24,14 @@ pub(super) struct Session<'a> {
 impl Session<'_> {
     /// Records the cost of the sync, and of a read of one field of each object. Returns `true` if the client has a
     /// cache.
-    pub(super) async fn synced(&mut self) -> Result<bool, Trouble> {
-        let synced = self.client.answer("synced").await?;
+    pub(super) async fn synced(&mut self) -> Result<bool, BenchError> {
+        let synced = self.client.expect_response("synced").await?;
         self.note("sync", "s", &synced["seconds"]);
         self.note("sync, processor", "s", &synced["cpu"]);
-        if self.contestant.team == Team::Floor {
+        if self.contestant.library == Library::Baseline {
             return Ok(false);
         }
-        let fields = self.client.ask("fields").await?;
+        let fields = self.client.request("fields").await?;
         // One distinct value would mean that the field was not read.
         if fields["distinct"].as_u64().unwrap_or_default() < 2 {
             return Err(format!("the objects have too few distinct nodes: {fields}").into());
@@ -41,9 +41,9 @@ impl Session<'_> {
     }
 
     /// Records the settled and the peak resident memory.
-    pub(super) async fn memory(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn memory(&mut self) -> Result<(), BenchError> {
         sleep(SETTLE).await;
-        let memory = self.client.ask("memory").await?;
+        let memory = self.client.request("memory").await?;
         let (settled, peak) = (self.per_object(&memory["resident"]), self.per_object(&memory["peak"]));
         self.note("resident", "KB an object", &settled);
         self.note("resident, peak of the sync", "KB an object", &peak);

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::contestant::{self, Team};
+use super::contestant::{self, Library};
 use super::number::number;
-use super::place::Place;
-use super::process::{Process, control};
-use crate::Trouble;
+use super::process::{Process, send_control};
+use super::workspace::Workspace;
+use crate::BenchError;
 
 /// Duration and rate of the changes.
 #[derive(clap::Args)]
@@ -75,25 +75,33 @@ const SETTLE: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// Runs the changes. Returns an error if the client's memory has grown, or if its cache differs from the server.
-pub(crate) async fn run(args: SoakArgs) -> Result<(), Trouble> {
-    let place = Place::prepare(&args.out, args.seed, None).await?;
-    let data = place.generate(args.objects).await?;
-    let kubeconfig = place.out.join("kubeconfig-soak");
+pub(crate) async fn run(args: SoakArgs) -> Result<(), BenchError> {
+    let workspace = Workspace::prepare(&args.out, args.seed, None).await?;
+    let data = workspace.generate(args.objects).await?;
+    let kubeconfig = workspace.out.join("kubeconfig-soak");
     let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
     let contestant = contestant::named(&args.contestant)?;
-    let mut client = Process::start(contestant.command(&place.programs, &kubeconfig, args.objects)?)?;
-    client.answer("synced").await?;
-    place.say(&format!("{}: {} objects synced", contestant.name, number(args.objects as f64)));
-    let soak =
-        Soak { args, place, address, team: contestant.team, client, begun: Instant::now(), events: 0, batches: 0 };
+    let mut client = Process::start(contestant.command(&workspace.programs, &kubeconfig, args.objects)?)?;
+    client.expect_response("synced").await?;
+    workspace.say(&format!("{}: {} objects synced", contestant.name, number(args.objects as f64)));
+    let soak = Soak {
+        args,
+        workspace,
+        address,
+        library: contestant.library,
+        client,
+        begun: Instant::now(),
+        events: 0,
+        batches: 0,
+    };
     soak.run().await
 }
 
 struct Soak {
     args: SoakArgs,
-    place: Place,
+    workspace: Workspace,
     address: String,
-    team: Team,
+    library: Library,
     client: Process,
     begun: Instant,
     events: usize,
@@ -101,13 +109,13 @@ struct Soak {
 }
 
 impl Soak {
-    async fn run(mut self) -> Result<(), Trouble> {
+    async fn run(mut self) -> Result<(), BenchError> {
         self.stall().await?;
         self.churn(WARM_UP).await?;
         self.stall().await?;
         let warm = self.settled().await?;
         let events = self.events;
-        self.place.say(&format!("warmed up: {} MB, and the cache is correct", number(warm / 1e6)));
+        self.workspace.say(&format!("warmed up: {} MB, and the cache is correct", number(warm / 1e6)));
         self.churn(1.0).await?;
         let end = self.settled().await?;
         let growth = end / warm - 1.0;
@@ -118,14 +126,14 @@ impl Soak {
             growth * 100.0
         );
         if self.events - events < TELLING {
-            self.place.say(&format!(
+            self.workspace.say(&format!(
                 "passed. {told}, without a check of the memory: fewer than {} events",
                 number(TELLING as f64)
             ));
         } else if growth > FLAT {
             return Err(format!("FAILED. {told}: the limit is {:.0} %", FLAT * 100.0).into());
         } else {
-            self.place.say(&format!("passed. {told}"));
+            self.workspace.say(&format!("passed. {told}"));
         }
         Ok(())
     }
@@ -133,38 +141,38 @@ impl Soak {
     /// Makes the client reach its maximum memory: its handler blocks until every object has changed.
     ///
     /// An allocator keeps its peak memory, even if this situation is rare. From then on, memory must not grow.
-    async fn stall(&mut self) -> Result<(), Trouble> {
-        if self.team != Team::Steadfast {
+    async fn stall(&mut self) -> Result<(), BenchError> {
+        if self.library != Library::Steadfast {
             // The caches of the other libraries block with their handlers, or have an unbounded queue.
             return Ok(());
         }
-        self.client.ask("stall").await?;
+        self.client.request("stall").await?;
         let count = STALLED * self.args.objects;
-        let version = control(&self.address, &format!("churn {count}")).await?;
+        let version = send_control(&self.address, &format!("churn {count}")).await?;
         // The cache is updated while the handler is blocked.
         let begun = Instant::now();
         // A blocked handler must not block the cache.
-        while self.client.strays(&self.address).await?.is_some() {
+        while self.client.compare_with_server(&self.address).await?.is_some() {
             if begun.elapsed() > MINUTE {
                 return Err("FAILED. The cache did not catch up with the server while the handler was blocked".into());
             }
             sleep(Duration::from_millis(100)).await;
         }
-        self.client.ask("go-on").await?;
-        self.client.ask(&format!("reached {version}")).await?;
+        self.client.request("go-on").await?;
+        self.client.request(&format!("reached {version}")).await?;
         self.events += count;
         Ok(())
     }
 
     /// Runs changes until this part of the run has finished, and prints a line per minute.
-    async fn churn(&mut self, part: f64) -> Result<(), Trouble> {
+    async fn churn(&mut self, part: f64) -> Result<(), BenchError> {
         let (mut told, mut before) = (Instant::now(), self.events);
         while self.part() < part {
             self.batch().await?;
             if told.elapsed() >= MINUTE {
                 let rate = (self.events - before) as f64 / told.elapsed().as_secs_f64();
                 let resident = self.resident().await?;
-                self.place.say(&format!(
+                self.workspace.say(&format!(
                     "{} events, {} a second; {} MB",
                     number(self.events as f64),
                     number(rate),
@@ -183,16 +191,16 @@ impl Soak {
     }
 
     /// Runs one batch of events, and waits until the client has seen the last one.
-    async fn batch(&mut self) -> Result<(), Trouble> {
+    async fn batch(&mut self) -> Result<(), BenchError> {
         self.batches += 1;
         let count = (self.args.events / BATCHES).clamp(1, BATCH);
         let word = if self.batches.is_multiple_of(EXPIRE) { "churn-and-expire" } else { "churn" };
-        let version = control(&self.address, &format!("{word} {count}")).await?;
+        let version = send_control(&self.address, &format!("{word} {count}")).await?;
         // After the changes were requested, so that the connection breaks within the batch.
         if self.batches.is_multiple_of(CUT) {
-            control(&self.address, "cut").await?;
+            send_control(&self.address, "cut").await?;
         }
-        self.client.ask(&format!("reached {version}")).await?;
+        self.client.request(&format!("reached {version}")).await?;
         self.events += count;
         // The schedule is absolute from the start, so that no pause follows a late batch.
         let due = Duration::try_from_secs_f64(self.events as f64 / self.args.rate)
@@ -202,8 +210,8 @@ impl Soak {
     }
 
     /// Returns the settled resident memory, after a check of the cache.
-    async fn settled(&mut self) -> Result<f64, Trouble> {
-        if let Some(objects) = self.client.strays(&self.address).await? {
+    async fn settled(&mut self) -> Result<f64, BenchError> {
+        if let Some(objects) = self.client.compare_with_server(&self.address).await? {
             let events = number(self.events as f64);
             return Err(format!(
                 "FAILED. After {events} events the {objects} objects of the cache differ from the server's"
@@ -215,8 +223,8 @@ impl Soak {
         self.resident().await
     }
 
-    async fn resident(&mut self) -> Result<f64, Trouble> {
-        let memory = self.client.ask("memory").await?;
+    async fn resident(&mut self) -> Result<f64, BenchError> {
+        let memory = self.client.request("memory").await?;
         memory["resident"].as_f64().ok_or_else(|| Value::to_string(&memory).into())
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::records::{self, Records, Stamp};
 use super::served::Served;
-use crate::Trouble;
+use crate::BenchError;
 use crate::checksum::Checksum;
 
 /// Version before all objects, with the length of all versions.
@@ -92,7 +92,7 @@ pub(super) enum Following {
 
 impl Collection {
     /// Loads `count` objects: the generated data in `folder`, with copies if there are fewer.
-    pub(super) fn load(folder: &Path, count: usize) -> Result<Self, Trouble> {
+    pub(super) fn load(folder: &Path, count: usize) -> Result<Self, BenchError> {
         // Each object has its own version, as if all were created one after the other.
         let object = |index| Object { version: INITIAL_VERSION + 1 + index, stay: 0, is_there: true };
         let objects = (0..count as u64).map(object).collect();
@@ -211,7 +211,7 @@ impl Collection {
     }
 
     /// Returns the number of objects and their checksum, decoded only by serde.
-    pub(super) fn checksum(&self) -> Result<Checksum, Trouble> {
+    pub(super) fn checksum(&self) -> Result<Checksum, BenchError> {
         let (_, objects) = self.snapshot();
         let mut checksum = Checksum::default();
         let mut text = Vec::new();

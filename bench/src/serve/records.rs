@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::Trouble;
+use crate::BenchError;
 
 /// Number of digits of a version.
 pub(super) const VERSION_DIGITS: usize = 10;
@@ -63,7 +63,7 @@ impl Records {
         count: usize,
         whose: impl Fn(usize, &[u8]) -> Option<Whose>,
         metadata: impl Fn(&[u8]) -> Option<usize>,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, BenchError> {
         let mut bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut places = Vec::new();
         let mut at = 0;

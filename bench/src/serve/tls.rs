@@ -9,7 +9,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use crate::Trouble;
+use crate::BenchError;
 
 /// Server side of TLS.
 #[derive(Clone)]
@@ -20,7 +20,7 @@ pub(super) struct Tls {
 
 impl Tls {
     /// Generates an authority and a certificate for the loopback interface. HTTP/2 is preferred.
-    pub(super) fn generate() -> Result<Self, Trouble> {
+    pub(super) fn generate() -> Result<Self, BenchError> {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Client};
-use steadfast_bench_controllers::{Contestant, Trouble, Work, run};
+use steadfast_bench_controllers::{BenchError, Contestant, Work, run};
 use tokio::task::JoinHandle;
 
 /// Requeue delay after a failure.
@@ -22,7 +22,7 @@ struct Theirs {
 }
 
 impl Contestant for Theirs {
-    fn start(config: kube::Config, _: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, Trouble> {
+    fn start(config: kube::Config, _: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, BenchError> {
         let client = Client::try_from(config)?;
         work.write_by(|| client.clone());
         let maps = Api::<ConfigMap>::namespaced(client, "default");
@@ -40,7 +40,7 @@ impl Contestant for Theirs {
         Ok(Self { all, running: tokio::spawn(running) })
     }
 
-    fn all(&self) -> Result<(), Trouble> {
+    fn all(&self) -> Result<(), BenchError> {
         Ok(self.all.unbounded_send(())?)
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::truth::Objects;
-use crate::Trouble;
+use crate::BenchError;
 
 /// Timeout of a request for the contents of a cache.
 const CACHE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,12 +22,12 @@ pub(super) struct Observer {
     _child: Child,
     input: ChildStdin,
     caches: mpsc::UnboundedReceiver<Objects>,
-    heard: Arc<Mutex<Heard>>,
+    heard: Arc<Mutex<EventLog>>,
 }
 
 /// Events of a handler, and the state that follows from them.
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct EventLog {
     /// Existing objects, according to the events.
     pub(super) world: Objects,
     /// Starts and ends of doubts, with the reported reasons.
@@ -44,32 +44,32 @@ pub(super) struct Heard {
 
 impl Observer {
     /// Starts `command`, and discards its log.
-    pub(super) fn start(mut command: Command) -> Result<Self, Trouble> {
+    pub(super) fn start(mut command: Command) -> Result<Self, BenchError> {
         // The log is discarded, because a full pipe would block the client.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let mut child = command.spawn()?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the process has no pipes".into());
         };
-        let heard = Arc::new(Mutex::new(Heard::default()));
+        let heard = Arc::new(Mutex::new(EventLog::default()));
         let (sender, caches) = mpsc::unbounded_channel();
         tokio::spawn(listen(output, heard.clone(), sender));
         Ok(Self { _child: child, input, caches, heard })
     }
 
     /// Requests the contents of its cache.
-    pub(super) async fn cache(&mut self) -> Result<Objects, Trouble> {
+    pub(super) async fn cache(&mut self) -> Result<Objects, BenchError> {
         self.input.write_all(b"cache\n").await?;
         timeout(CACHE_TIMEOUT, self.caches.recv()).await?.ok_or_else(|| "the client has ended".into())
     }
 
     /// Returns the events so far.
-    pub(super) fn heard(&self) -> MutexGuard<'_, Heard> {
+    pub(super) fn heard(&self) -> MutexGuard<'_, EventLog> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Heard {
+impl EventLog {
     /// Returns the delay from `fault` to the first doubt, with the reported reason.
     pub(super) fn doubt(&self, fault: Instant) -> Option<(Duration, String)> {
         let mut doubts = self.doubts.iter().filter(|(at, _)| *at >= fault);
@@ -77,11 +77,11 @@ impl Heard {
     }
 
     /// Resets the counters before a fault.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn reset_counters(&mut self) {
         (self.merged, self.again, self.back) = (0, 0, 0);
     }
 
-    fn hear(&mut self, line: &Value) {
+    fn record(&mut self, line: &Value) {
         if let Some(why) = line["doubt"].as_str() {
             self.doubts.push((Instant::now(), Some(why.to_owned())));
         } else if line["fresh"] == true {
@@ -114,7 +114,7 @@ impl Heard {
     }
 }
 
-async fn listen(output: ChildStdout, heard: Arc<Mutex<Heard>>, caches: mpsc::UnboundedSender<Objects>) {
+async fn listen(output: ChildStdout, heard: Arc<Mutex<EventLog>>, caches: mpsc::UnboundedSender<Objects>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
@@ -122,7 +122,7 @@ async fn listen(output: ChildStdout, heard: Arc<Mutex<Heard>>, caches: mpsc::Unb
             // The receiver may have been dropped.
             let _ = caches.send(cache.iter().filter_map(object).collect());
         } else {
-            heard.lock().unwrap_or_else(PoisonError::into_inner).hear(&line);
+            heard.lock().unwrap_or_else(PoisonError::into_inner).record(&line);
         }
     }
 }
@@ -149,28 +149,28 @@ mod tests {
 
     #[test]
     fn merged_repeated_and_older_events_are_counted() {
-        let mut heard = Heard::default();
+        let mut heard = EventLog::default();
         for line in [told("applied", "1", "5"), told("applied", "1", "7"), told("deleted", "1", "8")] {
-            heard.hear(&line);
+            heard.record(&line);
         }
         assert_eq!((heard.merged, heard.again, heard.back, heard.world.len()), (0, 0, 0, 0));
-        heard.hear(&told("applied", "2", "9"));
-        heard.hear(&told("applied", "2", "9"));
+        heard.record(&told("applied", "2", "9"));
+        heard.record(&told("applied", "2", "9"));
         assert_eq!((heard.merged, heard.again, heard.back), (0, 1, 0));
-        heard.hear(&told("applied", "3", "12"));
+        heard.record(&told("applied", "3", "12"));
         assert_eq!((heard.merged, heard.again, heard.back), (1, 1, 0));
-        heard.hear(&told("applied", "3", "11"));
+        heard.record(&told("applied", "3", "11"));
         assert_eq!((heard.merged, heard.again, heard.back), (1, 1, 1));
     }
 
     #[test]
     fn doubt_delay_counts_from_fault() {
-        let mut heard = Heard::default();
-        heard.hear(&json!({ "doubt": "starting" }));
-        heard.hear(&json!({ "fresh": true }));
+        let mut heard = EventLog::default();
+        heard.record(&json!({ "doubt": "starting" }));
+        heard.record(&json!({ "fresh": true }));
         let fault = Instant::now();
         assert_eq!(heard.doubt(fault), None);
-        heard.hear(&json!({ "doubt": "resuming" }));
+        heard.record(&json!({ "doubt": "resuming" }));
         assert_eq!(heard.doubt(fault).map(|(_, why)| why), Some("resuming".to_owned()));
     }
 }

@@ -15,10 +15,10 @@ use steadfast_testing::proxy::Direction;
 use tokio::time::sleep;
 
 use super::stage::{Kind, Stage, TOKEN};
-use crate::Trouble;
+use crate::BenchError;
 
 /// Function that runs between the client's start and the end of the fault.
-type Play = for<'a> fn(&'a mut Stage) -> Pin<Box<dyn Future<Output = Result<(), Trouble>> + Send + 'a>>;
+type Play = for<'a> fn(&'a mut Stage) -> Pin<Box<dyn Future<Output = Result<(), BenchError>> + Send + 'a>>;
 
 /// One scenario.
 pub(super) struct Scenario {
@@ -90,7 +90,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario("F32", "etcd frozen for 90 s behind a live server", |stage| Box::pin(frozen_etcd(stage))).long(),
 ];
 
-async fn absent(stage: &mut Stage) -> Result<(), Trouble> {
+async fn absent(stage: &mut Stage) -> Result<(), BenchError> {
     stage.network().refuse(true);
     stage.start_client()?;
     stage.fault();
@@ -100,7 +100,7 @@ async fn absent(stage: &mut Stage) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn restarts(stage: &mut Stage) -> Result<(), Trouble> {
+async fn restarts(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     // The port closes first, so that no client reconnects to the stopping server.
@@ -113,7 +113,7 @@ async fn restarts(stage: &mut Stage) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn resets(stage: &mut Stage) -> Result<(), Trouble> {
+async fn resets(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     for reset in 0..5 {
@@ -126,7 +126,7 @@ async fn resets(stage: &mut Stage) -> Result<(), Trouble> {
 }
 
 /// The fault is permanent for the open connection, so later events arrive on another one.
-async fn black_hole(stage: &mut Stage) -> Result<(), Trouble> {
+async fn black_hole(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     // The connection fails before the mark, so that no byte passes after the start of the measurement.
     stage.darken_open_connections();
@@ -134,7 +134,7 @@ async fn black_hole(stage: &mut Stage) -> Result<(), Trouble> {
     stage.write(20)
 }
 
-async fn dark(stage: &mut Stage) -> Result<(), Trouble> {
+async fn dark(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.network().black_hole(Direction::Both, true);
     stage.fault();
@@ -144,7 +144,7 @@ async fn dark(stage: &mut Stage) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn idle(stage: &mut Stage) -> Result<(), Trouble> {
+async fn idle(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.network().drop_idle_after(Some(Duration::from_secs(45)));
     // Idle for longer than the limit, so that the flow is dropped before the first write.
@@ -153,7 +153,7 @@ async fn idle(stage: &mut Stage) -> Result<(), Trouble> {
     stage.write(20)
 }
 
-async fn frozen(stage: &mut Stage) -> Result<(), Trouble> {
+async fn frozen(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.faults().freeze(true);
     stage.fault();
@@ -164,7 +164,7 @@ async fn frozen(stage: &mut Stage) -> Result<(), Trouble> {
 }
 
 /// The stream stays stalled, so later events arrive on another one.
-async fn stalled(stage: &mut Stage) -> Result<(), Trouble> {
+async fn stalled(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.faults().stall_streams(true);
     stage.fault();
@@ -172,7 +172,7 @@ async fn stalled(stage: &mut Stage) -> Result<(), Trouble> {
 }
 
 /// Triggers the fault once a second, five times.
-async fn each_second(stage: &mut Stage, happens: fn(&Faults)) -> Result<(), Trouble> {
+async fn each_second(stage: &mut Stage, happens: fn(&Faults)) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     for _ in 0..5 {
@@ -183,7 +183,7 @@ async fn each_second(stage: &mut Stage, happens: fn(&Faults)) -> Result<(), Trou
     Ok(())
 }
 
-async fn turned_away(stage: &mut Stage) -> Result<(), Trouble> {
+async fn turned_away(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     stage.network().accept_and_close(true);
@@ -196,7 +196,7 @@ async fn turned_away(stage: &mut Stage) -> Result<(), Trouble> {
 }
 
 /// Cuts the network for two seconds, and then expires all earlier versions.
-async fn cut(stage: &mut Stage, change: fn(&mut Stage) -> Result<(), Trouble>) -> Result<(), Trouble> {
+async fn cut(stage: &mut Stage, change: fn(&mut Stage) -> Result<(), BenchError>) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     stage.network().cut();
@@ -210,12 +210,12 @@ async fn cut(stage: &mut Stage, change: fn(&mut Stage) -> Result<(), Trouble>) -
     Ok(())
 }
 
-async fn compacted(stage: &mut Stage) -> Result<(), Trouble> {
+async fn compacted(stage: &mut Stage) -> Result<(), BenchError> {
     let changes = |stage: &mut Stage| some(stage).iter().try_for_each(|name| stage.truth.change(&stage.server, name));
     cut(stage, changes).await
 }
 
-async fn recreated(stage: &mut Stage) -> Result<(), Trouble> {
+async fn recreated(stage: &mut Stage) -> Result<(), BenchError> {
     cut(stage, |stage| {
         some(stage).iter().try_for_each(|name| {
             stage.truth.delete(&stage.server, name)?;
@@ -225,11 +225,11 @@ async fn recreated(stage: &mut Stage) -> Result<(), Trouble> {
     .await
 }
 
-async fn deleted(stage: &mut Stage) -> Result<(), Trouble> {
+async fn deleted(stage: &mut Stage) -> Result<(), BenchError> {
     cut(stage, |stage| some(stage).iter().try_for_each(|name| stage.truth.delete(&stage.server, name))).await
 }
 
-async fn gone_in_stream(stage: &mut Stage) -> Result<(), Trouble> {
+async fn gone_in_stream(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     let gone = Answer::InStream(Status::of_code(410));
@@ -238,7 +238,7 @@ async fn gone_in_stream(stage: &mut Stage) -> Result<(), Trouble> {
     stage.write(20)
 }
 
-fn continues(stage: &mut Stage) -> Result<(), Trouble> {
+fn continues(stage: &mut Stage) -> Result<(), BenchError> {
     // With the initial objects, the list has 1,200 items and thereby more than one page.
     for _ in 0..1_125 {
         stage.truth.create_another(&stage.server)?;
@@ -250,7 +250,7 @@ fn continues(stage: &mut Stage) -> Result<(), Trouble> {
     stage.start_client()
 }
 
-async fn too_large(stage: &mut Stage) -> Result<(), Trouble> {
+async fn too_large(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     let rule = RequestRule::any().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList).times(2);
@@ -260,7 +260,7 @@ async fn too_large(stage: &mut Stage) -> Result<(), Trouble> {
 }
 
 /// Moves all connections to the second replica, which is frozen for a while.
-async fn move_to_lagging(stage: &mut Stage) -> Result<(), Trouble> {
+async fn move_to_lagging(stage: &mut Stage) -> Result<(), BenchError> {
     stage.faults().replica(1).lag(true);
     stage.write_for(Duration::from_secs(3)).await?;
     // The second replica does not have the changes that the first replica sends from here on.
@@ -276,24 +276,24 @@ async fn move_to_lagging(stage: &mut Stage) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn lagging(stage: &mut Stage) -> Result<(), Trouble> {
+async fn lagging(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     move_to_lagging(stage).await
 }
 
-async fn lagging_list(stage: &mut Stage) -> Result<(), Trouble> {
+async fn lagging_list(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.faults().replica(1).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
     move_to_lagging(stage).await
 }
 
-fn endless(stage: &mut Stage) -> Result<(), Trouble> {
+fn endless(stage: &mut Stage) -> Result<(), BenchError> {
     stage.faults().no_initial_events_end(true);
     stage.fault();
     stage.start_client()
 }
 
-async fn events_lost(stage: &mut Stage) -> Result<(), Trouble> {
+async fn events_lost(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     // One event of each kind is dropped: a change, a deletion and a creation.
@@ -305,7 +305,7 @@ async fn events_lost(stage: &mut Stage) -> Result<(), Trouble> {
     stage.write(2)
 }
 
-async fn repeated(stage: &mut Stage) -> Result<(), Trouble> {
+async fn repeated(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     stage.faults().repeat_events(3);
@@ -315,7 +315,7 @@ async fn repeated(stage: &mut Stage) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn too_many(stage: &mut Stage) -> Result<(), Trouble> {
+async fn too_many(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     let rule = RequestRule::any().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList).times(2);
@@ -325,7 +325,7 @@ async fn too_many(stage: &mut Stage) -> Result<(), Trouble> {
 }
 
 /// Responds to every read in this way for a while.
-async fn refused(stage: &mut Stage, answer: Answer) -> Result<(), Trouble> {
+async fn refused(stage: &mut Stage, answer: Answer) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     stage.faults().answer_with(RequestRule::any().resource("configmaps"), answer);
@@ -336,15 +336,15 @@ async fn refused(stage: &mut Stage, answer: Answer) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn unavailable(stage: &mut Stage) -> Result<(), Trouble> {
+async fn unavailable(stage: &mut Stage) -> Result<(), BenchError> {
     refused(stage, Answer::code(503)).await
 }
 
-async fn forbidden(stage: &mut Stage) -> Result<(), Trouble> {
+async fn forbidden(stage: &mut Stage) -> Result<(), BenchError> {
     refused(stage, Answer::Forbidden).await
 }
 
-async fn unauthorized(stage: &mut Stage) -> Result<(), Trouble> {
+async fn unauthorized(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     // The accepted token changes while the client keeps its own, as after a rotation that the client missed.
@@ -356,7 +356,7 @@ async fn unauthorized(stage: &mut Stage) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn undecodable(stage: &mut Stage) -> Result<(), Trouble> {
+async fn undecodable(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     let name = some(stage)[0].clone();
@@ -371,7 +371,7 @@ async fn undecodable(stage: &mut Stage) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn restored(stage: &mut Stage) -> Result<(), Trouble> {
+async fn restored(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     // The state of the backup. Later writes are undone by the restore.
     let (objects, revision) = (stage.truth.objects().clone(), stage.server.revision());
@@ -385,7 +385,7 @@ async fn restored(stage: &mut Stage) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn frozen_etcd(stage: &mut Stage) -> Result<(), Trouble> {
+async fn frozen_etcd(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.faults().freeze_etcd(true);
     stage.fault();

@@ -9,10 +9,10 @@ use tokio::process::Command;
 use tokio::time::{sleep, sleep_until};
 
 use super::observer::Observer;
-use super::truth::Truth;
-use crate::Trouble;
-use crate::run::contestant::Team;
-use crate::run::results::Verdict;
+use super::truth::ExpectedObjects;
+use crate::BenchError;
+use crate::run::contestant::Library;
+use crate::run::results::FaultResult;
 
 /// Number of objects.
 const OBJECTS: usize = 75;
@@ -42,10 +42,10 @@ pub(super) const TOKEN: &str = "the-token-of-this-run";
 /// Server, network, client and writer.
 pub(super) struct Stage {
     pub(super) server: ApiServer,
-    pub(super) truth: Truth,
+    pub(super) truth: ExpectedObjects,
     proxy: FaultProxy,
     client: Option<Observer>,
-    team: Team,
+    library: Library,
     program: PathBuf,
     kubeconfig: PathBuf,
     fault: Option<(Instant, RequestCounts, u64)>,
@@ -54,7 +54,12 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Creates the setup without a client.
-    pub(super) async fn set(kind: Kind, team: Team, program: &Path, kubeconfig: &Path) -> Result<Self, Trouble> {
+    pub(super) async fn start(
+        kind: Kind,
+        library: Library,
+        program: &Path,
+        kubeconfig: &Path,
+    ) -> Result<Self, BenchError> {
         let builder: ApiServerBuilder = match kind {
             Kind::Plain => ApiServer::builder(),
             Kind::Two => ApiServer::builder().replicas(2),
@@ -66,21 +71,21 @@ impl Stage {
         // Clients connect to the proxy. The certificate is valid for the loopback address, whatever the port.
         let written = server.kubeconfig().replace(&address.to_string(), &proxy.address().to_string());
         std::fs::write(kubeconfig, written)?;
-        let truth = Truth::begin(&server, OBJECTS)?;
+        let truth = ExpectedObjects::create_initial(&server, OBJECTS)?;
         let (program, kubeconfig) = (program.to_owned(), kubeconfig.to_owned());
-        Ok(Self { server, truth, proxy, client: None, team, program, kubeconfig, fault: None, healed: None })
+        Ok(Self { server, truth, proxy, client: None, library, program, kubeconfig, fault: None, healed: None })
     }
 
     /// Starts the client.
-    pub(super) fn start_client(&mut self) -> Result<(), Trouble> {
-        let mut command = if self.team == Team::ClientGo {
+    pub(super) fn start_client(&mut self) -> Result<(), BenchError> {
+        let mut command = if self.library == Library::ClientGo {
             let mut command = Command::new(&self.program);
             command.arg("witness").arg(format!("-kubeconfig={}", self.kubeconfig.display()));
             command
         } else {
-            self.team.command(&self.program, &self.kubeconfig)
+            self.library.command(&self.program, &self.kubeconfig)
         };
-        if self.team != Team::ClientGo {
+        if self.library != Library::ClientGo {
             command.arg("--witness");
         }
         self.client = Some(Observer::start(command)?);
@@ -88,7 +93,7 @@ impl Stage {
     }
 
     /// Starts the client, waits until it has synced, and lets it follow for a while.
-    pub(super) async fn ready(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn ready(&mut self) -> Result<(), BenchError> {
         self.start_client()?;
         if self.until_equal(Instant::now(), READY).await?.is_none() {
             // A client that does not work without a fault must not count as failed by the fault.
@@ -116,7 +121,7 @@ impl Stage {
         self.fault = Some((Instant::now(), self.server.request_counts(), self.bytes()));
         if let Some(client) = &self.client {
             // Events before the fault do not count as repeated or lost.
-            client.heard().begin();
+            client.heard().reset_counters();
         }
     }
 
@@ -126,7 +131,7 @@ impl Stage {
     }
 
     /// Writes at a constant rate for this time.
-    pub(super) async fn write_for(&mut self, time: Duration) -> Result<(), Trouble> {
+    pub(super) async fn write_for(&mut self, time: Duration) -> Result<(), BenchError> {
         let started = tokio::time::Instant::now();
         let mut written = 0;
         while started.elapsed() < time {
@@ -139,7 +144,7 @@ impl Stage {
     }
 
     /// Writes this number of times at once.
-    pub(super) fn write(&mut self, times: usize) -> Result<(), Trouble> {
+    pub(super) fn write(&mut self, times: usize) -> Result<(), BenchError> {
         (0..times).try_for_each(|_| self.truth.write(&self.server))
     }
 
@@ -155,7 +160,7 @@ impl Stage {
     }
 
     /// Waits until the client's cache equals the server, and returns the time since `from`.
-    async fn until_equal(&mut self, from: Instant, limit: Duration) -> Result<Option<Duration>, Trouble> {
+    async fn until_equal(&mut self, from: Instant, limit: Duration) -> Result<Option<Duration>, BenchError> {
         let client = self.client.as_mut().ok_or("the client was not started")?;
         loop {
             // The comparison by UID and version is cheap and shows any missed write.
@@ -170,7 +175,7 @@ impl Stage {
     }
 
     /// Waits until the client has recovered or the timeout has passed, and records the results.
-    pub(super) async fn judge(mut self, verdict: &mut Verdict, patience: Duration) -> Result<(), Trouble> {
+    pub(super) async fn judge(mut self, verdict: &mut FaultResult, patience: Duration) -> Result<(), BenchError> {
         let (fault, requests, bytes) = self.fault.ok_or("no fault was injected")?;
         verdict.patience = patience.as_secs();
         let recovered = self.until_equal(self.healed.unwrap_or(fault), patience).await?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 
-use crate::Trouble;
+use crate::BenchError;
 
 /// Namespace of all objects.
 const NAMESPACE: &str = "default";
@@ -14,15 +14,15 @@ const NAMESPACE: &str = "default";
 pub(super) type Objects = BTreeMap<String, (String, u64)>;
 
 /// Objects with their writer, which writes the same sequence in each run.
-pub(super) struct Truth {
+pub(super) struct ExpectedObjects {
     objects: Objects,
     next: usize,
     written: usize,
 }
 
-impl Truth {
+impl ExpectedObjects {
     /// Creates the `count` initial objects.
-    pub(super) fn begin(server: &ApiServer, count: usize) -> Result<Self, Trouble> {
+    pub(super) fn create_initial(server: &ApiServer, count: usize) -> Result<Self, BenchError> {
         let mut truth = Self { objects: Objects::new(), next: 0, written: 0 };
         for _ in 0..count {
             truth.create_another(server)?;
@@ -41,38 +41,38 @@ impl Truth {
     }
 
     /// Changes one object.
-    pub(super) fn change(&mut self, server: &ApiServer, name: &str) -> Result<(), Trouble> {
+    pub(super) fn change(&mut self, server: &ApiServer, name: &str) -> Result<(), BenchError> {
         self.written += 1;
         let patch = json!({ "data": { "value": self.written.to_string() } });
         let object = server.merge_patch("configmaps", NAMESPACE, name, patch)?;
-        self.know(&object)
+        self.record(&object)
     }
 
     /// Deletes one object.
-    pub(super) fn delete(&mut self, server: &ApiServer, name: &str) -> Result<(), Trouble> {
+    pub(super) fn delete(&mut self, server: &ApiServer, name: &str) -> Result<(), BenchError> {
         server.delete_named("configmaps", NAMESPACE, name)?;
         self.objects.remove(name);
         Ok(())
     }
 
     /// Creates an object with this name.
-    pub(super) fn create(&mut self, server: &ApiServer, name: &str) -> Result<(), Trouble> {
+    pub(super) fn create(&mut self, server: &ApiServer, name: &str) -> Result<(), BenchError> {
         self.written += 1;
         let object = server.create(&json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": NAMESPACE },
             "data": { "value": self.written.to_string(), "ballast": "x".repeat(300) },
         }))?;
-        self.know(&object)
+        self.record(&object)
     }
 
     /// Creates an object with a new name.
-    pub(super) fn create_another(&mut self, server: &ApiServer) -> Result<(), Trouble> {
+    pub(super) fn create_another(&mut self, server: &ApiServer) -> Result<(), BenchError> {
         self.next += 1;
         self.create(server, &format!("c-{:04}", self.next))
     }
 
     /// Makes one write. Of ten calls, seven change an object, one creates, one deletes, and one recreates an object.
-    pub(super) fn write(&mut self, server: &ApiServer) -> Result<(), Trouble> {
+    pub(super) fn write(&mut self, server: &ApiServer) -> Result<(), BenchError> {
         let names: Vec<&String> = self.objects.keys().collect();
         // A prime factor spreads the writes over the objects, independently of the kinds.
         let name = names.get(self.written * 31 % names.len().max(1)).map(|name| (*name).clone());
@@ -93,7 +93,7 @@ impl Truth {
         }
     }
 
-    fn know(&mut self, object: &Value) -> Result<(), Trouble> {
+    fn record(&mut self, object: &Value) -> Result<(), BenchError> {
         let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned).ok_or("the object has no metadata");
         let version = text("resourceVersion")?.parse()?;
         self.objects.insert(text("name")?, (text("uid")?, version));

@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::contestant::{Contestant, Resource, Team};
-use crate::run::machine::Setting;
+use crate::run::contestant::{Contestant, Library, Resource};
+use crate::run::machine::RunEnvironment;
 
 /// All figures of a part.
 #[derive(Clone, Serialize, Deserialize)]
 pub(in crate::run) struct Outcomes {
-    pub(in crate::run) setting: Setting,
+    pub(in crate::run) setting: RunEnvironment,
     pub(in crate::run) seconds: u64,
     figures: Vec<Figure>,
     failures: Vec<Failure>,
@@ -22,7 +22,8 @@ pub(in crate::run) struct Outcomes {
 #[derive(Clone, Serialize, Deserialize)]
 pub(in crate::run) struct Figure {
     pub(in crate::run) contestant: String,
-    pub(in crate::run) team: Team,
+    #[serde(alias = "team")]
+    pub(in crate::run) library: Library,
     pub(in crate::run) resource: Resource,
     pub(in crate::run) size: usize,
     pub(in crate::run) what: String,
@@ -40,7 +41,7 @@ pub(in crate::run) struct Failure {
 
 impl Outcomes {
     /// Creates an empty set.
-    pub(in crate::run) fn new(setting: Setting) -> Self {
+    pub(in crate::run) fn new(setting: RunEnvironment) -> Self {
         Self { setting, seconds: 0, figures: Vec::new(), failures: Vec::new(), begun: Some(Instant::now()) }
     }
 
@@ -54,7 +55,7 @@ impl Outcomes {
         }
         self.figures.push(Figure {
             contestant: of.name.to_owned(),
-            team: of.team,
+            library: of.library,
             resource: of.resource,
             size,
             what: what.to_owned(),
@@ -123,7 +124,7 @@ mod tests {
     fn figure(rounds: &[f64]) -> Figure {
         Figure {
             contestant: String::new(),
-            team: Team::Steadfast,
+            library: Library::Steadfast,
             resource: Resource::Pods,
             size: 1,
             what: String::new(),

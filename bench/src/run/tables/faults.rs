@@ -2,29 +2,29 @@
 
 use std::fmt::Write;
 
-use crate::run::contestant::Team;
+use crate::run::contestant::Library;
 use crate::run::number::{number, time};
-use crate::run::results::{Ordeal, Verdict};
+use crate::run::results::{FaultResult, FaultResults};
 
 /// Returns the complete table, with a row for each fault and library.
-pub(in crate::run) fn table(ordeal: &Ordeal) -> String {
+pub(in crate::run) fn table(fault_results: &FaultResults) -> String {
     let mut text = String::from(
         "| fault | | reported after | back after | LISTs | WATCHes | KB | lost | merged | again | backwards |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut before = "";
-    for verdict in &ordeal.verdicts {
+    for verdict in &fault_results.verdicts {
         let title =
             if before == verdict.title { String::new() } else { format!("{} {}", verdict.fault, verdict.title) };
         before = &verdict.title;
         if let Some(trouble) = &verdict.trouble {
-            let _ = writeln!(text, "| {title} | {} | not run: {trouble} | | | | | | | | |", verdict.team);
+            let _ = writeln!(text, "| {title} | {} | not run: {trouble} | | | | | | | | |", verdict.library);
             continue;
         }
         let _ = writeln!(
             text,
             "| {title} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
-            verdict.team,
+            verdict.library,
             verdict.noticed.map_or_else(|| "never".to_owned(), time),
             verdict.recovery(),
             verdict.lists,
@@ -41,26 +41,27 @@ pub(in crate::run) fn table(ordeal: &Ordeal) -> String {
 
 /// Returns a table with a row for each fault and a column for each library: the recovery time, the number of lists, and
 /// the numbers of lost, merged, repeated and older events. `chosen` selects faults by number and prefix of the title.
-pub(in crate::run) fn summary(ordeal: &Ordeal, chosen: Option<&[(&str, &str)]>) -> String {
+pub(in crate::run) fn summary(fault_results: &FaultResults, chosen: Option<&[(&str, &str)]>) -> String {
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     let mut titles: Vec<(&str, &str)> = Vec::new();
-    for verdict in &ordeal.verdicts {
+    for verdict in &fault_results.verdicts {
         let of = |(fault, title): &(&str, &str)| verdict.fault == *fault && verdict.title.starts_with(title);
         if !titles.contains(&(&verdict.fault, &verdict.title)) && chosen.is_none_or(|chosen| chosen.iter().any(of)) {
             titles.push((&verdict.fault, &verdict.title));
         }
     }
     for (fault, title) in titles {
-        let cells = Team::ALL.map(|team| {
-            let of = |verdict: &&Verdict| verdict.team == team && verdict.fault == fault && verdict.title == title;
-            ordeal.verdicts.iter().find(of).map_or_else(|| "-".to_owned(), brief)
+        let cells = Library::ALL.map(|library| {
+            let of =
+                |verdict: &&FaultResult| verdict.library == library && verdict.fault == fault && verdict.title == title;
+            fault_results.verdicts.iter().find(of).map_or_else(|| "-".to_owned(), brief)
         });
         let _ = writeln!(text, "| {fault} {title} | {} |", cells.join(" | "));
     }
     text
 }
 
-fn brief(verdict: &Verdict) -> String {
+fn brief(verdict: &FaultResult) -> String {
     if verdict.trouble.is_some() {
         return "not run".to_owned();
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::run::contestant::{Resource, Team};
+use crate::run::contestant::{Library, Resource};
 use crate::run::number::number;
 use crate::run::results::{Figure, Outcomes};
 
@@ -98,7 +98,7 @@ fn one(text: &mut String, title: &str, columns: &[&str], figures: &[&Figure]) {
     for contestant in distinct(columns.iter().flat_map(|(_, figures)| figures.iter().map(|figure| &*figure.contestant)))
     {
         let cells = columns.iter().map(|(_, figures)| {
-            let ours = figures.iter().find(|figure| figure.team == Team::Steadfast).map(|figure| figure.median());
+            let ours = figures.iter().find(|figure| figure.library == Library::Steadfast).map(|figure| figure.median());
             let figure = figures.iter().find(|figure| figure.contestant == contestant);
             figure.map_or_else(|| "-".to_owned(), |figure| cell(figure, ours))
         });
@@ -113,7 +113,7 @@ fn cell(figure: &Figure, ours: Option<f64>) -> String {
     if let Some((least, most)) = figure.spread() {
         let _ = write!(cell, " ({}–{})", number(least), number(most));
     }
-    if let Some(ours) = ours.filter(|_| figure.team != Team::Steadfast) {
+    if let Some(ours) = ours.filter(|_| figure.library != Library::Steadfast) {
         // Rates are inverted, so that a value below 1 is better in each column.
         let ratio = if figure.is_rate() { ours / figure.median() } else { figure.median() / ours };
         let _ = write!(cell, " {}×", number(ratio));
@@ -140,8 +140,8 @@ fn bests(outcomes: &Outcomes, resources: &[Resource], place: Shown) -> String {
             let figures =
                 || outcomes.figures().iter().filter(|figure| figure.resource == resource && figure.what == *what);
             let Some(size) = figures().map(|figure| figure.size).max() else { continue };
-            let bests =
-                Team::ALL.map(|team| best(figures().filter(|figure| figure.team == team && figure.size == size)));
+            let bests = Library::ALL
+                .map(|library| best(figures().filter(|figure| figure.library == library && figure.size == size)));
             let winner = best(bests.iter().flatten().copied());
             let cells =
                 bests.map(|figure| figure.map_or_else(|| "-".to_owned(), |figure| summary_cell(figure, winner)));

@@ -6,33 +6,33 @@ use std::time::Instant;
 use tokio::process::Command;
 
 use super::contestant::Programs;
-use super::process::succeed;
-use crate::Trouble;
+use super::process::run_command;
+use crate::BenchError;
 
 /// Maximum number of generated objects: 1.5 GB.
 const MAX_GENERATED: usize = 100_000;
 
 /// Working folder, and start time of the run.
-pub(super) struct Place {
+pub(super) struct Workspace {
     pub(super) begun: Instant,
     pub(super) out: PathBuf,
     pub(super) programs: Programs,
     pub(super) seed: u64,
 }
 
-impl Place {
+impl Workspace {
     /// Creates the folder `out`, and builds the Go programs into it. `earlier` is the benchmark program of an earlier
     /// commit.
-    pub(super) async fn prepare(out: &Path, seed: u64, earlier: Option<PathBuf>) -> Result<Self, Trouble> {
+    pub(super) async fn prepare(out: &Path, seed: u64, earlier: Option<PathBuf>) -> Result<Self, BenchError> {
         std::fs::create_dir_all(out)?;
         let out = out.canonicalize()?;
         let programs = Programs { this: std::env::current_exe()?, go: out.join("bench-go"), earlier };
-        let place = Self { begun: Instant::now(), out, programs, seed };
-        place.say("building bench/go");
+        let workspace = Self { begun: Instant::now(), out, programs, seed };
+        workspace.say("building bench/go");
         let mut build = Command::new("go");
-        build.args(["build", "-C", "bench/go", "-o"]).arg(&place.programs.go).arg(".");
-        succeed(build, "building bench/go (it needs Go)").await?;
-        Ok(place)
+        build.args(["build", "-C", "bench/go", "-o"]).arg(&workspace.programs.go).arg(".");
+        run_command(build, "building bench/go (it needs Go)").await?;
+        Ok(workspace)
     }
 
     /// Prints the progress.
@@ -44,7 +44,7 @@ impl Place {
     /// Returns the data for `count` objects. Generates the data unless a complete set for this seed and count exists.
     ///
     /// Beyond [`MAX_GENERATED`], the server repeats the objects under other names.
-    pub(super) async fn generate(&self, count: usize) -> Result<PathBuf, Trouble> {
+    pub(super) async fn generate(&self, count: usize) -> Result<PathBuf, BenchError> {
         let count = count.min(MAX_GENERATED);
         // The name differs from that of an earlier generator's data, which may still exist.
         let data = self.out.join(format!("deployments-{}-{count}", self.seed));
@@ -54,7 +54,7 @@ impl Place {
             generate
                 .args(["generate", "-count", &count.to_string(), "-seed", &self.seed.to_string(), "-out"])
                 .arg(&data);
-            succeed(generate, "generating the data").await?;
+            run_command(generate, "generating the data").await?;
             std::fs::write(data.join("complete"), "")?;
         }
         Ok(data)

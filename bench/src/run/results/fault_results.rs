@@ -4,24 +4,25 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::contestant::Team;
-use crate::run::machine::Setting;
+use crate::run::contestant::Library;
+use crate::run::machine::RunEnvironment;
 use crate::run::number::time;
 
 /// Results of all faults.
 #[derive(Serialize, Deserialize)]
-pub(in crate::run) struct Ordeal {
-    pub(in crate::run) setting: Setting,
+pub(in crate::run) struct FaultResults {
+    pub(in crate::run) setting: RunEnvironment,
     pub(in crate::run) seconds: u64,
-    pub(in crate::run) verdicts: Vec<Verdict>,
+    pub(in crate::run) verdicts: Vec<FaultResult>,
 }
 
 /// Result of one library under one fault. Times are in seconds.
 #[derive(Clone, Serialize, Deserialize)]
-pub(in crate::run) struct Verdict {
+pub(in crate::run) struct FaultResult {
     pub(in crate::run) fault: String,
     pub(in crate::run) title: String,
-    pub(in crate::run) team: Team,
+    #[serde(alias = "team")]
+    pub(in crate::run) library: Library,
     /// Time from the fault until the library reported an error to its user. `None` without a report.
     pub(in crate::run) noticed: Option<f64>,
     /// The reported error.
@@ -47,13 +48,13 @@ pub(in crate::run) struct Verdict {
     pub(in crate::run) trouble: Option<String>,
 }
 
-impl Verdict {
+impl FaultResult {
     /// Creates an empty result.
-    pub(in crate::run) fn of(fault: &str, title: &str, team: Team) -> Self {
+    pub(in crate::run) fn of(fault: &str, title: &str, library: Library) -> Self {
         Self {
             fault: fault.to_owned(),
             title: title.to_owned(),
-            team,
+            library,
             noticed: None,
             said: None,
             recovered: None,
@@ -78,9 +79,9 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for FaultResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}, {}: ", self.fault, self.title, self.team)?;
+        write!(f, "{} {}, {}: ", self.fault, self.title, self.library)?;
         match &self.trouble {
             Some(trouble) => write!(f, "not run: {trouble}"),
             None => write!(

@@ -7,7 +7,7 @@ use memchr::memmem;
 use tokio::time::timeout;
 
 use super::request::{ClientArgs, SYNC_TIMEOUT};
-use crate::Trouble;
+use crate::BenchError;
 
 const COLLECTION: &str = "/api/v1/pods";
 
@@ -25,7 +25,7 @@ const NEXT: &str = r#""continue":""#;
 const MAX_HEAD_BYTES: usize = 1024;
 
 /// Reads the whole collection, and returns the number of bytes.
-pub(super) async fn read(config: kube::Config, args: &ClientArgs) -> Result<u64, Trouble> {
+pub(super) async fn read(config: kube::Config, args: &ClientArgs) -> Result<u64, BenchError> {
     let client = Client::try_from(config)?;
     if args.resource != "pods" {
         // The position of the continue token depends on the server and the resource.
@@ -35,7 +35,7 @@ pub(super) async fn read(config: kube::Config, args: &ClientArgs) -> Result<u64,
     timeout(SYNC_TIMEOUT, all).await?
 }
 
-async fn streamed(client: &Client, args: &ClientArgs) -> Result<u64, Trouble> {
+async fn streamed(client: &Client, args: &ClientArgs) -> Result<u64, BenchError> {
     let accept = if args.protobuf {
         "application/vnd.kubernetes.protobuf;stream=watch"
     } else {
@@ -57,7 +57,7 @@ async fn streamed(client: &Client, args: &ClientArgs) -> Result<u64, Trouble> {
     Err("the stream ended before the last object".into())
 }
 
-async fn pages(client: &Client) -> Result<u64, Trouble> {
+async fn pages(client: &Client) -> Result<u64, BenchError> {
     let (mut read, mut next) = (0, String::new());
     loop {
         let uri = format!("{COLLECTION}?limit=500{next}");
@@ -77,7 +77,7 @@ async fn pages(client: &Client) -> Result<u64, Trouble> {
     }
 }
 
-async fn get(client: &Client, uri: &str, accept: &str) -> Result<Body, Trouble> {
+async fn get(client: &Client, uri: &str, accept: &str) -> Result<Body, BenchError> {
     let request = http::Request::get(uri).header(http::header::ACCEPT, accept).body(Body::empty())?;
     let response = client.send(request).await?;
     if response.status().is_success() {

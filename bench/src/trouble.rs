@@ -1,4 +1,0 @@
-//! The error type of commands.
-
-/// Error that ends a command early.
-pub(crate) type Trouble = Box<dyn std::error::Error + Send + Sync>;
