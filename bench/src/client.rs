@@ -14,12 +14,12 @@
 //! | `kept` | waits until the whole cache is in the file of `--checkpoint` | number of written bytes |
 //! | `reads SECONDS` | gets objects, and lists a namespace from time to time | number and durations of the reads |
 
-mod answer;
 mod baseline;
 mod cache;
 mod form;
 mod measure;
 mod ours;
+mod output;
 mod peer;
 mod progress;
 mod request;
@@ -37,8 +37,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::sleep;
 
 use crate::BenchError;
-use answer::tell;
 use cache::Cache;
+use output::print_response;
 use progress::Progress;
 use request::Library;
 
@@ -74,7 +74,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
         (Library::Baseline, _) => {
             let bytes = baseline::read(config, &args).await?;
             let (seconds, cpu) = (started.elapsed().as_secs_f64(), processor_time()? - used);
-            tell(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "bytes": bytes }));
+            print_response(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "bytes": bytes }));
             return Ok(());
         }
         (Library::Kube, "pods") => Box::new(peer::start::<Pod>(config, (), &args, &progress).await?),
@@ -85,57 +85,59 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
     if cache.len() != args.expect {
         return Err(format!("the store has {} objects, not {}", cache.len(), args.expect).into());
     }
-    tell(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "objects": cache.len() }));
+    print_response(&json!({ "phase": "synced", "seconds": seconds, "cpu": cpu, "objects": cache.len() }));
     let mut armed = 0.0;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while let Some(line) = lines.next_line().await? {
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match word {
-            "memory" => tell(&memory()?),
+            "memory" => print_response(&memory()?),
             "reset-peak" => {
                 measure::reset_peak()?;
-                tell(&json!({ "phase": "reset-peak" }));
+                print_response(&json!({ "phase": "reset-peak" }));
             }
             "arm" => {
                 armed = arm(&progress)?;
-                tell(&json!({ "phase": "arm" }));
+                print_response(&json!({ "phase": "arm" }));
             }
             "stall" | "go-on" => {
                 progress.stall(word == "stall");
-                tell(&json!({ "phase": word }));
+                print_response(&json!({ "phase": word }));
             }
-            "reached" => tell(&reached("reached", &progress, rest.parse()?, armed).await?),
+            "reached" => print_response(&reached("reached", &progress, rest.parse()?, armed).await?),
             "until" => {
                 let armed = arm(&progress)?;
                 // Reported before the wait, so that the writes start after the counters were reset.
-                tell(&json!({ "phase": "armed" }));
-                tell(&reached("until", &progress, rest.parse()?, armed).await?);
+                print_response(&json!({ "phase": "armed" }));
+                print_response(&reached("until", &progress, rest.parse()?, armed).await?);
             }
             "fields" => {
                 let started = Instant::now();
-                let distinct = cache.nodes();
-                tell(&json!({ "phase": "fields", "seconds": started.elapsed().as_secs_f64(), "distinct": distinct }));
+                let distinct = cache.distinct_nodes();
+                print_response(
+                    &json!({ "phase": "fields", "seconds": started.elapsed().as_secs_f64(), "distinct": distinct }),
+                );
             }
             "checksum" => {
                 let sum = cache.checksum()?.sum();
-                tell(&json!({ "phase": "checksum", "sum": sum, "objects": cache.len() }));
+                print_response(&json!({ "phase": "checksum", "sum": sum, "objects": cache.len() }));
             }
-            "processor" => tell(&json!({ "phase": "processor", "seconds": processor_time()? })),
+            "processor" => print_response(&json!({ "phase": "processor", "seconds": processor_time()? })),
             "kept" => {
                 let bytes = loop {
-                    let counts = cache.kept().ok_or("no checkpoint is written; pass --checkpoint")?;
+                    let counts = cache.checkpoint_stats().ok_or("no checkpoint is written; pass --checkpoint")?;
                     // The checkpoint is written in the background, after the sync.
                     if counts.rows >= args.expect as u64 {
                         break counts.bytes;
                     }
                     sleep(Duration::from_millis(10)).await;
                 };
-                tell(&json!({ "phase": "kept", "bytes": bytes }));
+                print_response(&json!({ "phase": "kept", "bytes": bytes }));
             }
             "reads" => {
                 let limit = Duration::from_secs_f64(rest.parse()?);
                 // The reads block this thread for seconds. The runtime must move other tasks to other threads.
-                tell(&tokio::task::block_in_place(|| measure::reads(&*cache, limit)));
+                print_response(&tokio::task::block_in_place(|| measure::reads(&*cache, limit)));
             }
             _ => return Err(format!("unknown command: {line}").into()),
         }
@@ -145,7 +147,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
 
 /// Resets the counters, and returns the processor time so far.
 fn arm(progress: &Progress) -> Result<f64, BenchError> {
-    progress.begin();
+    progress.reset();
     processor_time()
 }
 
@@ -159,7 +161,7 @@ async fn reached(
     while progress.version() < version {
         sleep(Duration::from_millis(1)).await;
     }
-    let mut answer = progress.answer(phase);
+    let mut answer = progress.take_report(phase);
     answer["cpu"] = json!(processor_time()? - used_before);
     Ok(answer)
 }

@@ -4,13 +4,13 @@
 //! mostly its own pages, and a user has only one of these libraries.
 
 mod answers;
-mod contestant;
+mod controller_under_test;
 mod run;
 mod usage;
 mod work;
 mod writing;
 
-pub use contestant::{BenchError, Contestant};
+pub use controller_under_test::{BenchError, ControllerUnderTest};
 pub use run::run;
 pub use usage::{memory, processor_time};
 pub use work::Work;

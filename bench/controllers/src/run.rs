@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::answers::quantiles;
-use super::contestant::{BenchError, Contestant};
+use super::controller_under_test::{BenchError, ControllerUnderTest};
 use super::usage::{memory, processor_time};
 use super::work::Work;
 
@@ -54,7 +54,7 @@ const CHANGE_INTERVAL: Duration = Duration::from_millis(5);
 const MIN_STARTED: u64 = 100;
 
 /// Runs the controller of `C` with the program's arguments, and prints one line of JSON for each phase.
-pub async fn run<C: Contestant>() -> ExitCode {
+pub async fn run<C: ControllerUnderTest>() -> ExitCode {
     let args = Args::parse();
     // This task runs on the program's first thread, which runs nothing else. Other tasks share their threads with the
     // reconciles.
@@ -72,7 +72,7 @@ pub async fn run<C: Contestant>() -> ExitCode {
     }
 }
 
-async fn measure<C: Contestant>(args: Args) -> Result<(), BenchError> {
+async fn measure<C: ControllerUnderTest>(args: Args) -> Result<(), BenchError> {
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     let work = Arc::new(Work::new(Duration::from_micros(args.wait_us), args.writes));
@@ -83,20 +83,20 @@ async fn measure<C: Contestant>(args: Args) -> Result<(), BenchError> {
         return urgent(&args, &client, &work).await;
     }
     // The first reconciles are those of the initial list. They warm up both the program and the server.
-    work.reach(args.keys as u64).await;
+    work.wait_for_calls(args.keys as u64).await;
     // Waits for the end of the start-up work.
     sleep(Duration::from_secs(1)).await;
     let (started, used, before) = (Instant::now(), processor_time()?, work.calls());
     for _ in 0..args.rounds {
         // Each round waits for its reconciles, because a queue merges keys that are enqueued twice.
         let calls = work.calls() + args.keys as u64;
-        running.all()?;
-        work.reach(calls).await;
+        running.enqueue_all()?;
+        work.wait_for_calls(calls).await;
     }
     if args.writes > 0 {
         work.writing.begin();
-        running.all()?;
-        work.writing.ended(args.keys).await;
+        running.enqueue_all()?;
+        work.writing.wait_for_objects(args.keys).await;
     }
     let calls = work.calls() - before;
     let (seconds, processor) = (started.elapsed().as_secs_f64(), processor_time()? - used);
@@ -113,12 +113,12 @@ async fn measure<C: Contestant>(args: Args) -> Result<(), BenchError> {
 /// each change.
 async fn urgent(args: &Args, client: &kube::Client, work: &Work) -> Result<(), BenchError> {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), "default");
-    work.reach(MIN_STARTED).await;
+    work.wait_for_calls(MIN_STARTED).await;
     let mut changed = Vec::new();
     for number in 0..args.urgent {
         let value = format!("urgent-{number}");
         // Registered before the write: the reconcile may run before the response to the patch arrives.
-        work.expect(&value);
+        work.expect_value(&value);
         let patch = Patch::Merge(json!({ "data": { "value": value } }));
         // The last names are at the end of the queue, so that the delay shows whether a change overtakes queued keys.
         let name = format!("map-{}", args.keys - 1 - number);
@@ -129,7 +129,7 @@ async fn urgent(args: &Args, client: &kube::Client, work: &Work) -> Result<(), B
     let mut times = Vec::new();
     for (value, at) in changed {
         let called = loop {
-            if let Some(called) = work.seen(&value) {
+            if let Some(called) = work.first_seen(&value) {
                 break called;
             }
             sleep(Duration::from_millis(1)).await;

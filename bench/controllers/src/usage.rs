@@ -3,7 +3,7 @@
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
 
-use super::contestant::BenchError;
+use super::controller_under_test::BenchError;
 
 /// Returns the processor time of this process in seconds.
 ///

@@ -34,8 +34,8 @@ impl Work {
     }
 
     /// Sets the client for reconciles that write.
-    pub fn write_by(&self, client: impl FnOnce() -> kube::Client) {
-        self.writing.by(client);
+    pub fn set_client(&self, client: impl FnOnce() -> kube::Client) {
+        self.writing.set_client(client);
     }
 
     /// Runs one reconcile.
@@ -53,7 +53,7 @@ impl Work {
             }
         }
         self.wait().await;
-        self.writing.call(map).await?;
+        self.writing.reconcile(map).await?;
         // The target is compared with equality, so that exactly one reconcile wakes the waiting task.
         if self.calls.fetch_add(1, Ordering::AcqRel) + 1 == self.target.load(Ordering::Acquire) {
             self.reached.notify_one();
@@ -79,7 +79,7 @@ impl Work {
     }
 
     /// Waits until this number of reconciles has run.
-    pub(super) async fn reach(&self, calls: u64) {
+    pub(super) async fn wait_for_calls(&self, calls: u64) {
         self.target.store(calls, Ordering::Release);
         // The condition is checked again after each wakeup: a permit of an earlier round may still be stored.
         while self.calls() < calls {
@@ -88,12 +88,12 @@ impl Work {
     }
 
     /// Registers an expected value.
-    pub(super) fn expect(&self, value: &str) {
+    pub(super) fn expect_value(&self, value: &str) {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(value.to_owned(), None);
     }
 
     /// Returns the time at which a reconcile first saw the value.
-    pub(super) fn seen(&self, value: &str) -> Option<Instant> {
+    pub(super) fn first_seen(&self, value: &str) -> Option<Instant> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(value).copied().flatten()
     }
 }

@@ -17,22 +17,22 @@ const FIRST: u64 = 1;
 #[derive(Default)]
 pub(crate) struct Writing {
     /// Number of writes per object.
-    times: u64,
+    writes_per_object: u64,
     maps: OnceLock<Api<ConfigMap>>,
     has_begun: AtomicBool,
     /// Objects that a reconcile has seen with the final value.
     ended: Mutex<HashSet<String>>,
-    another: Notify,
+    object_ended: Notify,
 }
 
 impl Writing {
-    pub(crate) fn new(times: u64) -> Self {
-        Self { times, ..Self::default() }
+    pub(crate) fn new(writes_per_object: u64) -> Self {
+        Self { writes_per_object, ..Self::default() }
     }
 
     /// Sets the client for the writes.
-    pub(crate) fn by(&self, client: impl FnOnce() -> kube::Client) {
-        if self.times > 0 {
+    pub(crate) fn set_client(&self, client: impl FnOnce() -> kube::Client) {
+        if self.writes_per_object > 0 {
             // An unused client would distort the memory measurement.
             drop(self.maps.set(Api::namespaced(client(), "default")));
         }
@@ -44,25 +44,25 @@ impl Writing {
     }
 
     /// Runs one reconcile.
-    pub(crate) async fn call(&self, map: &ConfigMap) -> kube::Result<()> {
+    pub(crate) async fn reconcile(&self, map: &ConfigMap) -> kube::Result<()> {
         let Some(maps) = self.maps.get().filter(|_| self.has_begun.load(Ordering::Acquire)) else { return Ok(()) };
         let value = map.data.as_ref().and_then(|data| data.get("value")?.parse().ok()).unwrap_or(FIRST);
         let name = map.metadata.name.as_deref().unwrap_or_default();
         // The patch has no precondition. A reconcile on an old cache repeats a value, and the server then reports no
         // change.
-        if value < FIRST + self.times {
+        if value < FIRST + self.writes_per_object {
             let patch = Patch::Merge(json!({ "data": { "value": (value + 1).to_string() } }));
             maps.patch(name, &PatchParams::default(), &patch).await?;
         } else if self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned()) {
-            self.another.notify_one();
+            self.object_ended.notify_one();
         }
         Ok(())
     }
 
     /// Waits until this number of objects has the final value.
-    pub(crate) async fn ended(&self, objects: usize) {
+    pub(crate) async fn wait_for_objects(&self, objects: usize) {
         while self.ended.lock().unwrap_or_else(PoisonError::into_inner).len() < objects {
-            self.another.notified().await;
+            self.object_ended.notified().await;
         }
     }
 }

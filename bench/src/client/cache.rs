@@ -17,13 +17,13 @@ pub(super) trait Cache {
     fn has(&self, namespace: &str, name: &str) -> bool;
     /// Returns a function that looks up the n-th object. The keys of all objects are prepared before, in order and in
     /// the library's own form.
-    fn by_key(&self) -> Box<dyn Fn(usize) -> bool + '_>;
+    fn prepared_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_>;
     /// Returns the number of objects in a namespace.
-    fn list(&self, namespace: &str) -> usize;
+    fn namespace_len(&self, namespace: &str) -> usize;
     /// Returns the number of distinct nodes of the objects.
-    fn nodes(&self) -> usize;
+    fn distinct_nodes(&self) -> usize;
     /// Returns the counts of the checkpoint, if there is one.
-    fn kept(&self) -> Option<CheckpointStats> {
+    fn checkpoint_stats(&self) -> Option<CheckpointStats> {
         None
     }
     /// Returns the checksum of all objects.

@@ -13,7 +13,7 @@ use crate::BenchError;
 use crate::checksum::Checksum;
 
 /// Properties of a cached object for the measurements.
-pub(super) trait Form: Kept {
+pub(super) trait CachedForm: Kept {
     /// Returns the time at which the server sent the object, from its annotation.
     fn sent(&self) -> Option<u64>;
     /// Returns the node of the object.
@@ -24,7 +24,7 @@ pub(super) trait Form: Kept {
     fn sum(&self, checksum: &mut Checksum) -> Result<(), BenchError>;
 }
 
-impl<K: Kept + Resource + Serialize + HasNodeName> Form for K {
+impl<K: Kept + Resource + Serialize + HasNodeName> CachedForm for K {
     fn sent(&self) -> Option<u64> {
         self.annotations().get(SENT)?.parse().ok()
     }
@@ -46,7 +46,7 @@ impl<K: Kept + Resource + Serialize + HasNodeName> Form for K {
 static SENT_AT: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("metadata.annotations").then(SENT));
 static NODE: LazyLock<FieldPath> = LazyLock::new(|| FieldPath::new("spec.nodeName"));
 
-impl<K: Resource + Serialize + DeserializeOwned + Send + Sync + 'static> Form for Lazy<K> {
+impl<K: Resource + Serialize + DeserializeOwned + Send + Sync + 'static> CachedForm for Lazy<K> {
     fn sent(&self) -> Option<u64> {
         self.read::<String>(&SENT_AT).ok()??.parse().ok()
     }

@@ -23,7 +23,7 @@ const TIMED_INTERVAL: usize = 16;
 /// time to time.
 pub(super) fn reads(cache: &dyn Cache, limit: Duration) -> Value {
     let names = cache.names();
-    let by_key = cache.by_key();
+    let by_key = cache.prepared_lookup();
     let by_names = |place: usize| {
         let (namespace, name): &(String, String) = &names[place];
         cache.has(namespace, name)
@@ -46,7 +46,7 @@ pub(super) fn reads(cache: &dyn Cache, limit: Duration) -> Value {
         }
         let before = Instant::now();
         // The generator spreads the objects over namespaces of this pattern, so that this namespace is never empty.
-        let objects = cache.list("team-7");
+        let objects = cache.namespace_len("team-7");
         listed.push(before.elapsed().as_nanos() as u64);
         assert!(objects > 0, "the namespace team-7 is empty");
     }

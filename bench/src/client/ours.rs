@@ -10,15 +10,15 @@ use steadfast::{
 };
 use tokio::time::{Duration, sleep, timeout};
 
-use super::answer::tell;
 use super::cache::Cache;
-use super::form::Form;
+use super::form::CachedForm;
+use super::output::print_response;
 use super::progress::Progress;
 use super::request::{ClientArgs, SYNC_TIMEOUT};
 use crate::BenchError;
 use crate::checksum::Checksum;
 
-struct Ours<K> {
+struct SteadfastClient<K> {
     lister: Lister<K>,
     _informer: Informer<K>,
     _registration: Registration<K>,
@@ -27,7 +27,7 @@ struct Ours<K> {
 }
 
 /// Starts an informer, and waits until its handler has received all objects.
-pub(super) async fn start<K: Form>(
+pub(super) async fn start<K: CachedForm>(
     config: kube::Config,
     kind: &DynamicType<K>,
     args: &ClientArgs,
@@ -46,18 +46,18 @@ pub(super) async fn start<K: Form>(
     let informer = builder.start()?;
     // Readers have the objects of a checkpoint long before the handler has received them.
     if checkpoint.is_some() {
-        tell(&readable(&informer, args.expect).await?);
+        print_response(&wait_until_readable(&informer, args.expect).await?);
     }
     let seen = progress.clone();
     let registration = informer.on_event(move |event| match event {
         Event::Added { object, .. } | Event::Updated { new: object, .. } => {
-            seen.see(object.version().as_str(), || object.sent());
+            seen.record(object.version().as_str(), || object.sent());
         }
         // Deletions have no sending time, so only existing objects count.
         Event::Deleted { .. } | Event::Resynced { .. } => {}
     })?;
     timeout(SYNC_TIMEOUT, registration.until_synced()).await?;
-    Ok(Ours {
+    Ok(SteadfastClient {
         lister: informer.lister()?,
         _informer: informer,
         _registration: registration,
@@ -67,7 +67,7 @@ pub(super) async fn start<K: Form>(
 }
 
 /// Waits until readers have all objects, independently of handlers. Returns the response for this phase.
-async fn readable<K: Form>(informer: &Informer<K>, objects: usize) -> Result<Value, BenchError> {
+async fn wait_until_readable<K: CachedForm>(informer: &Informer<K>, objects: usize) -> Result<Value, BenchError> {
     timeout(SYNC_TIMEOUT, async {
         while informer.snapshot().len() < objects {
             sleep(Duration::from_millis(1)).await;
@@ -77,7 +77,7 @@ async fn readable<K: Form>(informer: &Informer<K>, objects: usize) -> Result<Val
     Ok(json!({ "phase": "readable" }))
 }
 
-impl<K: Form> Cache for Ours<K> {
+impl<K: CachedForm> Cache for SteadfastClient<K> {
     fn len(&self) -> usize {
         self.lister.len()
     }
@@ -91,16 +91,16 @@ impl<K: Form> Cache for Ours<K> {
         self.lister.get(namespace, name).is_ok_and(|object| object.is_some())
     }
 
-    fn by_key(&self) -> Box<dyn Fn(usize) -> bool + '_> {
+    fn prepared_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_> {
         let keys: Vec<_> = self.lister.all().iter().map(|object| object.key().clone()).collect();
         Box::new(move |place| self.lister.get_by_key(&keys[place]).is_ok_and(|object| object.is_some()))
     }
 
-    fn list(&self, namespace: &str) -> usize {
+    fn namespace_len(&self, namespace: &str) -> usize {
         self.lister.namespace(namespace).len()
     }
 
-    fn kept(&self) -> Option<CheckpointStats> {
+    fn checkpoint_stats(&self) -> Option<CheckpointStats> {
         self.checkpoint.as_ref().map(Checkpoint::counts)
     }
 
@@ -110,7 +110,7 @@ impl<K: Form> Cache for Ours<K> {
         Ok(checksum)
     }
 
-    fn nodes(&self) -> usize {
+    fn distinct_nodes(&self) -> usize {
         self.lister.all().iter().filter_map(|object| object.node_name()).collect::<BTreeSet<_>>().len()
     }
 }

@@ -19,7 +19,7 @@ use super::request::{ClientArgs, SYNC_TIMEOUT};
 use crate::BenchError;
 use crate::checksum::Checksum;
 
-struct Peer<K: Resource + 'static>
+struct KubeRuntimeClient<K: Resource + 'static>
 where
     K::DynamicType: Hash + Eq,
 {
@@ -53,15 +53,17 @@ where
     });
     tokio::spawn(reflector::reflector(writer, events).for_each(move |event| {
         if let Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) = event {
-            seen.see(&object.resource_version().unwrap_or_default(), || object.annotations().get(SENT)?.parse().ok());
+            seen.record(&object.resource_version().unwrap_or_default(), || {
+                object.annotations().get(SENT)?.parse().ok()
+            });
         }
         std::future::ready(())
     }));
     timeout(SYNC_TIMEOUT, store.wait_until_ready()).await??;
-    Ok(Peer { store, kind })
+    Ok(KubeRuntimeClient { store, kind })
 }
 
-impl<K: Resource> Peer<K>
+impl<K: Resource> KubeRuntimeClient<K>
 where
     K::DynamicType: Hash + Eq + Clone,
 {
@@ -70,7 +72,7 @@ where
     }
 }
 
-impl<K> Cache for Peer<K>
+impl<K> Cache for KubeRuntimeClient<K>
 where
     K: Resource + Clone + Serialize + HasNodeName,
     K::DynamicType: Hash + Eq + Clone,
@@ -91,12 +93,12 @@ where
         self.store.get(&self.key(namespace, name)).is_some()
     }
 
-    fn by_key(&self) -> Box<dyn Fn(usize) -> bool + '_> {
+    fn prepared_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_> {
         let keys: Vec<_> = self.names().iter().map(|(namespace, name)| self.key(namespace, name)).collect();
         Box::new(move |place| self.store.get(&keys[place]).is_some())
     }
 
-    fn list(&self, namespace: &str) -> usize {
+    fn namespace_len(&self, namespace: &str) -> usize {
         // The store has no index, so users filter all objects.
         let all = self.store.state();
         let within = all.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace));
@@ -109,7 +111,7 @@ where
         Ok(checksum)
     }
 
-    fn nodes(&self) -> usize {
+    fn distinct_nodes(&self) -> usize {
         let all = self.store.state();
         all.iter().filter_map(|object| object.node().map(str::to_owned)).collect::<BTreeSet<_>>().len()
     }

@@ -25,7 +25,7 @@ struct Inner {
     /// Time of the first event, in nanoseconds since 1970.
     first: AtomicU64,
     /// Delay of each event from the server, in nanoseconds.
-    travelled: Mutex<Vec<u64>>,
+    delays: Mutex<Vec<u64>>,
     /// True while the handler must block.
     stalled: AtomicBool,
     /// Lock of `resumed`.
@@ -36,7 +36,7 @@ struct Inner {
 
 impl Progress {
     /// Records an event of an object with this version. `sent` returns the time at which the server sent the event.
-    pub(super) fn see(&self, version: &str, sent: impl FnOnce() -> Option<u64>) {
+    pub(super) fn record(&self, version: &str, sent: impl FnOnce() -> Option<u64>) {
         let now = now();
         let inner = &*self.inner;
         // A relaxed load suffices on the fast path. The condition is checked again under the lock.
@@ -48,9 +48,9 @@ impl Progress {
         let _ = inner.first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         // The annotation is zero in lists, and clocks may differ slightly. Both cases have no valid delay.
         if let Some(sent) = sent().filter(|sent| (1..now).contains(sent)) {
-            let mut travelled = inner.travelled.lock().unwrap_or_else(PoisonError::into_inner);
-            if travelled.len() < MAX_RECORDED_DELAYS {
-                travelled.push(now - sent);
+            let mut delays = inner.delays.lock().unwrap_or_else(PoisonError::into_inner);
+            if delays.len() < MAX_RECORDED_DELAYS {
+                delays.push(now - sent);
             }
         }
         inner.seen.fetch_add(1, Ordering::Relaxed);
@@ -74,24 +74,24 @@ impl Progress {
     }
 
     /// Resets the counters.
-    pub(super) fn begin(&self) {
+    pub(super) fn reset(&self) {
         self.inner.seen.store(0, Ordering::Relaxed);
         self.inner.first.store(0, Ordering::Relaxed);
-        self.inner.travelled.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.inner.delays.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Returns the counts and the delays since the last reset. Removes the delays, so a second call has no percentiles.
-    pub(super) fn answer(&self, phase: &str) -> Value {
+    pub(super) fn take_report(&self, phase: &str) -> Value {
         let inner = &*self.inner;
         let seconds = (now() - inner.first.load(Ordering::Relaxed)) as f64 / 1e9;
-        let mut answer = json!({ "phase": phase, "seconds": seconds, "seen": inner.seen.load(Ordering::Relaxed) });
-        let mut travelled = std::mem::take(&mut *inner.travelled.lock().unwrap_or_else(PoisonError::into_inner));
-        travelled.sort_unstable();
-        if !travelled.is_empty() {
-            answer["p50_us"] = json!(travelled[travelled.len() / 2] as f64 / 1e3);
-            answer["p99_us"] = json!(travelled[travelled.len() * 99 / 100] as f64 / 1e3);
+        let mut report = json!({ "phase": phase, "seconds": seconds, "seen": inner.seen.load(Ordering::Relaxed) });
+        let mut delays = std::mem::take(&mut *inner.delays.lock().unwrap_or_else(PoisonError::into_inner));
+        delays.sort_unstable();
+        if !delays.is_empty() {
+            report["p50_us"] = json!(delays[delays.len() / 2] as f64 / 1e3);
+            report["p99_us"] = json!(delays[delays.len() * 99 / 100] as f64 / 1e3);
         }
-        answer
+        report
     }
 }
 

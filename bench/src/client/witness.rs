@@ -16,7 +16,7 @@ use steadfast::{Connection, Event, Freshness, Informer, InformerFactory, Scope};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::{Duration, timeout};
 
-use super::answer::tell;
+use super::output::print_response;
 use super::request::Library;
 use crate::BenchError;
 
@@ -24,45 +24,45 @@ use crate::BenchError;
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Returns the contents of the cache.
-type Read = Box<dyn Fn() -> Vec<Value> + Send>;
+type ReadCache = Box<dyn Fn() -> Vec<Value> + Send>;
 
 /// Watches config maps until standard input is closed. Each line of the input requests the contents of the cache.
 pub(super) async fn run(config: kube::Config, library: Library) -> Result<(), BenchError> {
     let read = match library {
-        Library::Steadfast => ours(config)?,
-        Library::Kube => theirs(config)?,
+        Library::Steadfast => start_steadfast(config)?,
+        Library::Kube => start_kube_runtime(config)?,
         Library::Baseline => return Err("the baseline client has no events".into()),
     };
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     while lines.next_line().await?.is_some() {
-        tell(&json!({ "cache": read() }));
+        print_response(&json!({ "cache": read() }));
     }
     Ok(())
 }
 
-fn ours(config: kube::Config) -> Result<Read, BenchError> {
+fn start_steadfast(config: kube::Config) -> Result<ReadCache, BenchError> {
     let factory = InformerFactory::new(&Connection::new(config)?);
     let informer = factory.informer::<ConfigMap>(Scope::all())?;
     let registration = informer.on_event(|event| match event {
-        Event::Added { object, .. } | Event::Updated { new: object, .. } => told("applied", &object),
-        Event::Deleted { last, .. } => told("deleted", &last),
+        Event::Added { object, .. } | Event::Updated { new: object, .. } => print_event("applied", &object),
+        Event::Deleted { last, .. } => print_event("deleted", &last),
         Event::Resynced { .. } => {}
     })?;
-    tokio::spawn(doubts(informer.clone()));
+    tokio::spawn(print_doubts(informer.clone()));
     Ok(Box::new(move || {
         // Dropping these values would stop their tasks.
         let _ = (&factory, &registration);
-        informer.snapshot().iter().filter_map(|entry| entry.last()).map(|object| known(object)).collect()
+        informer.snapshot().iter().filter_map(|entry| entry.last()).map(|object| describe(object)).collect()
     }))
 }
 
 /// Prints when the cache is in doubt, and when it no longer is.
-async fn doubts(informer: Informer<ConfigMap>) {
+async fn print_doubts(informer: Informer<ConfigMap>) {
     let mut changed = informer.changed();
     let mut before = "";
     // A timeout is the regular poll, and an error means that the informer was stopped.
     while !matches!(timeout(POLL_INTERVAL, changed.changed()).await, Ok(Err(_))) {
-        let (kind, said) = match informer.freshness() {
+        let (kind, reason) = match informer.freshness() {
             Freshness::Fresh { tainted, .. } if tainted.is_empty() => ("fresh", String::new()),
             Freshness::Fresh { tainted, .. } => ("tainted", format!("unknown: {tainted:?}")),
             doubt @ Freshness::Starting(_) => ("starting", doubt.to_string()),
@@ -71,13 +71,13 @@ async fn doubts(informer: Informer<ConfigMap>) {
         };
         // Only changes of the kind are printed: the text of a doubt includes times and would differ at each look.
         if kind != before {
-            tell(&if kind == "fresh" { json!({ "fresh": true }) } else { json!({ "doubt": said }) });
+            print_response(&if kind == "fresh" { json!({ "fresh": true }) } else { json!({ "doubt": reason }) });
             before = kind;
         }
     }
 }
 
-fn theirs(config: kube::Config) -> Result<Read, BenchError> {
+fn start_kube_runtime(config: kube::Config) -> Result<ReadCache, BenchError> {
     let api = Api::<ConfigMap>::all(Client::try_from(config)?);
     let writer = reflector::store::Writer::new(());
     let store = writer.as_reader();
@@ -86,25 +86,27 @@ fn theirs(config: kube::Config) -> Result<Read, BenchError> {
         let mut events = pin!(events);
         while let Some(event) = events.next().await {
             match event {
-                Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => told("applied", &object),
-                Ok(watcher::Event::Delete(object)) => told("deleted", &object),
+                Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+                    print_event("applied", &object);
+                }
+                Ok(watcher::Event::Delete(object)) => print_event("deleted", &object),
                 Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
                 // kube-runtime reports errors only as items of this stream, so that each error counts as a reported
                 // doubt.
-                Err(error) => tell(&json!({ "doubt": error.to_string() })),
+                Err(error) => print_response(&json!({ "doubt": error.to_string() })),
             }
         }
     });
-    Ok(Box::new(move || store.state().iter().map(|object| known(object)).collect()))
+    Ok(Box::new(move || store.state().iter().map(|object| describe(object)).collect()))
 }
 
-fn told(what: &str, object: &ConfigMap) {
-    let mut line = known(object);
+fn print_event(what: &str, object: &ConfigMap) {
+    let mut line = describe(object);
     line["told"] = what.into();
-    tell(&line);
+    print_response(&line);
 }
 
-fn known(object: &ConfigMap) -> Value {
+fn describe(object: &ConfigMap) -> Value {
     json!({
         "name": object.name_any(), "namespace": object.namespace(), "uid": object.uid(), "version": object.resource_version(),
     })

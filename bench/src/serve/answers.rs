@@ -28,14 +28,14 @@ const KUBE_SYSTEM: &str = r#"{"kind":"Namespace","apiVersion":"v1","metadata":{"
 /// Returns the response to `request`, and counts its bytes.
 pub(super) fn answer(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Body> {
     let counting = collection.clone();
-    of(collection, request).map(|pieces| {
+    route(collection, request).map(|pieces| {
         let counted =
-            pieces.inspect(move |piece| counting.served.sent(piece.len())).map(|piece| Ok(Frame::data(piece)));
+            pieces.inspect(move |piece| counting.served.count_bytes(piece.len())).map(|piece| Ok(Frame::data(piece)));
         StreamBody::new(counted.boxed())
     })
 }
 
-fn of(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Pieces> {
+fn route(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Pieces> {
     let path = request.uri().path().split('/').skip(1).collect::<Vec<_>>();
     let kind = match *path {
         ["api", "v1", "pods"] | ["api", "v1", "namespaces", _, "pods"] => Kind::Pods,
@@ -58,7 +58,7 @@ fn of(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Pie
     let kind = if accept.contains("as=PartialObjectMetadata") { Kind::Metadata } else { kind };
     let encoding = if protobuf { Encoding::Protobuf(kind) } else { Encoding::Json(kind) };
     if !query.is("watch", "true") && !query.is("watch", "1") {
-        collection.served.list();
+        collection.served.count_list();
         return list(collection.clone(), encoding, &query, chosen);
     }
     let follower = Follower {
@@ -70,7 +70,7 @@ fn of(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Pie
     };
     let pieces = if query.is("sendInitialEvents", "true") {
         // A streamed list costs the server as much as a list, and counts as one.
-        collection.served.list();
+        collection.served.count_list();
         follower.initial()
     } else {
         follower.follow(query.number("resourceVersion").unwrap_or_default())

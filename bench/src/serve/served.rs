@@ -11,12 +11,12 @@ pub(super) struct Served {
 
 impl Served {
     /// Counts a list, a page of one, or a stream with all objects.
-    pub(super) fn list(&self) {
+    pub(super) fn count_list(&self) {
         self.lists.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts bytes of a response that were passed to HTTP.
-    pub(super) fn sent(&self, bytes: usize) {
+    pub(super) fn count_bytes(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 

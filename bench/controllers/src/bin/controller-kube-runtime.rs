@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Client};
-use steadfast_bench_controllers::{BenchError, Contestant, Work, run};
+use steadfast_bench_controllers::{BenchError, ControllerUnderTest, Work, run};
 use tokio::task::JoinHandle;
 
 /// Requeue delay after a failure.
@@ -21,10 +21,10 @@ struct Theirs {
     running: JoinHandle<()>,
 }
 
-impl Contestant for Theirs {
+impl ControllerUnderTest for Theirs {
     fn start(config: kube::Config, _: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, BenchError> {
         let client = Client::try_from(config)?;
-        work.write_by(|| client.clone());
+        work.set_client(|| client.clone());
         let maps = Api::<ConfigMap>::namespaced(client, "default");
         let (all, each) = mpsc::unbounded();
         let reconcile = |map: Arc<ConfigMap>, work: Arc<Work>| async move {
@@ -40,7 +40,7 @@ impl Contestant for Theirs {
         Ok(Self { all, running: tokio::spawn(running) })
     }
 
-    fn all(&self) -> Result<(), BenchError> {
+    fn enqueue_all(&self) -> Result<(), BenchError> {
         Ok(self.all.unbounded_send(())?)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Connection, InformerFactory, ObjectKey, Scope};
-use steadfast_bench_controllers::{BenchError, Contestant, Work, run};
+use steadfast_bench_controllers::{BenchError, ControllerUnderTest, Work, run};
 use steadfast_controller::{Action, Controller, RunningController, back_off};
 
 struct Ours {
@@ -15,11 +15,11 @@ struct Ours {
     _factory: InformerFactory,
 }
 
-impl Contestant for Ours {
+impl ControllerUnderTest for Ours {
     fn start(config: kube::Config, keys: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, BenchError> {
         let connection = Connection::new(config)?;
         // The writes share the connection of the informers, as in a program of a user.
-        work.write_by(|| connection.client());
+        work.set_client(|| connection.client());
         let factory = InformerFactory::new(&connection);
         let reconcile = |map: Arc<ConfigMap>, work: Arc<Work>| async move {
             work.call(&map).await.map(|()| Action::await_change())
@@ -30,7 +30,7 @@ impl Contestant for Ours {
         Ok(Self { controller, keys, _factory: factory })
     }
 
-    fn all(&self) -> Result<(), BenchError> {
+    fn enqueue_all(&self) -> Result<(), BenchError> {
         for key in &self.keys {
             self.controller.queue().add(key.clone());
         }

@@ -3,6 +3,6 @@
 use serde_json::Value;
 
 /// Prints a response as one line of JSON.
-pub(super) fn tell(answer: &Value) {
-    println!("{answer}");
+pub(super) fn print_response(response: &Value) {
+    println!("{response}");
 }

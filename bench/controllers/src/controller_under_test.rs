@@ -8,7 +8,7 @@ use crate::work::Work;
 pub type BenchError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Controller of one library for the config maps in the namespace `default`. It runs until it is dropped.
-pub trait Contestant: Sized + Send + Sync + 'static {
+pub trait ControllerUnderTest: Sized + Send + Sync + 'static {
     /// Starts the controller. It runs `concurrency` reconciles at a time, each of which is `work`. The `keys` objects
     /// are named `map-0` and so on.
     ///
@@ -22,5 +22,5 @@ pub trait Contestant: Sized + Send + Sync + 'static {
     /// # Errors
     ///
     /// Returns an error if the controller has ended.
-    fn all(&self) -> Result<(), BenchError>;
+    fn enqueue_all(&self) -> Result<(), BenchError>;
 }
