@@ -3,9 +3,9 @@
 //!
 //! A pool is a config map with the label `pool`. Its `size` is the number of its pods.
 
-mod here;
-mod there;
-mod wanted;
+mod pool_spec;
+mod with_kube_runtime;
+mod with_steadfast;
 
 use std::time::Duration;
 
@@ -14,49 +14,49 @@ use serde_json::json;
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{Children, config_map};
 
-type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+type Result = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 #[tokio::main]
-pub(crate) async fn main() -> Ended {
+pub(crate) async fn main() -> Result {
     // Embedded clusters for this example. In your program, use `let connection = Connection::infer().await?;`.
     let server = ApiServer::start().await?;
     let connection = steadfast_testing::connection(&server).await?;
-    let running = tokio::spawn(there::run(connection.client()));
-    use_it(&server).await?;
+    let running = tokio::spawn(with_kube_runtime::run(connection.client()));
+    exercise_pool(&server).await?;
     running.abort();
     println!("with kube-runtime, the pool reaches its size");
 
     let server = ApiServer::start().await?;
     let connection = steadfast_testing::connection(&server).await?;
-    let (done, is_done) = tokio::sync::oneshot::channel::<()>();
-    let running = tokio::spawn(here::run(connection, async { drop(is_done.await) }));
-    use_it(&server).await?;
-    drop(done);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(with_steadfast::run(connection, async { drop(stopped.await) }));
+    exercise_pool(&server).await?;
+    drop(stop);
     running.await??;
     println!("with Steadfast too");
     Ok(())
 }
 
 /// Creates a pool, deletes one of its pods and shrinks it.
-async fn use_it(server: &ApiServer) -> Ended {
+async fn exercise_pool(server: &ApiServer) -> Result {
     let mut pool: ConfigMap = config_map("web", "");
     pool.metadata.labels = Some([("pool".to_owned(), String::new())].into());
     pool.data = Some([("size".to_owned(), "3".to_owned())].into());
     server.create(&pool)?;
-    let three = pods(server, |pods| pods.len() == 3).await;
+    let three = wait_for_pods(server, |pods| pods.len() == 3).await;
     server.delete_named("pods", "default", &three[0])?;
-    pods(server, |pods| pods.len() == 3 && !pods.contains(&three[0])).await;
+    wait_for_pods(server, |pods| pods.len() == 3 && !pods.contains(&three[0])).await;
     server.merge_patch("configmaps", "default", "web", json!({ "data": { "size": "1" } }))?;
-    let one = pods(server, |pods| pods.len() == 1).await;
+    let one = wait_for_pods(server, |pods| pods.len() == 1).await;
     assert!(one[0].starts_with("web-"), "{one:?}");
     Ok(())
 }
 
 /// Waits until the pods satisfy the condition, and returns them.
-async fn pods(server: &ApiServer, are_well: impl Fn(&[String]) -> bool) -> Vec<String> {
+async fn wait_for_pods(server: &ApiServer, condition: impl Fn(&[String]) -> bool) -> Vec<String> {
     loop {
         let pods: Vec<_> = Children::of(server, "", "pods").live.into_values().flatten().collect();
-        if are_well(&pods) {
+        if condition(&pods) {
             return pods;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

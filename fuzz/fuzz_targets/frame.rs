@@ -26,13 +26,13 @@ fuzz_target!(|input: &[u8]| {
         assert!(record.len() <= limit && !record.contains(&b'\n'));
     }
     let lengths = body.split(|byte| *byte == b'\n');
-    let held = lines(usize::MAX, &body, &whole).0;
+    let buffered = lines(usize::MAX, &body, &whole).0;
     let long = lengths.filter(|line| line.len() > limit).count();
     if body.ends_with(b"\n") {
         assert_eq!(records.iter().filter(|record| matches!(record, Line::Overlong(_))).count(), long);
     }
-    if records.len() == held.len() {
-        records.iter().zip(&held).for_each(|(record, held)| known_alike(record, held));
+    if records.len() == buffered.len() {
+        records.iter().zip(&buffered).for_each(|(record, buffered)| assert_same_identity(record, buffered));
     }
 
     let (parts, ended) = list(limit, &body, &whole);
@@ -70,12 +70,12 @@ fn lines(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<Line>, Result<(), F
 
 /// Checks that a skipped record has the same identity as a buffered one, if it is valid JSON and no string is too long
 /// to be kept.
-fn known_alike(passed: &Line, held: &Line) {
-    let (Line::Overlong(passed), Line::Whole(held)) = (passed, held) else { return };
-    if serde_json::from_slice::<Value>(held).is_err() || held.len() > 4096 {
+fn assert_same_identity(skipped: &Line, buffered: &Line) {
+    let (Line::Overlong(skipped), Line::Whole(buffered)) = (skipped, buffered) else { return };
+    if serde_json::from_slice::<Value>(buffered).is_err() || buffered.len() > 4096 {
         return;
     }
-    let (kind, identity) = match decode::watch_record(Encoding::Json, held, None) {
+    let (kind, identity) = match decode::watch_record(Encoding::Json, buffered, None) {
         Ok(WatchRecord::Object { kind, object }) => {
             let whole = object.identity;
             let identity = PartialIdentity { key: Some(whole.key), uid: Some(whole.uid), version: Some(whole.version) };
@@ -84,13 +84,13 @@ fn known_alike(passed: &Line, held: &Line) {
         Ok(_) => return,
         Err(error) => (error.kind, *error.identity),
     };
-    let error = decode::overlong(passed, None);
+    let error = decode::overlong(skipped, None);
     // The substitute for a missing version is derived from the buffered bytes.
-    let told = |identity: PartialIdentity| {
+    let with_given_version = |identity: PartialIdentity| {
         let version = identity.version.filter(ResourceVersion::is_given);
         PartialIdentity { version, ..identity }
     };
-    assert_eq!((error.kind, told(*error.identity)), (kind, told(identity)));
+    assert_eq!((error.kind, with_given_version(*error.identity)), (kind, with_given_version(identity)));
 }
 
 fn list(limit: usize, body: &Bytes, cuts: &[usize]) -> (Vec<ListPart>, Result<(), FrameError>) {

@@ -12,7 +12,7 @@ use crate::meter::Meter;
 use crate::text::Text;
 use crate::value::Value;
 
-type Found<'a> = Result<Option<Value<'a>>, Fault>;
+type CallResult<'a> = Result<Option<Value<'a>>, Fault>;
 
 /// Names of the member functions.
 const MEMBERS: [&str; 29] = [
@@ -75,7 +75,7 @@ fn constant(name: &str) -> Option<NamedFormat> {
 }
 
 /// Calls the function of a name. `None`: the function is not defined for these types.
-pub(super) fn call<'a>(name: &str, is_member: bool, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+pub(super) fn call<'a>(name: &str, is_member: bool, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     meter.charge(1)?;
     match arguments {
         [] => Ok(constant(name).map(|format| value(Content::Format(format)))),
@@ -95,7 +95,7 @@ fn value<'a>(content: Content) -> Value<'a> {
     Value::Extension(Extension(content))
 }
 
-fn global<'a>(name: &str, text: &str, rest: &[Value<'a>]) -> Found<'a> {
+fn global<'a>(name: &str, text: &str, rest: &[Value<'a>]) -> CallResult<'a> {
     let made = |content: Option<Content>, why| match content {
         Some(content) => Ok(Some(value(content))),
         None => Err(Fault::argument(name, why)),
@@ -131,7 +131,7 @@ fn global<'a>(name: &str, text: &str, rest: &[Value<'a>]) -> Found<'a> {
     }
 }
 
-fn member<'a>(name: &str, content: &Content, rest: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn member<'a>(name: &str, content: &Content, rest: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     match content {
         Content::Quantity(amount) => quantity(name, amount, rest, meter),
         Content::Url(of) if rest.is_empty() => url(name, of, meter),
@@ -164,7 +164,7 @@ fn compared<'a>(name: &str, order: std::cmp::Ordering) -> Option<Value<'a>> {
     }
 }
 
-fn quantity<'a>(name: &str, of: &Quantity, rest: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn quantity<'a>(name: &str, of: &Quantity, rest: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     meter.charge_bytes(of.bytes())?;
     let other = match rest {
         [] => {
@@ -194,7 +194,7 @@ fn quantity<'a>(name: &str, of: &Quantity, rest: &[Value<'a>], meter: &mut Meter
     Ok(Some(value(Content::Quantity(of.sum(&addend)))))
 }
 
-fn url<'a>(name: &str, of: &Url, meter: &mut Meter) -> Found<'a> {
+fn url<'a>(name: &str, of: &Url, meter: &mut Meter) -> CallResult<'a> {
     meter.charge_bytes(of.bytes())?;
     let (host, port) = of.host_and_port();
     let found = match name {
@@ -228,7 +228,7 @@ fn ip<'a>(name: &str, address: IpAddr) -> Option<Value<'a>> {
     }))
 }
 
-fn cidr<'a>(name: &str, network: Network, rest: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn cidr<'a>(name: &str, network: Network, rest: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     if let [Value::String(text)] = rest {
         meter.charge_bytes(text.len())?;
     }
@@ -254,7 +254,7 @@ fn cidr<'a>(name: &str, network: Network, rest: &[Value<'a>], meter: &mut Meter)
     Ok(Some(result))
 }
 
-fn semver<'a>(name: &str, version: &Semver, rest: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn semver<'a>(name: &str, version: &Semver, rest: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     // The Go library stores unsigned 64-bit numbers and converts them to `int64`, which wraps around.
     let number = |number: u64| Some(Value::Int(number.cast_signed()));
     match rest {

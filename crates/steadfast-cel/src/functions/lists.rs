@@ -9,7 +9,7 @@ use crate::meter::Meter;
 use crate::operators;
 use crate::value::{List, Value};
 
-type Found<'a> = Result<Option<Value<'a>>, Fault>;
+type CallResult<'a> = Result<Option<Value<'a>>, Fault>;
 
 /// Names of functions that only lists have.
 pub(super) const NAMES: [&str; 10] =
@@ -19,7 +19,7 @@ pub(super) const NAMES: [&str; 10] =
 const MAX_RANGE: i64 = 100_000;
 
 /// Member function of a name. The inner None: not for these types.
-pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [Value::List(list), rest @ ..] = arguments else { return Ok(None) };
     // Charged once for all member functions, before any copies a part of the list.
     meter.charge(1 + list.len() as u64)?;
@@ -69,7 +69,7 @@ pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter)
 }
 
 /// `includes`: whether a list has an item, or another value equals the argument.
-pub(super) fn includes<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+pub(super) fn includes<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     match arguments {
         [Value::List(list), wanted] => {
             for item in list.iter() {
@@ -85,7 +85,7 @@ pub(super) fn includes<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<
 }
 
 /// `lists.range(n)`: the numbers from 0 up to `n`.
-pub(super) fn range<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+pub(super) fn range<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [Value::Int(end)] = arguments else { return Ok(None) };
     if *end > MAX_RANGE {
         return Err(Fault::argument("lists.range", "the range is too large"));
@@ -144,7 +144,7 @@ fn index_of<'a>(list: &List<'a>, wanted: &Value<'a>, is_last: bool, meter: &mut 
     Ok(Value::Int(found))
 }
 
-fn extreme<'a>(name: &str, list: &List<'a>, meter: &mut Meter) -> Found<'a> {
+fn extreme<'a>(name: &str, list: &List<'a>, meter: &mut Meter) -> CallResult<'a> {
     let holds: fn(Ordering) -> bool = if name == "max" { Ordering::is_gt } else { Ordering::is_lt };
     let mut items = list.iter();
     let Some(mut best) = items.next() else { return Err(Fault::argument(name, "the list must not be empty")) };
@@ -158,7 +158,7 @@ fn extreme<'a>(name: &str, list: &List<'a>, meter: &mut Meter) -> Found<'a> {
     Ok(Some(best))
 }
 
-fn sort<'a>(list: &List<'a>, meter: &mut Meter) -> Found<'a> {
+fn sort<'a>(list: &List<'a>, meter: &mut Meter) -> CallResult<'a> {
     let mut sorted: Vec<Value<'a>> = Vec::with_capacity(list.len());
     for item in list.iter() {
         // Insertion by bisection: the comparison can fail, which a sort of the standard library does not allow.
@@ -178,7 +178,7 @@ fn sort<'a>(list: &List<'a>, meter: &mut Meter) -> Found<'a> {
     Ok(Some(sorted.into()))
 }
 
-fn sum<'a>(list: &List<'a>, meter: &mut Meter) -> Found<'a> {
+fn sum<'a>(list: &List<'a>, meter: &mut Meter) -> CallResult<'a> {
     let mut items = list.iter();
     // Without a type, the sum of nothing is a whole number.
     let Some(first) = items.next() else { return Ok(Some(Value::Int(0))) };

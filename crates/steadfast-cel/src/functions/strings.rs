@@ -9,9 +9,9 @@ use crate::meter::Meter;
 use crate::text::Text;
 use crate::value::Value;
 
-type Found<'a> = Result<Option<Value<'a>>, Fault>;
+type CallResult<'a> = Result<Option<Value<'a>>, Fault>;
 
-pub(super) fn size<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+pub(super) fn size<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let size = match arguments {
         [Value::String(text)] => {
             // `size` counts code points, so the whole text must be read.
@@ -33,13 +33,13 @@ fn number<'a>(size: usize) -> Value<'a> {
     Value::Int(i64::try_from(size).unwrap_or(i64::MAX))
 }
 
-pub(super) fn matches<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+pub(super) fn matches<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [Value::String(text), Value::String(pattern)] = arguments else { return Ok(None) };
     meter.matches(text, pattern).map(|matches| Some(Value::Bool(matches)))
 }
 
 /// `strings.quote`: returns the string as a CEL string literal.
-pub(super) fn quote<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+pub(super) fn quote<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [Value::String(text)] = arguments else { return Ok(None) };
     meter.charge_bytes(2 * text.len() + 2)?;
     let mut built = String::with_capacity(text.len() + 2);
@@ -64,7 +64,7 @@ pub(super) fn quote<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a>
 
 /// Calls the member function `name`. Returns `None` for an unknown function, and `Some(Ok(None))` if the function does
 /// not accept these types.
-pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Option<Found<'a>> {
+pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Option<CallResult<'a>> {
     Some(match name {
         "contains" | "endsWith" | "startsWith" => matches_part(name, arguments, meter),
         "charAt" => char_at(arguments, meter),
@@ -78,7 +78,7 @@ pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter)
     })
 }
 
-fn matches_part<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn matches_part<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [Value::String(text), Value::String(part)] = arguments else { return Ok(None) };
     // A search is linear in both lengths, while a prefix or suffix test reads the shorter text only.
     let read = if name == "contains" { text.len() + part.len() } else { part.len().min(text.len()) };
@@ -90,7 +90,7 @@ fn matches_part<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> F
     })))
 }
 
-fn char_at<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn char_at<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [Value::String(text), Value::Int(position)] = arguments else { return Ok(None) };
     meter.charge_bytes(text.len())?;
     let offset = byte_offset(text, *position).ok_or_else(|| out_of_range("charAt"))?;
@@ -109,7 +109,7 @@ fn byte_offset(text: &str, position: i64) -> Option<usize> {
     text.char_indices().map(|(offset, _)| offset).chain([text.len()]).nth(position)
 }
 
-fn index_of<'a>(is_last: bool, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn index_of<'a>(is_last: bool, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let name = if is_last { "lastIndexOf" } else { "indexOf" };
     let (text, part, position) = match arguments {
         [Value::String(text), Value::String(part)] => (text, part, None),
@@ -138,7 +138,7 @@ fn index_of<'a>(is_last: bool, arguments: &[Value<'a>], meter: &mut Meter) -> Fo
     Ok(Some(found.map_or(Value::Int(-1), |found| number(text[..found].chars().count()))))
 }
 
-fn join<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn join<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let (list, separator) = match arguments {
         [Value::List(list)] => (list, ""),
         [Value::List(list), Value::String(separator)] => (list, &**separator),
@@ -156,7 +156,7 @@ fn join<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     Ok(Some(built.into()))
 }
 
-fn map_text<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn map_text<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [Value::String(text)] = arguments else { return Ok(None) };
     meter.charge_bytes(text.len())?;
     Ok(Some(
@@ -175,7 +175,7 @@ fn max_count(limit: i64) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
-fn replace<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn replace<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let (text, old, new, limit) = match arguments {
         [Value::String(text), Value::String(old), Value::String(new)] => (text, old, new, usize::MAX),
         [Value::String(text), Value::String(old), Value::String(new), Value::Int(limit)] => {
@@ -190,7 +190,7 @@ fn replace<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
     Ok(Some(text.replacen(&**old, new, count).into()))
 }
 
-fn split<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn split<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let (text, separator, limit) = match arguments {
         [Value::String(text), Value::String(separator)] => (text, separator, usize::MAX),
         [Value::String(text), Value::String(separator), Value::Int(limit)] => (text, separator, max_count(*limit)),
@@ -238,7 +238,7 @@ fn piece_of<'a>(whole: &Text<'a>, piece: &str) -> Value<'a> {
     Value::String(Text::Shared(Arc::from(piece)))
 }
 
-fn substring<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Found<'a> {
+fn substring<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let (text, start, end) = match arguments {
         [Value::String(text), Value::Int(start)] => (text, *start, None),
         [Value::String(text), Value::Int(start), Value::Int(end)] => (text, *start, Some(*end)),

@@ -12,7 +12,7 @@ use crate::{crowd, moving};
 /// R1: a peer disappears while no request is in flight.
 async fn a_silent_peer_is_noticed_within_15_seconds(breach: Option<Breach>) -> Result<(), WorldError> {
     let world = World::new(breach).await?;
-    let seen = world.fleet(1).await?;
+    let seen = world.start_informers(1).await?;
     world.server.faults().black_hole(true);
     let doubted = || !seen[0].informer().freshness().is_fresh();
     until(Duration::from_secs(15), "it is doubted", doubted).await?;

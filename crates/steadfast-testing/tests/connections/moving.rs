@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(2);
 pub(crate) async fn a_drained_connection_is_left_without_a_gap(breach: Option<Breach>) -> Result<(), WorldError> {
     let log = Log::above_debug();
     let world = World::new(breach).await?;
-    let seen = world.fleet(50).await?;
+    let seen = world.start_informers(50).await?;
     let (lists, watches) = (world.lists(), world.watches());
     // The delay makes a gap visible.
     world.server.faults().delay(Duration::from_millis(20));
@@ -36,7 +36,7 @@ pub(crate) async fn a_drained_connection_is_left_without_a_gap(breach: Option<Br
     for index in 0..50 {
         world.update(index, "1")?;
     }
-    world.judge().await?;
+    world.check_contract().await?;
     demand(world.lists() == lists, || "it was listed again".to_owned())?;
     demand(log.said().is_empty(), || log.said())
 }
@@ -50,7 +50,7 @@ async fn goaway_moves_watches_without_gap() -> Result<(), WorldError> {
 async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError> {
     for world in [World::new(None).await?, World::over_http1().await?] {
         let log = Log::above_debug();
-        let seen = world.fleet(20).await?;
+        let seen = world.start_informers(20).await?;
         let lists = world.lists();
         let before: Vec<u64> = world.connection.connections().iter().map(|report| report.id).collect();
         world.connection.drain();
@@ -59,11 +59,11 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError>
         assert!(world.connection.connections().iter().map(|report| report.streams).sum::<usize>() >= 20);
         assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
         assert!(world.server.open_watches(0) >= 20);
-        // The check precedes `judge`, which requests a proof for each cache. Before the first bookmark, a proof needs
-        // a list of versions (R2).
+        // The check precedes `check_contract`, which requests a proof for each cache. Before the first bookmark, a proof
+        // needs a list of versions (R2).
         assert_eq!(world.lists(), lists);
         world.update(3, "1")?;
-        world.judge().await?;
+        world.check_contract().await?;
         assert_eq!(log.said(), "");
         for ended in world.connection.recently_closed() {
             assert!(["drained", "its only answer was dropped"].contains(&ended.why.as_str()), "{ended}");
@@ -77,7 +77,7 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError>
 async fn suspect_connection_is_replaced_promptly() -> Result<(), WorldError> {
     let log = Log::above_debug();
     let world = World::of(ApiServer::builder().replicas(2), None).await?;
-    let seen = world.fleet(30).await?;
+    let seen = world.start_informers(30).await?;
     let lists = world.lists();
     tokio::time::sleep(Duration::from_secs(20)).await;
     world.memory.network.send_to(1);
@@ -95,7 +95,7 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), WorldError> {
     for index in 0..30 {
         world.update(index, "1")?;
     }
-    world.judge().await?;
+    world.check_contract().await?;
     assert_eq!(world.lists(), lists, "all resumed");
     // R1 bounds the time until the dead connection is closed.
     tokio::time::sleep_until(begun + Duration::from_secs(15)).await;
@@ -108,7 +108,7 @@ async fn suspect_connection_is_replaced_promptly() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn late_pong_moves_no_watch() -> Result<(), WorldError> {
     let world = World::new(None).await?;
-    let seen = world.fleet(30).await?;
+    let seen = world.start_informers(30).await?;
     let (watches, dialled) = (world.watches(), steadfast::unstable::dialled(&world.connection));
     tokio::time::sleep(Duration::from_secs(20)).await;
     world.server.faults().black_hole(true);
@@ -126,14 +126,14 @@ async fn late_pong_moves_no_watch() -> Result<(), WorldError> {
     for index in 0..30 {
         world.update(index, "1")?;
     }
-    world.judge().await
+    world.check_contract().await
 }
 
 /// Silence alone causes probes only. No watch is reopened, and no connection is dialled.
 #[tokio::test(start_paused = true)]
 async fn probes_reuse_connection_during_silent_hour() -> Result<(), WorldError> {
     let world = World::new(None).await?;
-    let seen = world.fleet(3).await?;
+    let seen = world.start_informers(3).await?;
     world.server.faults().no_bookmarks(true);
     let (begun, dialled) = (Instant::now(), steadfast::unstable::dialled(&world.connection));
     while begun.elapsed() < Duration::from_secs(3600) {

@@ -92,7 +92,7 @@ async fn thawed_server_is_fresh_without_list() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), WorldError> {
     for (world, connections) in [(World::new(None).await?, 1), (World::over_http1().await?, 1)] {
-        let _seen = world.fleet(40).await?;
+        let _seen = world.start_informers(40).await?;
         sleep(Duration::from_secs(30)).await;
         let before = world.questions().len();
         sleep(Duration::from_secs(55)).await;
@@ -105,7 +105,7 @@ async fn silent_connection_is_probed_every_ten_seconds() -> Result<(), WorldErro
 #[tokio::test(start_paused = true)]
 async fn probe_uses_connection_of_watches() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().max_streams(10), None).await?;
-    let _seen = world.fleet(18).await?;
+    let _seen = world.start_informers(18).await?;
     sleep(Duration::from_secs(50)).await;
     let open = world.open_connections();
     demand(open == 2, || format!("{open} connections for 18 watches, where ten streams fit on one"))?;

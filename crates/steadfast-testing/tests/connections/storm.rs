@@ -17,7 +17,7 @@ const WITHOUT_WATCHES: usize = 2;
 async fn ten_goaways_per_second_lose_no_event() -> Result<(), WorldError> {
     let log = Log::above_debug();
     let world = World::new(None).await?;
-    let seen = world.fleet(WATCHES).await?;
+    let seen = world.start_informers(WATCHES).await?;
     let lists = world.lists();
     for round in 0..600 {
         world.server.faults().goaway();
@@ -36,7 +36,7 @@ async fn ten_goaways_per_second_lose_no_event() -> Result<(), WorldError> {
             format!("{watches} watches of {WATCHES} informers are open in round {round}")
         })?;
     }
-    world.judge().await?;
+    world.check_contract().await?;
     demand(world.lists() == lists, || "it was listed again".to_owned())?;
     demand(log.said().is_empty(), || log.said())
 }

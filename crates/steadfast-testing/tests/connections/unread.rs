@@ -44,23 +44,23 @@ fn fill(world: &World) -> Result<(), WorldError> {
 }
 
 /// Changes every informer's object, and waits for the events.
-async fn change_all(world: &World, fleet: &[Recording<ConfigMapInForm>], value: &str) -> Result<(), WorldError> {
-    for index in 0..fleet.len() {
+async fn change_all(world: &World, recordings: &[Recording<ConfigMapInForm>], value: &str) -> Result<(), WorldError> {
+    for index in 0..recordings.len() {
         world.update(index, value)?;
     }
     let has_it = |(index, recording): (usize, &Recording<ConfigMapInForm>)| {
         let found = recording.informer().snapshot().get(Some(&format!("team-{index}")), "a").found();
         found.is_some_and(|found| found.value("value").as_deref() == Some(value))
     };
-    until(PROMPT, "what was written has arrived", || fleet.iter().enumerate().all(has_it)).await?;
-    let fresh = fleet.iter().all(|recording| recording.informer().freshness().is_fresh());
+    until(PROMPT, "what was written has arrived", || recordings.iter().enumerate().all(has_it)).await?;
+    let fresh = recordings.iter().all(|recording| recording.informer().freshness().is_fresh());
     demand(fresh, || "an informer has a doubt".to_owned())
 }
 
 #[tokio::test(start_paused = true)]
 async fn watches_that_nobody_reads_delay_no_informer() -> Result<(), WorldError> {
     let world = World::of(patient(), None).await?;
-    let fleet = world.fleet(3).await?;
+    let recordings = world.start_informers(3).await?;
     let client = world.connection.client();
     let mut unread = Vec::new();
     for _ in 0..UNREAD {
@@ -69,11 +69,11 @@ async fn watches_that_nobody_reads_delay_no_informer() -> Result<(), WorldError>
     fill(&world)?;
     // The loop lasts several times longer than the timeout of a silent stream.
     for round in 0..40 {
-        change_all(&world, &fleet, &round.to_string()).await?;
+        change_all(&world, &recordings, &round.to_string()).await?;
         sleep(Duration::from_secs(5)).await;
     }
     drop(unread);
-    world.judge().await
+    world.check_contract().await
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,10 +91,10 @@ async fn unread_responses_delay_no_other_request() -> Result<(), WorldError> {
     let body = timeout(PROMPT, answer.into_body().collect()).await.map_err(|_| "it does not end")??.to_bytes();
     demand(body.starts_with(b"{\"kind\":\"PodList\""), || format!("{body:?}"))?;
     demand(begun.elapsed() < PROMPT, || format!("answered after {:?}", begun.elapsed()))?;
-    let fleet = timeout(PROMPT, world.fleet(3)).await.map_err(|_| "no informer syncs")??;
-    change_all(&world, &fleet, "1").await?;
+    let recordings = timeout(PROMPT, world.start_informers(3)).await.map_err(|_| "no informer syncs")??;
+    change_all(&world, &recordings, "1").await?;
     drop(unread);
-    world.judge().await
+    world.check_contract().await
 }
 
 /// HTTP/1.1 needs a connection per response. Unread responses must not exhaust the connections.
@@ -118,14 +118,14 @@ async fn answers_that_nobody_reads_leave_informers_connections() -> Result<(), W
         })
         .collect();
     sleep(Duration::from_secs(1)).await;
-    let fleet = timeout(PROMPT, world.fleet(3)).await.map_err(|_| "no informer syncs")??;
-    change_all(&world, &fleet, "1").await?;
+    let recordings = timeout(PROMPT, world.start_informers(3)).await.map_err(|_| "no informer syncs")??;
+    change_all(&world, &recordings, "1").await?;
     sleep(Duration::from_secs(60)).await;
-    change_all(&world, &fleet, "2").await?;
+    change_all(&world, &recordings, "2").await?;
     let busy = asked.iter().filter(|asked| asked.is_finished()).count();
     demand(busy == 50 - 12, || format!("{busy} of 50 were refused"))?;
     for asked in asked {
         asked.abort();
     }
-    world.judge().await
+    world.check_contract().await
 }

@@ -64,7 +64,10 @@ impl World {
     }
 
     /// Starts, records and syncs this number of informers, each in its own namespace.
-    pub(crate) async fn fleet(&self, informers: usize) -> Result<Vec<Recording<ConfigMapInForm>>, WorldError> {
+    pub(crate) async fn start_informers(
+        &self,
+        informers: usize,
+    ) -> Result<Vec<Recording<ConfigMapInForm>>, WorldError> {
         let mut recordings = Vec::new();
         for index in 0..informers {
             recordings.push(self.recorder.record(&self.informer(index)?));
@@ -98,7 +101,7 @@ impl World {
     }
 
     /// Checks the recordings, after all events have arrived.
-    pub(crate) async fn judge(&self) -> Result<(), WorldError> {
+    pub(crate) async fn check_contract(&self) -> Result<(), WorldError> {
         self.recorder.settle(&self.server).await;
         let report = Terms::default().judge(&history(&self.server, "", "configmaps")?, &self.recorder.trace());
         demand(report.passed(), || format!("{report:#?}"))

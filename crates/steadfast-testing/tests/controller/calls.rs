@@ -12,7 +12,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_controller::{Action, Controller, RunningController, back_off};
 use steadfast_testing::{WorldError, config_map, kube_config, until};
 
-use super::{Failure, SECOND, Told, World, pass};
+use super::{Failure, SECOND, Told, World, advance};
 
 /// Creates a world with objects `bad` and `good`, and a controller that runs `bad` for the first one.
 async fn world_with<F, Fut>(
@@ -53,7 +53,7 @@ async fn the_good_one_is_called(world: &World, told: &Told) -> Result<(), WorldE
     let before = told.times("call good").len();
     for round in 0..5 {
         world.write("good", &format!("round {round}"))?;
-        pass(Duration::from_millis(100)).await;
+        advance(Duration::from_millis(100)).await;
     }
     assert_eq!(told.times("call good").len(), before + 5, "{:?}", told.all());
     Ok(())
@@ -64,7 +64,7 @@ async fn failing_reconcile_is_retried_with_backoff() -> Result<(), WorldError> {
     let told = Told::default();
     let (world, controller) =
         world_with(&told, || async { Err(Failure("no way".into())) }, |controller| controller.concurrency(1)).await?;
-    pass(1000 * SECOND).await;
+    advance(1000 * SECOND).await;
     let calls = told.times("call bad");
     // The backoff doubles from 5 ms up to 1,000 s, with a jitter between half and full length. This bounds the number
     // of attempts in 1,000 s.
@@ -89,7 +89,7 @@ async fn panicking_reconcile_counts_as_failed() -> Result<(), WorldError> {
     let told = Told::default();
     let (world, controller) =
         world_with(&told, || async { panic!("by design") }, |controller| controller.concurrency(1)).await?;
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     let calls = told.times("call bad").len();
     assert!((10..=16).contains(&calls), "{calls}");
     the_good_one_is_called(&world, &told).await?;
@@ -120,7 +120,7 @@ async fn panicking_drop_ends_no_worker() -> Result<(), WorldError> {
         };
         let choose = |controller: Controller<ConfigMap>| controller.concurrency(1).timeout(SECOND / 20);
         let (world, controller) = world_with(&told, bad, choose).await?;
-        pass(30 * SECOND).await;
+        advance(30 * SECOND).await;
         the_good_one_is_called(&world, &told).await?;
         let panics = told.times("reconcile of default/bad panicked").len();
         assert!(panics > 3, "the key is reconciled again: {:?}", told.all());
@@ -134,10 +134,10 @@ async fn hanging_reconcile_is_cancelled_and_fails() -> Result<(), WorldError> {
     let told = Told::default();
     let choose = |controller: Controller<ConfigMap>| controller.concurrency(2).timeout(10 * SECOND);
     let (world, controller) = world_with(&told, std::future::pending, choose).await?;
-    pass(5 * SECOND).await;
+    advance(5 * SECOND).await;
     assert_eq!(controller.stats().running, 1);
     the_good_one_is_called(&world, &told).await?;
-    pass(100 * SECOND).await;
+    advance(100 * SECOND).await;
     let calls = told.times("call bad");
     assert!(calls.windows(2).all(|pair| pair[1] >= pair[0] + 10 * SECOND), "{calls:?}");
     assert_eq!(
@@ -161,7 +161,7 @@ async fn reconciles_are_bounded_and_exclusive_per_key() -> Result<(), WorldError
             let (now, peak) = (now.clone(), peak.clone());
             async move {
                 peak.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                pass(SECOND).await;
+                advance(SECOND).await;
                 now.fetch_sub(1, Ordering::SeqCst);
                 Ok::<_, Failure>(Action::await_change())
             }
@@ -169,11 +169,11 @@ async fn reconciles_are_bounded_and_exclusive_per_key() -> Result<(), WorldError
         back_off,
         Arc::new(()),
     )?;
-    pass(SECOND / 2).await;
+    advance(SECOND / 2).await;
     for _ in 0..10 {
         controller.queue().add(super::key("m0"));
     }
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert_eq!(most.load(Ordering::SeqCst), 4);
     assert_eq!(controller.stats().succeeded, 21, "once each, and the first once more");
     Ok(())
@@ -184,7 +184,7 @@ async fn immediate_requeues_are_slowed_down() -> Result<(), WorldError> {
     let told = Told::default();
     let again = || async { Ok(Action::requeue(Duration::ZERO)) };
     let (world, controller) = world_with(&told, again, |controller| controller.concurrency(1)).await?;
-    pass(100 * SECOND).await;
+    advance(100 * SECOND).await;
     let calls = told.times("call bad").len();
     assert!((100..140).contains(&calls), "{calls} calls in a hundred seconds");
     assert_eq!(told.times("default/bad requeued at once 11 times in a row").len(), 1);
@@ -207,11 +207,11 @@ async fn error_policy_determines_requeue() -> Result<(), WorldError> {
         |_, error: &Failure, _| if error.0 == "1" { Action::requeue(10 * SECOND) } else { Action::await_change() },
         Arc::new(()),
     )?;
-    pass(25 * SECOND).await;
+    advance(25 * SECOND).await;
     assert_eq!(told.times("call").len(), 3);
     assert!(told.take().contains(&"reconcile of default/a failed: 1; 1 in a row, retry in 10.0s".to_owned()));
     world.write("a", "2")?;
-    pass(100 * SECOND).await;
+    advance(100 * SECOND).await;
     let then = told.take();
     assert_eq!(then[..2], ["call", "reconcile of default/a failed: 2; 1 in a row, no retry until a change"]);
     // The error policy awaits a change. Only the change and pending requeues may lead to further reconciles.

@@ -15,7 +15,7 @@ use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{FaultSchedule, InMemory, ReconcileChecker, ReconcileStats, WorldError, config_map};
 
 use super::own_writes::{context_of, keep_children, keeper_of};
-use super::{SECOND, pass};
+use super::{SECOND, advance};
 
 struct ByHand {
     server: Arc<ApiServer>,
@@ -198,19 +198,19 @@ fn random_faults_violate_no_guarantee() -> Result<(), WorldError> {
             let (calls, context) = (ReconcileChecker::of(&server, "configmaps"), context_of(&connection, &factory)?);
             calls.reads("pods", &factory.informer::<Pod>(Scope::all())?);
             let controller = keeper_of(&factory).run(calls.watch(keep_children), back_off, context)?;
-            let mut upsets = FaultSchedule::new(seed, &server, &network);
+            let mut faults = FaultSchedule::new(seed, &server, &network);
             for step in 0..30 {
-                upsets.another().await;
-                let parent = ["a", "b"][upsets.random(2) as usize];
+                faults.another().await;
+                let parent = ["a", "b"][faults.random(2) as usize];
                 let value = json!({ "data": { "value": step.to_string() } });
                 server.merge_patch("configmaps", "default", parent, value)?;
             }
-            upsets.end();
-            pass(120 * SECOND).await;
+            faults.end();
+            advance(120 * SECOND).await;
             controller.stop(SECOND).await;
             calls.stopped();
             server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "late" } }))?;
-            pass(10 * SECOND).await;
+            advance(10 * SECOND).await;
             calls.check().map_err(|error| WorldError::from(format!("seed {seed}: {error}")))
         })?;
         sum.reconciles += checked.reconciles;

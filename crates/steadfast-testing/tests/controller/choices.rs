@@ -10,7 +10,7 @@ use steadfast::{Lazy, Scope};
 use steadfast_controller::{Action, Controller, RunError, RunningController, back_off};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{Failure, SECOND, Told, World, pass};
+use super::{Failure, SECOND, Told, World, advance};
 
 fn start(controller: Controller<ConfigMap>) -> Result<RunningController, RunError> {
     controller.run(|_, _| async { Ok::<_, Failure>(Action::await_change()) }, back_off, Arc::new(()))
@@ -80,7 +80,7 @@ async fn objects_are_kept_as_the_type_says() -> Result<(), WorldError> {
         back_off,
         Arc::new(()),
     )?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     let mut all = told.all();
     all.sort_unstable();
     assert_eq!(all, ["dynamic a", "lazy Ok(\"a\")"]);

@@ -13,7 +13,7 @@ use steadfast_apiserver::{Answer, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, ControllerMetrics, back_off, retry_on_conflict};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{Failure, SECOND, World, pass};
+use super::{Failure, SECOND, World, advance};
 
 #[tokio::test(start_paused = true)]
 async fn update_is_repeated_after_conflicts_only() -> Result<(), WorldError> {
@@ -70,13 +70,13 @@ async fn durations_of_calls_are_counted() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let reconcile = |_: Arc<ConfigMap>, _: Arc<()>| async {
-        pass(5 * SECOND).await;
+        advance(5 * SECOND).await;
         Ok::<_, Failure>(Action::await_change())
     };
     let controller = Controller::new(&world.factory, Scope::all()).run(reconcile, back_off, Arc::new(()))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(controller.durations().count, 0);
-    pass(10 * SECOND).await;
+    advance(10 * SECOND).await;
     let durations = controller.durations();
     assert_eq!((durations.count, durations.sum), (1, 5 * SECOND));
     let mut registry = Registry::default();

@@ -14,7 +14,7 @@ use steadfast_controller::{
 };
 use steadfast_testing::{WorldError, config_map};
 
-use super::{Failure, SECOND, Told, World, pass};
+use super::{Failure, SECOND, Told, World, advance};
 
 const OWN: &str = "example.com/own";
 
@@ -60,11 +60,11 @@ async fn finalizer_exists_from_apply_until_cleanup() -> Result<(), WorldError> {
     let told = Told::default();
     let _controller = finalizing(&world, &told)?;
     world.server.create(&config_map("a", "1"))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(done(&told), ["apply a"]);
     assert_eq!(finalizers(&world, "a")?, json!([OWN]));
     world.server.delete_named("configmaps", "default", "a")?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["clean up a"]);
     assert!(world.server.get("configmaps", "default", "a").is_err(), "the object is removed");
     Ok(())
@@ -76,9 +76,9 @@ async fn failed_cleanup_keeps_object() -> Result<(), WorldError> {
     let told = Told::default();
     let _controller = finalizing(&world, &told)?;
     world.server.create(&config_map("stubborn", "1"))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     world.server.delete_named("configmaps", "default", "stubborn")?;
-    pass(10 * SECOND).await;
+    advance(10 * SECOND).await;
     assert_eq!(told.times("clean up stubborn").len(), 3);
     let failed = "reconcile of default/stubborn failed: cleanup failed, and the object stays: not yet;";
     assert_eq!(told.times(failed).len(), 2, "{:?}", told.all());
@@ -93,11 +93,11 @@ async fn unrecorded_cleanup_is_repeated() -> Result<(), WorldError> {
     let told = Told::default();
     let _controller = finalizing(&world, &told)?;
     world.server.create(&config_map("a", "1"))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     let patches = RequestRule::any().resource("configmaps").verb(Verb::Patch);
     world.server.faults().answer_with(patches.times(2), Answer::code(500));
     world.server.delete_named("configmaps", "default", "a")?;
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert_eq!(told.times("clean up a").len(), 3);
     let failed = "reconcile of default/a failed: cleanup succeeded, but cannot remove the finalizer example.com/own:";
     assert_eq!(told.times(failed).len(), 2, "{:?}", told.all());
@@ -113,10 +113,10 @@ async fn apply_waits_for_finalizer_write() -> Result<(), WorldError> {
     let patches = RequestRule::any().resource("configmaps").verb(Verb::Patch);
     world.server.faults().answer_with(patches, Answer::code(500));
     world.server.create(&config_map("a", "1"))?;
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert_eq!(told.times("apply").len(), 0);
     world.server.faults().answer_truly();
-    pass(300 * SECOND).await;
+    advance(300 * SECOND).await;
     assert!(!told.times("apply a").is_empty());
     Ok(())
 }
@@ -129,17 +129,17 @@ async fn foreign_finalizers_and_objects_are_preserved() -> Result<(), WorldError
     world.server.create(&config_map("a", "1"))?;
     world.server.merge_patch("configmaps", "default", "a", others)?;
     let _controller = finalizing(&world, &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(finalizers(&world, "a")?, json!(["example.com/first", "example.com/second", OWN]));
     world.server.delete_named("configmaps", "default", "a")?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(finalizers(&world, "a")?, json!(["example.com/first", "example.com/second"]));
     assert_eq!(done(&told), ["apply a", "clean up a"]);
 
     // A stale object with the UID of a deleted one must not lead to a write to the new object.
     let gone: ConfigMap = serde_json::from_value(world.server.create(&config_map("b", "1"))?)?;
     world.server.delete_named("configmaps", "default", "b")?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     let again: ConfigMap = serde_json::from_value(world.server.create(&config_map("c", "1"))?)?;
     let kube::core::ObjectMeta { uid, resource_version, .. } = gone.metadata;
     let seen = kube::core::ObjectMeta { uid, resource_version, ..again.metadata };
@@ -195,10 +195,10 @@ async fn object_with_finalizer_is_applied_despite_filter() -> Result<(), WorldEr
             "template": { "metadata": { "labels": { "app": "a" } }, "spec": { "containers": [{ "name": "a", "image": "a" }] } },
         },
     }))?;
-    pass(10 * SECOND).await;
+    advance(10 * SECOND).await;
     assert_eq!(done(&told), ["apply"]);
     world.server.delete_named("deployments", "default", "a")?;
-    pass(10 * SECOND).await;
+    advance(10 * SECOND).await;
     assert_eq!(told.take(), ["clean up"]);
     Ok(())
 }

@@ -10,7 +10,7 @@ use steadfast_apiserver::{Answer, RequestRule};
 use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
 use steadfast_testing::{WorldError, config_map};
 
-use super::{Failure, SECOND, Told, World, key, pass};
+use super::{Failure, SECOND, Told, World, advance, key};
 
 async fn called_while(
     choose: impl FnOnce(&World, Controller<ConfigMap>) -> Controller<ConfigMap>,
@@ -29,7 +29,7 @@ async fn called_while(
         back_off,
         Arc::new(()),
     )?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     told.take();
     Ok((world, controller, told))
 }
@@ -39,14 +39,14 @@ async fn stale_cache_stops_reconciles_after_bound() -> Result<(), WorldError> {
     let choose = |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::wait(20 * SECOND));
     let (world, controller, told) = called_while(choose).await?;
     world.network.cut();
-    pass(10 * SECOND).await;
+    advance(10 * SECOND).await;
     controller.queue().add(key("a"));
-    pass(Duration::from_millis(100)).await;
+    advance(Duration::from_millis(100)).await;
     assert_eq!(told.take(), ["a"], "the doubt is within the bound");
-    pass(20 * SECOND).await;
+    advance(20 * SECOND).await;
     controller.queue().add(key("a"));
     controller.queue().add(key("b"));
-    pass(300 * SECOND).await;
+    advance(300 * SECOND).await;
     let paused = told.take();
     assert_eq!(paused.len(), 1, "{paused:?}");
     assert!(
@@ -59,7 +59,7 @@ async fn stale_cache_stops_reconciles_after_bound() -> Result<(), WorldError> {
     assert_eq!(controller.queue().len(), 2, "pending keys stay in the queue");
 
     world.network.heal();
-    pass(20 * SECOND).await;
+    advance(20 * SECOND).await;
     let resumed = told.take();
     assert!(resumed[0].starts_with("reconciles resume after a pause of "), "{resumed:?}");
     assert_eq!(resumed[1..], ["a", "b"]);
@@ -73,9 +73,9 @@ async fn staleness_gate_can_be_disabled() -> Result<(), WorldError> {
     let choose = |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::act());
     let (world, controller, told) = called_while(choose).await?;
     world.network.cut();
-    pass(600 * SECOND).await;
+    advance(600 * SECOND).await;
     controller.queue().add(key("a"));
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["a"]);
     assert_eq!(controller.stats().pauses, 0);
     Ok(())
@@ -88,17 +88,17 @@ async fn only_safe_keys_are_reconciled_during_doubt() -> Result<(), WorldError> 
         |_: &World, controller: Controller<ConfigMap>| controller.when_stale(WhenStale::only(20 * SECOND, safe));
     let (world, controller, told) = called_while(choose).await?;
     world.network.cut();
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     told.take();
     for _ in 0..3 {
         controller.queue().add(key("b"));
         controller.queue().add(key("a"));
-        pass(SECOND).await;
+        advance(SECOND).await;
     }
     assert_eq!(told.take(), ["a", "a", "a"]);
     assert_eq!(controller.queue().len(), 0);
     world.network.heal();
-    pass(20 * SECOND).await;
+    advance(20 * SECOND).await;
     let resumed = told.take();
     assert!(resumed[0].starts_with("reconciles resume"), "{resumed:?}");
     assert_eq!(resumed[1..], ["b"], "once");
@@ -119,14 +119,14 @@ async fn gate_covers_owned_and_read_caches() -> Result<(), WorldError> {
         let (world, controller, told) = called_while(choose).await?;
         world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::code(403));
         world.server.faults().end_watches();
-        pass(120 * SECOND).await;
+        advance(120 * SECOND).await;
         told.take();
         controller.queue().add(key("a"));
-        pass(10 * SECOND).await;
+        advance(10 * SECOND).await;
         assert_eq!(controller.stats().paused, counts, "{source}");
         assert_eq!(told.take(), if counts { vec![] } else { vec!["a".to_owned()] }, "{source}");
         world.server.faults().answer_truly();
-        pass(60 * SECOND).await;
+        advance(60 * SECOND).await;
         assert!(!controller.stats().paused, "{source}");
     }
     Ok(())

@@ -14,7 +14,7 @@ use steadfast_controller::{Action, Controller, RunningController, WhenStale, bac
 use steadfast_testing::{WorldError, config_map};
 use tokio::sync::oneshot;
 
-use super::{Failure, SECOND, Told, World, key, lagging, pass};
+use super::{Failure, SECOND, Told, World, advance, key, lagging};
 
 /// Starts a controller with reconciles of ten seconds. Logs their start and end, and counts those in flight.
 fn slow(
@@ -37,7 +37,7 @@ fn slow(
             let (calls, running) = (calls.clone(), Running(running.clone()));
             async move {
                 calls.say(format!("begins {}", map.name_any()));
-                pass(10 * SECOND).await;
+                advance(10 * SECOND).await;
                 calls.say(format!("ends {}", map.name_any()));
                 drop(running);
                 Ok::<_, Failure>(Action::await_change())
@@ -62,14 +62,14 @@ async fn stop_drains_running_reconciles() -> Result<(), WorldError> {
     let world = world_of(&["a", "b", "c"]).await?;
     let (told, running) = (Told::default(), Arc::default());
     let controller = slow(&world, &told, &running, |controller| controller)?;
-    pass(5 * SECOND).await;
+    advance(5 * SECOND).await;
     let begun = tokio::time::Instant::now();
     let left = controller.stop(60 * SECOND).await;
     assert!(begun.elapsed() < 6 * SECOND, "{:?}", begun.elapsed());
     assert_eq!((left.queued, left.cancelled, left.stuck), (1, 0, 0));
     assert_eq!(told.all(), ["begins a", "begins b", "ends a", "ends b"]);
     world.write("a", "2")?;
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert_eq!(told.all().len(), 4, "no reconcile starts after the stop");
     assert_eq!(world.server.open_watches(0), 0, "no informer handle remains");
     Ok(())
@@ -80,12 +80,12 @@ async fn deadline_cancels_running_reconciles() -> Result<(), WorldError> {
     let world = world_of(&["a", "b", "c"]).await?;
     let (told, running) = (Told::default(), Arc::default());
     let controller = slow(&world, &told, &running, |controller| controller)?;
-    pass(5 * SECOND).await;
+    advance(5 * SECOND).await;
     assert_eq!(running.load(Ordering::SeqCst), 2);
     let left = controller.stop(2 * SECOND).await;
     assert_eq!((left.queued, left.cancelled, left.stuck), (1, 2, 0));
     assert_eq!(running.load(Ordering::SeqCst), 0);
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert_eq!(told.all(), ["begins a", "begins b"]);
     Ok(())
 }
@@ -95,15 +95,15 @@ async fn dropped_controller_ends_immediately() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
     let (told, running) = (Told::default(), Arc::default());
     let controller = slow(&world, &told, &running, |controller| controller)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     drop(controller);
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert_eq!(running.load(Ordering::SeqCst), 0);
     assert_eq!(told.all(), ["begins a"]);
     world.factory.shutdown();
     drop(world.factory);
     drop(world.connection);
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert!(
         world.server.connections().iter().all(|connection| connection.ended.is_some()),
         "all connections are closed"
@@ -125,15 +125,15 @@ async fn pending_write_wait_ends_with_controller() -> Result<(), WorldError> {
     };
     let run = |controller: Controller<ConfigMap>| controller.run(reconcile, back_off, Arc::new(()));
     let controller = lagging(&world, Controller::new(&world.factory, Scope::all()), run).await?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     controller.queue().add(key("a"));
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(controller.stats().waiting_for_writes, 1);
     let left = controller.stop(SECOND).await;
     assert_eq!((left.cancelled, left.stuck), (0, 0));
     world.factory.shutdown();
     drop((world.factory, world.connection));
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert!(
         world.server.connections().iter().all(|connection| connection.ended.is_some()),
         "all connections are closed"
@@ -148,14 +148,14 @@ async fn caches_sync_before_first_reconcile() -> Result<(), WorldError> {
     let (lead, leads) = oneshot::channel::<()>();
     let ready = async { drop(leads.await) };
     let controller = slow(&world, &told, &running, |controller| controller.start_after(ready))?;
-    pass(100 * SECOND).await;
+    advance(100 * SECOND).await;
     assert_eq!(told.all(), [""; 0]);
     assert_eq!(world.server.open_watches(0), 1);
     // Liveness probes belong to connections and not to controllers, so only requests for resources count.
     let of_objects = || world.server.requests().iter().filter(|request| request.resource.is_some()).count();
     let asked = of_objects();
     drop(lead);
-    pass(Duration::from_millis(10)).await;
+    advance(Duration::from_millis(10)).await;
     assert_eq!(told.all(), ["begins a"]);
     assert_eq!(of_objects(), asked + 1, "one version probe, and no other request");
     drop(controller);
@@ -169,19 +169,19 @@ async fn first_reconcile_waits_for_previous_writes() -> Result<(), WorldError> {
     let (lead, leads) = oneshot::channel::<()>();
     let ready = async { drop(leads.await) };
     let controller = slow(&world, &told, &running, |controller| controller.start_after(ready))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     // The previous leader writes last while the caches of its successor lag.
     world.server.faults().lag(true);
     world.write("a", "2")?;
     drop(lead);
-    pass(65 * SECOND).await;
+    advance(65 * SECOND).await;
     assert_eq!(told.times("begins a").len(), 0, "{:?}", told.all());
     let waits = told.times("keys of another process have waited");
     assert_eq!(waits.len(), 2, "{:?}", told.all());
     let stats = controller.stats();
     assert_eq!((stats.catching_up, stats.catch_ups), (true, 0));
     world.server.faults().lag(false);
-    pass(20 * SECOND).await;
+    advance(20 * SECOND).await;
     assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
     let stats = controller.stats();
     assert_eq!((stats.catching_up, stats.catch_ups), (false, 1));
@@ -196,9 +196,9 @@ async fn calls_begin_when_all_caches_are_there() -> Result<(), WorldError> {
     world.server.faults().answer_late(late, 5 * SECOND);
     let (told, running) = (Told::default(), Arc::default());
     let _controller = slow(&world, &told, &running, |controller| controller.owns::<Secret>(Scope::all()))?;
-    pass(4 * SECOND).await;
+    advance(4 * SECOND).await;
     assert_eq!(told.all(), [""; 0]);
-    pass(20 * SECOND).await;
+    advance(20 * SECOND).await;
     assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
     assert!(told.times("begins a")[0] >= 5 * SECOND);
     Ok(())
@@ -212,12 +212,12 @@ async fn slow_read_cache_is_awaited_and_reported() -> Result<(), WorldError> {
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
     let (told, running) = (Told::default(), Arc::default());
     let _controller = slow(&world, &told, &running, |controller| controller.reads(&secrets))?;
-    pass(300 * SECOND).await;
+    advance(300 * SECOND).await;
     let missing = told.take();
     let beginning = "a source is unavailable, and the first reconciles wait for its cache: secrets in all";
     assert!(missing.len() == 1 && missing[0].starts_with(beginning), "{missing:?}");
     world.server.faults().answer_truly();
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
     Ok(())
 }
@@ -231,7 +231,7 @@ async fn undeclared_cache_that_fails_delays_no_controller() -> Result<(), WorldE
         let _services = world.factory.informer::<Service>(Scope::all())?;
         let (told, running) = (Told::default(), Arc::default());
         let _controller = slow(&world, &told, &running, |controller| controller)?;
-        pass(5 * SECOND).await;
+        advance(5 * SECOND).await;
         let times = told.times("begins a");
         assert!(times.len() == 1 && times[0] <= SECOND, "{code}: {times:?} {:?}", told.all());
     }
@@ -243,17 +243,17 @@ async fn undeclared_cache_that_fails_delays_no_controller() -> Result<(), WorldE
 async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::code(500));
     world.server.faults().end_watches();
-    pass(5 * SECOND).await;
+    advance(5 * SECOND).await;
     assert!(secrets.has_synced() && !secrets.freshness().is_fresh());
     world.server.create(&json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "unseen", "namespace": "default" },
     }))?;
     let (told, running) = (Told::default(), Arc::default());
     let _controller = slow(&world, &told, &running, |controller| controller)?;
-    pass(5 * SECOND).await;
+    advance(5 * SECOND).await;
     let times = told.times("begins a");
     assert!(times.len() == 1 && times[0] <= SECOND, "{times:?} {:?}", told.all());
     Ok(())
@@ -268,7 +268,7 @@ async fn act_starts_though_an_owned_cache_fails() -> Result<(), WorldError> {
     let _controller = slow(&world, &told, &running, |controller| {
         controller.owns::<Service>(Scope::all()).when_stale(WhenStale::act())
     })?;
-    pass(5 * SECOND).await;
+    advance(5 * SECOND).await;
     let times = told.times("begins a");
     assert!(times.len() == 1 && times[0] <= SECOND, "{times:?} {:?}", told.all());
     assert_eq!(
@@ -285,11 +285,11 @@ async fn act_waits_for_the_objects_themselves() -> Result<(), WorldError> {
     world.server.faults().answer_with(RequestRule::any().resource("configmaps"), Answer::code(500));
     let (told, running) = (Told::default(), Arc::default());
     let _controller = slow(&world, &told, &running, |controller| controller.when_stale(WhenStale::act()))?;
-    pass(120 * SECOND).await;
+    advance(120 * SECOND).await;
     let missing = "a source is unavailable, and the first reconciles wait for its cache: configmaps in all";
     assert!(told.all().len() == 1 && told.all()[0].starts_with(missing), "{:?}", told.all());
     world.server.faults().answer_truly();
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
     Ok(())
 }
@@ -302,13 +302,13 @@ async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), WorldError> {
     let only = WhenStale::only(10 * SECOND, |key| key.name() == "safe");
     let controller =
         slow(&world, &told, &running, |controller| controller.owns::<Service>(Scope::all()).when_stale(only))?;
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     let times = told.times("begins safe");
     assert!(times.len() == 1 && times[0] >= 10 * SECOND && times[0] <= 12 * SECOND, "{:?}", told.all());
     assert_eq!(told.times("begins unsafe").len(), 0, "{:?}", told.all());
     assert!(controller.stats().paused);
     world.server.faults().answer_truly();
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert_eq!(told.times("begins unsafe").len(), 1, "{:?}", told.all());
     Ok(())
 }
@@ -332,14 +332,14 @@ async fn quiet_caches_delay_new_leader_one_second() -> Result<(), WorldError> {
                 "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": name, "namespace": "default" },
             }))
         };
-        pass(30 * SECOND).await;
+        advance(30 * SECOND).await;
         lease("first")?;
-        pass(60 * SECOND).await;
+        advance(60 * SECOND).await;
         world.server.faults().no_bookmarks(!has_bookmarks);
         lease("second")?;
         let begun_at = told.begun.elapsed();
         drop(lead);
-        pass(20 * SECOND).await;
+        advance(20 * SECOND).await;
         let times = told.times("begins a");
         let taken = times.first().map(|begun| begun.saturating_sub(begun_at));
         assert!(

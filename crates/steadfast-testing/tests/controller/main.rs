@@ -138,6 +138,6 @@ async fn lagging<K: Kept>(
 }
 
 /// Runs all tasks that are ready, and advances the time.
-async fn pass(time: Duration) {
+async fn advance(time: Duration) {
     tokio::time::sleep(time).await;
 }

@@ -13,7 +13,7 @@ use steadfast_controller::{Action, Changes, Controller, Source, back_off};
 use steadfast_testing::{FaultSchedule, WorldError, widget_definition};
 
 use super::sources::{kind_of, tenant_definition};
-use super::{Failure, SECOND, World, pass};
+use super::{Failure, SECOND, World, advance};
 
 const OWNERS: [&str; 3] = ["a", "b", "c"];
 const CHILDREN: u64 = 4;
@@ -61,12 +61,12 @@ async fn moves(seed: u64) -> Result<(), WorldError> {
         owner.map_or(Value::Null, reference)
     };
     let mut truth: BTreeMap<String, Option<&str>> = BTreeMap::new();
-    let mut upsets = FaultSchedule::new(seed, &world.server, &world.network);
+    let mut faults = FaultSchedule::new(seed, &world.server, &world.network);
     for step in 0..STEPS {
-        upsets.another().await;
-        let name = format!("child-{}", upsets.random(CHILDREN));
-        let owner = OWNERS.get(upsets.random(OWNERS.len() as u64 + 1) as usize).copied();
-        match (truth.contains_key(&name), upsets.random(6)) {
+        faults.another().await;
+        let name = format!("child-{}", faults.random(CHILDREN));
+        let owner = OWNERS.get(faults.random(OWNERS.len() as u64 + 1) as usize).copied();
+        match (truth.contains_key(&name), faults.random(6)) {
             (false, _) => {
                 world.server.create(&deployment(&name, &owned_by(owner)))?;
                 truth.insert(name, owner);
@@ -86,8 +86,8 @@ async fn moves(seed: u64) -> Result<(), WorldError> {
             }
         }
     }
-    upsets.end();
-    pass(120 * SECOND).await;
+    faults.end();
+    advance(120 * SECOND).await;
     let count = |owner: &str| truth.values().filter(|of| **of == Some(owner)).count();
     let expected: Counts = OWNERS.iter().map(|owner| ((*owner).to_owned(), count(owner))).collect();
     let counted = counted.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -10,7 +10,7 @@ use steadfast_apiserver::Verb;
 use steadfast_controller::{Action, Controller, RunningController, Source, back_off};
 use steadfast_testing::{WorldError, config_map_in};
 
-use super::{Failure, SECOND, Told, World, pass};
+use super::{Failure, SECOND, Told, World, advance};
 
 const TEAMS: [&str; 2] = ["team-a", "team-b"];
 
@@ -57,16 +57,16 @@ async fn controller_of_two_namespaces_reconciles_both() -> Result<(), WorldError
     let told = Told::default();
     let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).owns::<Pod>(Source::namespaces(TEAMS));
     let controller = telling(controller, &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(sorted(&told), ["team-a/x", "team-b/x"]);
     for namespace in ["team-a", "team-b", "team-c"] {
         world.server.create(&pod_in(namespace))?;
     }
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(sorted(&told), ["team-a/x", "team-b/x"]);
     world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
     world.server.merge_patch("configmaps", "team-c", "x", json!({ "data": { "value": "2" } }))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(sorted(&told), ["team-b/x"]);
     let is_list = |verb| matches!(verb, Verb::List | Verb::Watch | Verb::StreamedList);
     let requests = world.server.requests();
@@ -76,7 +76,7 @@ async fn controller_of_two_namespaces_reconciles_both() -> Result<(), WorldError
     let left = controller.stop(SECOND).await;
     assert_eq!((left.queued, left.cancelled), (0, 0));
     world.server.merge_patch("configmaps", "team-a", "x", json!({ "data": { "value": "3" } }))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), [""; 0]);
     Ok(())
 }
@@ -86,13 +86,13 @@ async fn relist_of_one_namespace_reconciles_all_objects() -> Result<(), WorldErr
     let world = world().await?;
     let told = Told::default();
     let _controller = telling(Controller::new(&world.factory, Source::namespaces(TEAMS)), &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     told.take();
     world.network.cut();
     world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
     world.server.faults().expire_events();
     world.network.heal();
-    pass(20 * SECOND).await;
+    advance(20 * SECOND).await;
     let calls = sorted(&told);
     assert!(calls.contains(&"team-a/x".to_owned()) && calls.contains(&"team-b/x".to_owned()), "{calls:?}");
     Ok(())
@@ -112,7 +112,7 @@ async fn keys_outside_of_all_namespaces_are_reported() -> Result<(), WorldError>
     };
     let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).watches::<Secret, _>(Scope::all(), of);
     let controller = telling(controller, &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     let calls = sorted(&told);
     let report = "secrets in all namespaces maps to team-c/x, which is outside configmaps in namespace team-a, configmaps in \
                   namespace team-b and never reconciled; ";

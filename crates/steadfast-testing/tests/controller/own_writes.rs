@@ -15,7 +15,7 @@ use steadfast_controller::{Action, Controller, RunningController, back_off};
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{Children, FaultSchedule, WorldError, config_map, labelled_config_map};
 
-use super::{Failure, SECOND, Told, World, lagging, pass};
+use super::{Failure, SECOND, Told, World, advance, lagging};
 
 /// Required number of children of a parent.
 const CHILDREN: usize = 3;
@@ -88,29 +88,29 @@ async fn lagging_watch_causes_no_duplicate_child() -> Result<(), WorldError> {
     world.server.create(&config_map("a", "1"))?;
     let context = context(&world)?;
     let controller = keeper(&world).run(keep_children, back_off, context.clone())?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
 
     // From here on, caches receive no event except the deletion of one child.
     let one = context.children.lister()?.all().remove(0);
     world.server.delete_named("pods", "default", &one.name_any())?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 4);
     // Caches receive the deletion, and not the creation of the replacement.
     let another = context.children.lister()?.all().remove(0).name_any();
     world.server.delete_named("pods", "default", &another)?;
     world.server.faults().lag_at(world.server.revision());
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 5);
     for value in ["2", "3", "4"] {
         world.write("a", value)?;
         controller.queue().add(ObjectKey::namespaced("default", "a"));
-        pass(SECOND).await;
+        advance(SECOND).await;
     }
     assert_eq!(context.created.load(Ordering::Relaxed), 5);
     let waiting = controller.stats();
     world.server.faults().lag(false);
-    pass(5 * SECOND).await;
+    advance(5 * SECOND).await;
     assert_eq!(most_children(&world).into_values().collect::<Vec<_>>(), [CHILDREN]);
     assert_eq!(context.children.lister()?.len(), CHILDREN);
     assert_eq!(controller.stats().waiting_for_writes, 0);
@@ -140,20 +140,20 @@ async fn who_wrote_waits_and_nobody_else() -> Result<(), WorldError> {
         back_off,
         Arc::new(()),
     )?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take().len(), 2);
     world.server.faults().lag(true);
     writes.store(true, Ordering::SeqCst);
     controller.queue().add(super::key("writes"));
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["writes at 1"]);
     controller.queue().add(super::key("writes"));
     controller.queue().add(super::key("reads"));
-    pass(3 * SECOND).await;
+    advance(3 * SECOND).await;
     assert_eq!(told.take(), ["reads at 1"], "only the key that wrote waits for its write");
     assert_eq!((controller.stats().waiting_for_writes, controller.stats().waits_for_writes), (1, 1));
     world.server.faults().lag(false);
-    pass(SECOND).await;
+    advance(SECOND).await;
     let then = told.take();
     assert!(!then.is_empty() && then.iter().all(|call| call == "writes at own"), "{then:?}");
     let stats = controller.stats();
@@ -179,7 +179,7 @@ async fn write_without_response_is_awaited() -> Result<(), WorldError> {
                 pods.get_opt("none").await.map_err(|error| Failure(error.to_string()))?;
                 network.black_hole(Direction::ToClient, true);
                 tokio::spawn(async move {
-                    pass(SECOND).await;
+                    advance(SECOND).await;
                     // The reset loses all bytes in flight.
                     network.reset();
                     network.black_hole(Direction::ToClient, false);
@@ -190,7 +190,7 @@ async fn write_without_response_is_awaited() -> Result<(), WorldError> {
     };
     let run = |controller: Controller<ConfigMap>| controller.run(reconcile, back_off, context.clone());
     let controller = lagging(&world, keeper(&world).on_diagnostic(told.notes()), run).await?;
-    pass(4 * SECOND).await;
+    advance(4 * SECOND).await;
     assert_eq!(
         context.created.load(Ordering::Relaxed),
         1,
@@ -201,7 +201,7 @@ async fn write_without_response_is_awaited() -> Result<(), WorldError> {
     assert_eq!(controller.stats().waiting_for_writes, 1);
     assert_eq!(told.times("reconcile of default/a failed").len(), 1, "{:?}", told.all());
     world.server.faults().lag(false);
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert_eq!(most_children(&world).into_values().collect::<Vec<_>>(), [CHILDREN]);
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
     Ok(())
@@ -227,10 +227,10 @@ async fn deleted_object_is_absent_in_next_reconcile() -> Result<(), WorldError> 
     };
     let run = |controller: Controller<ConfigMap>| controller.run_by_key(reconcile, back_off, Arc::new(()));
     let controller = lagging(&world, Controller::new(&world.factory, Scope::all()), run).await?;
-    pass(5 * SECOND).await;
+    advance(5 * SECOND).await;
     assert_eq!(told.take(), ["a: deletes it"]);
     world.server.faults().lag(false);
-    pass(3 * SECOND).await;
+    advance(3 * SECOND).await;
     let then = told.take();
     assert!(then.len() > 2 && then.iter().all(|call| call == "a: gone"), "{then:?}");
     drop(controller);
@@ -244,9 +244,9 @@ async fn long_write_wait_is_reported_and_continues() -> Result<(), WorldError> {
     let (told, context) = (Told::default(), context(&world)?);
     let run = |controller: Controller<ConfigMap>| controller.run(keep_children, back_off, context.clone());
     let controller = lagging(&world, keeper(&world).on_diagnostic(told.notes()), run).await?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     controller.queue().add(super::key("a"));
-    pass(65 * SECOND).await;
+    advance(65 * SECOND).await;
     let waits = told.times("default/a has waited");
     assert_eq!(waits.len(), 2, "{:?}", told.all());
     let text = told.all().into_iter().find(|text| text.starts_with("default/a has waited 30")).unwrap_or_default();
@@ -263,12 +263,12 @@ async fn write_lost_by_restore_is_not_awaited() -> Result<(), WorldError> {
     let context = context(&world)?;
     let run = |controller: Controller<ConfigMap>| controller.run(keep_children, back_off, context.clone());
     let controller = lagging(&world, keeper(&world), run).await?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
     world.server.faults().restore(backup);
     world.server.faults().lag(false);
     controller.queue().add(super::key("a"));
-    pass(120 * SECOND).await;
+    advance(120 * SECOND).await;
     assert_eq!(
         context.created.load(Ordering::Relaxed),
         6,
@@ -296,14 +296,14 @@ async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
     }
     let (told, context) = (Told::default(), context(&world)?);
     let controller = keeper(&world).on_diagnostic(told.notes()).run(keep_children, back_off, context.clone())?;
-    let mut upsets = FaultSchedule::new(seed, &world.server, &world.network);
+    let mut faults = FaultSchedule::new(seed, &world.server, &world.network);
     for step in 0..60 {
-        upsets.another().await;
-        let parent = PARENTS[upsets.random(2) as usize];
-        match upsets.random(8) {
+        faults.another().await;
+        let parent = PARENTS[faults.random(2) as usize];
+        match faults.random(8) {
             0 => {
                 // Another client deletes a child, regardless of the caches.
-                if let Some(name) = children(&world).get(upsets.random(6) as usize) {
+                if let Some(name) = children(&world).get(faults.random(6) as usize) {
                     world.server.delete_named("pods", "default", name)?;
                 }
             }
@@ -312,8 +312,8 @@ async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
             _ => {}
         }
     }
-    upsets.end();
-    pass(120 * SECOND).await;
+    faults.end();
+    advance(120 * SECOND).await;
     let most = most_children(&world).into_values().max().unwrap_or_default();
     let now = context.children.lister()?.len();
     if now != 2 * CHILDREN {
@@ -371,12 +371,12 @@ async fn object_leaving_selector_is_not_awaited() -> Result<(), WorldError> {
         back_off,
         Arc::new(()),
     )?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["default/a"]);
     for label in [None, Some("web"), None] {
         let labels = json!({ "metadata": { "labels": { "app": label } } });
         world.server.merge_patch("configmaps", "default", "a", labels)?;
-        pass(2 * SECOND).await;
+        advance(2 * SECOND).await;
         assert_eq!(told.take(), ["default/a"], "{label:?}");
     }
     assert_eq!(controller.stats().waiting_for_writes, 0);
@@ -391,16 +391,16 @@ async fn permanently_cut_cache_is_not_awaited() -> Result<(), WorldError> {
     let other = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
     let (told, context) = (Told::default(), context(&world)?);
     let _controller = telling(&world, &told, &context)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     let of_namespace = RequestRule::any().resource("configmaps").namespace("default");
     world.server.faults().answer_with(of_namespace, Answer::code(403));
     world.server.faults().end_watches();
-    pass(120 * SECOND).await;
+    advance(120 * SECOND).await;
     assert!(!other.freshness().is_fresh());
     told.take();
     for value in ["2", "3"] {
         world.write("a", value)?;
-        pass(5 * SECOND).await;
+        advance(5 * SECOND).await;
         assert_eq!(told.take(), ["a"]);
     }
     Ok(())
@@ -412,14 +412,14 @@ async fn constantly_changing_key_is_reconciled() -> Result<(), WorldError> {
     world.server.create(&config_map("a", "1"))?;
     let (told, context) = (Told::default(), context(&world)?);
     let _controller = telling(&world, &told, &context)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     told.take();
     // The caches deliver each change at different times, and another change follows before both agree.
     let child = context.children.lister()?.all().remove(0).name_any();
     for round in 0..300 {
         let patch = json!({ "metadata": { "annotations": { "round": round.to_string() } } });
         world.server.merge_patch("pods", "default", &child, patch)?;
-        pass(Duration::from_millis(1)).await;
+        advance(Duration::from_millis(1)).await;
     }
     let during = told.take().len();
     assert!(during > 10, "{during} calls");
@@ -434,17 +434,17 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), WorldError> 
     world.server.create(&config_map("a", "1"))?;
     let context = context(&world)?;
     let slow = |parent: Arc<ConfigMap>, context: Arc<Context>| async move {
-        pass(SECOND).await;
+        advance(SECOND).await;
         keep_children(parent, context).await
     };
     let controller = keeper(&world).run(slow, back_off, context.clone())?;
-    pass(10 * SECOND).await;
+    advance(10 * SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 3);
     let children: Vec<_> = context.children.lister()?.all().iter().map(|child| child.name_any()).collect();
 
     // Both caches have seen the deletion of one child. The reconcile that starts now creates another one.
     world.server.delete_named("pods", "default", &children[0])?;
-    pass(SECOND / 2).await;
+    advance(SECOND / 2).await;
     // From now on, the cache that the reconcile reads stalls, and the cache that enqueues keys does not.
     let is_read = |request: &RequestRecord| {
         let pods = request.resource.as_ref().is_some_and(|resource| resource.resource() == "pods");
@@ -458,18 +458,18 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), WorldError> 
         world.server.faults().stall_stream(watch, true);
         let patch = json!({ "metadata": { "annotations": { "seen": watch.to_string() } } });
         let seen = world.server.merge_patch("pods", "default", &children[1], patch)?;
-        pass(Duration::from_millis(10)).await;
+        advance(Duration::from_millis(10)).await;
         let version = ResourceVersion::from(seen["metadata"]["resourceVersion"].as_str().unwrap_or_default());
         let is_behind = context.children.snapshot().version().is_some_and(|at| at.is_older_than(&version));
         if is_behind {
             tried += 1;
             // For a while, neither cache sees the new child. Then the stalled cache sees the annotation only.
             world.server.faults().lag_at(world.server.revision());
-            pass(2 * SECOND).await;
+            advance(2 * SECOND).await;
             assert_eq!(context.created.load(Ordering::Relaxed), 4);
             world.server.faults().stall_stream(watch, false);
             controller.queue().add(super::key("a"));
-            pass(3 * SECOND).await;
+            advance(3 * SECOND).await;
             assert_eq!(context.created.load(Ordering::Relaxed), 4, "{:?}", controller.stats());
             world.server.faults().lag(false);
             break;
@@ -477,7 +477,7 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), WorldError> 
         world.server.faults().stall_stream(watch, false);
     }
     assert_eq!(tried, 1);
-    pass(30 * SECOND).await;
+    advance(30 * SECOND).await;
     assert_eq!(most_children(&world).into_values().collect::<Vec<_>>(), [CHILDREN]);
     Ok(())
 }

@@ -13,7 +13,7 @@ use steadfast_apiserver::{Answer, RequestRule};
 use steadfast_controller::{Action, Changes, Controller, RunningController, Source, back_off};
 use steadfast_testing::{WorldError, config_map, config_map_in, widget_definition};
 
-use super::{Failure, SECOND, Told, World, key, pass};
+use super::{Failure, SECOND, Told, World, advance, key};
 
 /// Starts a controller that logs the name of each reconciled object.
 fn telling(controller: Controller<ConfigMap>, told: &Told) -> Result<RunningController, WorldError> {
@@ -44,14 +44,14 @@ async fn added_and_updated_objects_are_reconciled() -> Result<(), WorldError> {
     world.server.create(&config_map("b", "1"))?;
     let told = Told::default();
     let _controller = telling(Controller::new(&world.factory, Scope::all()), &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["a", "b"]);
     world.write("b", "2")?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["b"]);
     world.server.delete_named("configmaps", "default", "a")?;
     world.server.create(&config_map("c", "1"))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["c"], "deleted objects are not reconciled by object");
     Ok(())
 }
@@ -68,9 +68,9 @@ async fn keyed_controller_reconciles_deleted_objects() -> Result<(), WorldError>
     };
     let _controller =
         Controller::<ConfigMap>::new(&world.factory, Scope::all()).run_by_key(reconcile, back_off, Arc::new(()))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     world.server.delete_named("configmaps", "default", "a")?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["default/a", "default/a"]);
     Ok(())
 }
@@ -83,21 +83,21 @@ async fn owned_objects_enqueue_owners_of_any_version() -> Result<(), WorldError>
     let told = Told::default();
     let controller = Controller::new(&world.factory, Scope::all()).owns::<Pod>(Scope::all());
     let _controller = telling(controller, &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     told.take();
     world
         .server
         .create(&pod_of("one", &[("v1", "ConfigMap", "a"), ("v1", "Secret", "b"), ("apps/v1", "ConfigMap", "b")]))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["a"]);
     let moved = json!({ "metadata": { "ownerReferences": [{ "apiVersion": "v9", "kind": "ConfigMap", "name": "b", "uid": "u" }] } });
     world.server.merge_patch("pods", "default", "one", moved)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     let mut both = told.take();
     both.sort_unstable();
     assert_eq!(both, ["a", "b"], "the old owner and the new one");
     world.server.delete_named("pods", "default", "one")?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["b"]);
     Ok(())
 }
@@ -112,17 +112,17 @@ async fn watched_objects_enqueue_old_and_new_keys() -> Result<(), WorldError> {
     let of = |secret: &steadfast::Object<Secret>| secret.annotations().get("for").map(|name| key(name));
     let controller = Controller::new(&world.factory, Scope::all()).watches::<Secret, _>(Scope::all(), of);
     let _controller = telling(controller, &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     told.take();
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret",
         "metadata": { "name": "s", "namespace": "default", "annotations": { "for": "a" } },
     });
     world.server.create(&secret)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["a"]);
     world.server.merge_patch("secrets", "default", "s", json!({ "metadata": { "annotations": { "for": "b" } } }))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     let mut both = told.take();
     both.sort_unstable();
     assert_eq!(both, ["a", "b"]);
@@ -140,13 +140,13 @@ async fn keys_may_come_from_anywhere() -> Result<(), WorldError> {
         Some((key, receiver))
     });
     let controller = telling(Controller::new(&world.factory, Scope::all()).triggered_by(keys), &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     told.take();
     sender.send(key("a"))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     controller.queue().add(key("a"));
     controller.queue().add(key("nobody"));
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["a", "a"]);
     Ok(())
 }
@@ -158,19 +158,19 @@ async fn predicates_filter_changes_but_not_deletions() -> Result<(), WorldError>
     let told = Told::default();
     let source = Source::from(Scope::all()).on(Changes::of_labels());
     let _controller = telling(Controller::new(&world.factory, source), &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     told.take();
     world.write("a", "2")?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), [""; 0]);
     world.server.merge_patch("configmaps", "default", "a", json!({ "metadata": { "labels": { "x": "y" } } }))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["a"]);
     world.server.merge_patch("configmaps", "default", "a", json!({ "metadata": { "finalizers": ["x.io/y"] } }))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), [""; 0]);
     world.server.delete_named("configmaps", "default", "a")?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(told.take(), ["a"], "the object has a deletion timestamp");
     Ok(())
 }
@@ -182,7 +182,7 @@ async fn resync_enqueues_objects_after_changes() -> Result<(), WorldError> {
     let told = Told::default();
     let source = Source::from(Scope::all()).on(Changes::of_labels()).resync(10 * SECOND);
     let _controller = telling(Controller::new(&world.factory, source), &told)?;
-    pass(65 * SECOND).await;
+    advance(65 * SECOND).await;
     let calls = told.take().len();
     assert!((6..=8).contains(&calls), "{calls}");
     Ok(())
@@ -196,16 +196,16 @@ async fn relist_enqueues_all_objects() -> Result<(), WorldError> {
     }
     let told = Told::default();
     let _controller = telling(Controller::new(&world.factory, Scope::all()), &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     told.take();
     world.network.cut();
     world.write("b", "2")?;
     world.server.faults().expire_events();
     world.network.heal();
-    pass(20 * SECOND).await;
+    advance(20 * SECOND).await;
     let calls = told.take();
     assert!(calls.contains(&"a".to_owned()) && calls.contains(&"b".to_owned()) && calls.len() <= 3, "{calls:?}");
-    pass(60 * SECOND).await;
+    advance(60 * SECOND).await;
     assert_eq!(told.take(), [""; 0]);
     Ok(())
 }
@@ -221,13 +221,13 @@ async fn a_mapping_that_panics_loses_no_key() -> Result<(), WorldError> {
     };
     let controller = Controller::new(&world.factory, Scope::all()).watches::<Secret, _>(Scope::all(), of);
     let _controller = telling(controller, &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     told.take();
     for name in ["good", "bad"] {
         let secret =
             json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "default" } });
         world.server.create(&secret)?;
-        pass(SECOND).await;
+        advance(SECOND).await;
     }
     assert_eq!(told.take(), ["the mapping of objects to keys panicked: by design", "a"]);
     Ok(())
@@ -247,7 +247,7 @@ async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
         .watches::<Service, _>(Scope::all(), of)
         .watches::<Node, _>(Scope::all(), |_| [key("a")]);
     let controller = telling(controller, &told)?;
-    pass(5 * SECOND).await;
+    advance(5 * SECOND).await;
     let begun = told.take();
     assert_eq!(begun.iter().filter(|text| *text == "a").count(), 1, "{begun:?}");
     let missing: Vec<_> = begun.iter().filter(|text| text.starts_with("a source is unavailable")).collect();
@@ -258,15 +258,15 @@ async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
 
     // For an hour, changes of the two other sources lead to reconciles immediately.
     for round in 0..60 {
-        pass(60 * SECOND).await;
+        advance(60 * SECOND).await;
         told.take();
         world.write("a", &round.to_string())?;
-        pass(Duration::from_millis(500)).await;
+        advance(Duration::from_millis(500)).await;
         assert_eq!(told.take(), ["a"], "round {round}");
         world
             .server
             .create(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": format!("n{round}") } }))?;
-        pass(Duration::from_millis(500)).await;
+        advance(Duration::from_millis(500)).await;
         assert_eq!(told.take(), ["a"], "round {round}");
     }
     assert_eq!(controller.stats().pauses, 0);
@@ -276,7 +276,7 @@ async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s", "namespace": "default" }, "spec": { "ports": [{ "port": 80 }] },
     }))?;
     world.server.faults().answer_truly();
-    pass(120 * SECOND).await;
+    advance(120 * SECOND).await;
     assert_eq!(told.take(), ["a"]);
     Ok(())
 }
@@ -288,12 +288,12 @@ async fn controllers_share_factory_and_informers() -> Result<(), WorldError> {
     let (one, other) = (Told::default(), Told::default());
     let first = telling(Controller::new(&world.factory, Scope::all()), &one)?;
     let _second = telling(Controller::new(&world.factory, Scope::all()), &other)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!((one.take(), other.take()), (vec!["a".to_owned()], vec!["a".to_owned()]));
     assert_eq!(world.server.open_watches(0), 1);
     first.stop(SECOND).await;
     world.write("a", "2")?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!((one.take(), other.take()), (vec![], vec!["a".to_owned()]), "only the controller that still runs");
     Ok(())
 }
@@ -334,21 +334,21 @@ async fn owner_change_passes_any_filter_of_changes() -> Result<(), WorldError> {
     let source = Source::from(Scope::all()).on(Changes::of_generation());
     let controller = Controller::new(&world.factory, Scope::all()).owns::<Deployment>(source);
     let _controller = telling(controller, &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     told.take();
     let patch = |owners: serde_json::Value| {
         let patch = json!({ "metadata": { "ownerReferences": owners } });
         world.server.merge_patch("deployments", "default", "child", patch)
     };
     patch(json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "b", "uid": "u" }]))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(reconciled(&told), ["a", "b"], "the old owner and the new one");
     patch(json!(null))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(reconciled(&told), ["b"], "the owner that lost its child");
     let annotated = json!({ "metadata": { "annotations": { "note": "1" } } });
     world.server.merge_patch("deployments", "default", "child", annotated)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(reconciled(&told), [""; 0], "a change that the filter excludes");
     Ok(())
 }
@@ -371,19 +371,19 @@ async fn mapped_key_change_passes_any_predicate() -> Result<(), WorldError> {
         "apiVersion": "v1", "kind": "Secret",
         "metadata": { "name": "s", "namespace": "default", "annotations": { "for": "a" } },
     }))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     told.take();
     let annotate = |annotations: serde_json::Value| {
         world.server.merge_patch("secrets", "default", "s", json!({ "metadata": { "annotations": annotations } }))
     };
     annotate(json!({ "for": "b,a" }))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(reconciled(&told), ["a", "b"]);
     annotate(json!({ "for": "a,b", "other": "1" }))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(reconciled(&told), [""; 0], "the same keys in another order");
     annotate(json!({ "for": null }))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(reconciled(&told), ["a", "b"]);
     Ok(())
 }
@@ -433,10 +433,10 @@ async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), WorldError>
                 back_off,
                 Arc::new(()),
             )?;
-        pass(SECOND).await;
+        advance(SECOND).await;
         assert_eq!(told.take(), ["acme"], "{}", kind.kind);
         world.server.create(&pod_of("child", &[("x.example/v1", &kind.kind, "acme")]))?;
-        pass(SECOND).await;
+        advance(SECOND).await;
         assert_eq!(told.take(), ["acme"], "{}", kind.kind);
     }
     Ok(())
@@ -458,15 +458,15 @@ async fn unseen_dynamic_owner_has_both_keys() -> Result<(), WorldError> {
         back_off,
         Arc::new(()),
     )?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     world.server.create(&pod_of("first", &[("x.example/v1", "Tenant", "acme")]))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(reconciled(&told), ["acme", "default/acme"]);
     world.server.create(&json!({ "apiVersion": "x.example/v1", "kind": "Tenant", "metadata": { "name": "other" } }))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(reconciled(&told), ["other"]);
     world.server.create(&pod_of("second", &[("x.example/v1", "Tenant", "acme")]))?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(reconciled(&told), ["acme"]);
     Ok(())
 }
@@ -486,7 +486,7 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
         .watches::<ConfigMap, _>(Scope::namespace("team-b"), |map| [map.key().clone()])
         .triggered_by(futures::stream::iter([ObjectKey::cluster("x"), ObjectKey::namespaced("team-a", "x")]));
     let controller = telling(controller, &told)?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     let beginning = |source: &str, key: &str| {
         format!("{source} maps to {key}, which is outside configmaps in namespace team-a and never reconciled; ")
     };
@@ -511,7 +511,7 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
             back_off,
             Arc::new(()),
         )?;
-    pass(SECOND).await;
+    advance(SECOND).await;
     assert_eq!(reconciled(&told), ["team-a/x", "team-a/y", "team-b/x", "team-b/y"]);
     assert_eq!(by_key.stats().outside_scope, 0);
     Ok(())

@@ -8,8 +8,8 @@ use serde_json::json;
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
-use crate::chance::Chance;
-use crate::client::Site;
+use crate::chance::SeededRng;
+use crate::client::TestServer;
 use crate::family::Family;
 use crate::kinds::{Kind, WIDGET, built_in, custom};
 use crate::script::{Script, Step};
@@ -32,7 +32,7 @@ const KINDS: &[Kind] = &[
 /// Script under construction.
 pub struct Plot {
     /// Random source.
-    pub chance: Chance,
+    pub chance: SeededRng,
     /// Namespace.
     pub namespace: String,
     /// Requests so far.
@@ -55,8 +55,8 @@ impl Plot {
 
 /// Returns the script of a seed: one object with several writers.
 pub fn script(seed: u64) -> Script {
-    let mut chance = Chance::of(seed ^ 0xA991);
-    let kind = chance.one(KINDS);
+    let mut chance = SeededRng::of(seed ^ 0xA991);
+    let kind = chance.pick(KINDS);
     let mut plot = Plot { chance, namespace: format!("apply-{seed}"), steps: Vec::new(), kind };
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plot.namespace}});
     plot.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).with("namespace"));
@@ -80,7 +80,7 @@ pub fn script(seed: u64) -> Script {
 }
 
 /// Defines the custom resources that the scripts need.
-async fn prepare(site: &Site) -> Result<(), WorldError> {
+async fn prepare(site: &TestServer) -> Result<(), WorldError> {
     servers::define(&site.open().await?, &bodies::definition()).await
 }
 
@@ -88,7 +88,7 @@ async fn prepare(site: &Site) -> Result<(), WorldError> {
 async fn both_servers_apply_equally() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
-    let theirs = Site::of(&reference.kube_config().await?)?;
+    let theirs = TestServer::of(&reference.kube_config().await?)?;
     servers::prepare(&theirs).await?;
     for site in [&embedded.site, &theirs] {
         prepare(site).await?;

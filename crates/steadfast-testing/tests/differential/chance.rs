@@ -2,9 +2,9 @@
 
 /// Splitmix64 generator, with the same numbers on every machine.
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct SeededRng(u64);
 
-impl Chance {
+impl SeededRng {
     /// Creates the generator of a seed.
     pub fn of(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
@@ -29,7 +29,7 @@ impl Chance {
     }
 
     /// Selects one of several values.
-    pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
+    pub fn pick<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())]
     }
 }

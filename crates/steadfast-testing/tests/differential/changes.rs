@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
-use crate::chance::Chance;
-use crate::client::Site;
+use crate::chance::SeededRng;
+use crate::client::TestServer;
 use crate::family::Family;
 use crate::reads::TABLE;
 use crate::script::{Reading, SENTINEL, Script, Step, Until};
@@ -44,7 +44,7 @@ impl Version {
 }
 
 struct Plot {
-    chance: Chance,
+    chance: SeededRng,
     seed: u64,
     namespace: String,
     steps: Vec<Step>,
@@ -79,7 +79,7 @@ impl Plot {
 
     fn served(&mut self) -> &'static str {
         let served: Vec<&'static str> = self.versions.iter().filter(|one| one.served).map(|one| one.name).collect();
-        self.chance.one(&served)
+        self.chance.pick(&served)
     }
 
     /// Returns the value of `versions` in the definition.
@@ -183,7 +183,7 @@ impl Plot {
             0 | 1 if self.versions.len() < 4 => {
                 let name = ["v1", "v2", "v1beta1", "v3alpha1"][self.versions.len()];
                 let mut version = Version::new(name);
-                version.default = self.chance.one(&[None, Some("given")]);
+                version.default = self.chance.pick(&[None, Some("given")]);
                 self.versions.push(version);
                 option = "version added";
             }
@@ -215,11 +215,11 @@ impl Plot {
             }
             7 => {
                 let place = self.chance.below(self.versions.len());
-                self.versions[place].default = self.chance.one(&[None, Some("other")]);
+                self.versions[place].default = self.chance.pick(&[None, Some("other")]);
                 option = "default";
             }
             8 => {
-                self.short_names = self.chance.one(&[&["th"][..], &["tg", "ti"], &[]]).to_vec();
+                self.short_names = self.chance.pick(&[&["th"][..], &["tg", "ti"], &[]]).to_vec();
                 option = "short names";
             }
             _ => {}
@@ -279,7 +279,7 @@ impl Plot {
 
     fn write(&mut self) {
         let version = self.served();
-        let name = self.chance.one(&["a", "b", "c"]);
+        let name = self.chance.pick(&["a", "b", "c"]);
         let (path, thing) = (self.things(version), self.thing(version, name));
         let at = format!("{path}/{name}");
         let mut change = Step::new("patch", "PATCH", at.clone()).json(&json!({"spec": {"size": self.changes}}));
@@ -297,7 +297,7 @@ impl Plot {
     fn read(&mut self) {
         let version = self.served();
         let path = self.things(version);
-        let name = self.chance.one(&["a", "b", "c"]);
+        let name = self.chance.pick(&["a", "b", "c"]);
         let mut step = match self.chance.below(4) {
             0 => Step::new("get", "GET", format!("{path}/{name}")).with("thing"),
             1 => {
@@ -364,7 +364,7 @@ impl Plot {
 
 /// Returns the script of a seed.
 fn script(seed: u64) -> Script {
-    let chance = Chance::of(seed ^ 0x00C4_A6E5);
+    let chance = SeededRng::of(seed ^ 0x00C4_A6E5);
     let mut plot = Plot {
         chance,
         seed,
@@ -413,7 +413,7 @@ fn script(seed: u64) -> Script {
 async fn changed_definitions_are_served_equally() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
-    let theirs = Site::of(&reference.kube_config().await?)?;
+    let theirs = TestServer::of(&reference.kube_config().await?)?;
     CHANGES.run(&embedded.site, &theirs).await
 }
 

@@ -18,14 +18,14 @@ use tokio_rustls::TlsConnector;
 
 /// Address and credentials of a server.
 #[derive(Clone)]
-pub struct Site {
+pub struct TestServer {
     host: String,
     port: u16,
     tls: Option<TlsConnector>,
     token: Option<String>,
 }
 
-impl Site {
+impl TestServer {
     /// Creates the site of a configuration.
     pub fn of(config: &kube::Config) -> Result<Self, WorldError> {
         let uri = &config.cluster_url;

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
-use crate::chance::Chance;
-use crate::client::Site;
+use crate::chance::SeededRng;
+use crate::client::TestServer;
 use crate::compare::differences;
 use crate::coverage::Coverage;
 use crate::execute::Course;
@@ -36,7 +36,7 @@ const NAMES: &[&str] = &["a", "b", "c", "d.e"];
 
 /// Script under construction.
 struct Plot {
-    chance: Chance,
+    chance: SeededRng,
     namespace: String,
     /// Kinds of the script, as indexes into `KINDS`.
     kinds: [usize; 2],
@@ -56,7 +56,7 @@ impl Plot {
     }
 
     fn kind(&mut self) -> usize {
-        self.chance.one(&self.kinds)
+        self.chance.pick(&self.kinds)
     }
 
     fn collection(&self, kind: usize) -> String {
@@ -68,7 +68,7 @@ impl Plot {
         let mut object = fields(&KINDS[kind], &mut self.chance);
         object["apiVersion"] = KINDS[kind].api_version.into();
         object["kind"] = KINDS[kind].kind.into();
-        let app = self.chance.one(&["web", "api"]);
+        let app = self.chance.pick(&["web", "api"]);
         object["metadata"] = json!({"name": name, "labels": {"script": self.namespace, "app": app}});
         object
     }
@@ -82,7 +82,7 @@ impl Plot {
     }
 
     fn change(&mut self, kind: usize) {
-        let name = self.chance.one(NAMES);
+        let name = self.chance.pick(NAMES);
         let path = format!("{}/{name}", self.collection(kind));
         let delete = Step::new("delete", "DELETE", path.clone());
         match self.chance.below(12) {
@@ -97,7 +97,7 @@ impl Plot {
             }
             _ => {}
         }
-        let app = self.chance.one(&["web", "api", "db"]);
+        let app = self.chance.pick(&["web", "api", "db"]);
         let mut step = Step::new("patch", "PATCH", path).with("plain");
         step = step
             .json(&json!({"metadata": {"labels": {"app": app}, "annotations": {"at": self.steps.len().to_string()}}}));
@@ -115,7 +115,7 @@ impl Plot {
 
 /// Returns the script of a seed, and the start of its second round.
 fn script(seed: u64) -> (Script, usize) {
-    let mut chance = Chance::of(seed ^ 0x00C0_4AC7);
+    let mut chance = SeededRng::of(seed ^ 0x00C0_4AC7);
     let first = chance.below(WRITTEN);
     let kinds = [first, (first + 1 + chance.below(WRITTEN - 1)) % WRITTEN];
     let mut plot = Plot {
@@ -168,7 +168,7 @@ fn script(seed: u64) -> (Script, usize) {
 }
 
 /// Requests each collection once, so that each has a cache.
-async fn warm(site: &Site) -> Result<(), WorldError> {
+async fn warm(site: &TestServer) -> Result<(), WorldError> {
     let list = |kind: &Kind| Step::new("list", "GET", format!("{}/{}?resourceVersion=0", kind.root, kind.plural));
     let steps: Vec<Step> = KINDS[..WRITTEN].iter().map(list).collect();
     for _ in 0..100 {
@@ -186,7 +186,7 @@ async fn warm(site: &Site) -> Result<(), WorldError> {
 type Pair = (Script, usize, Course, Course);
 
 /// Runs a round of all scripts on both servers.
-async fn round(ours: &Site, theirs: &Site, pairs: Vec<Pair>, last: bool) -> Result<Vec<Pair>, WorldError> {
+async fn round(ours: &TestServer, theirs: &TestServer, pairs: Vec<Pair>, last: bool) -> Result<Vec<Pair>, WorldError> {
     let run = |(script, middle, mut one, mut other): Pair| async move {
         let end = if last { script.steps.len() } else { middle };
         futures::future::try_join(ours.go_on(&script, end, &mut one), theirs.go_on(&script, end, &mut other)).await?;
@@ -203,7 +203,7 @@ fn pairs(seeds: impl Iterator<Item = u64>) -> Vec<Pair> {
 async fn compacted_versions_are_rejected_equally() -> Result<(), WorldError> {
     let Some(mut reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
-    let theirs = Site::of(&reference.kube_config().await?)?;
+    let theirs = TestServer::of(&reference.kube_config().await?)?;
     servers::prepare(&theirs).await?;
     let single = asked("STEADFAST_COMPACTION_SCRIPT");
     let count = if single.is_some() { 1 } else { asked("STEADFAST_SCRIPTS").unwrap_or(SCRIPTS) };

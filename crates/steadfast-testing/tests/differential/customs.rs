@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
-use crate::chance::Chance;
-use crate::client::Site;
+use crate::chance::SeededRng;
+use crate::client::TestServer;
 use crate::definitions::{self, GROUP, POOL};
 use crate::family::Family;
 use crate::mutants::Mutant;
@@ -21,7 +21,7 @@ const NAMES: &[&str] = &["a", "b"];
 const MERGE: &str = "application/merge-patch+json";
 
 struct Plot {
-    chance: Chance,
+    chance: SeededRng,
     namespace: String,
     number: u64,
     steps: Vec<Step>,
@@ -31,7 +31,7 @@ struct Plot {
 
 impl Plot {
     fn version(&mut self) -> &'static str {
-        self.chance.one(&["v1", "v1", "v2"])
+        self.chance.pick(&["v1", "v1", "v2"])
     }
 
     fn path(&self, version: &str) -> String {
@@ -39,7 +39,7 @@ impl Plot {
     }
 
     fn part(&mut self, version: &str, part: &str) -> Value {
-        let wrong = self.chance.one(&[0, 0, 0, 0, 0, 0, 0, 3, 8]);
+        let wrong = self.chance.pick(&[0, 0, 0, 0, 0, 0, 0, 3, 8]);
         let schema = definitions::schema_of(self.number, version);
         schemas::value(&mut self.chance, &schema["properties"][part], wrong)
     }
@@ -72,7 +72,7 @@ impl Plot {
     }
 
     fn create(&mut self) {
-        let (version, name) = (self.version(), self.chance.one(NAMES));
+        let (version, name) = (self.version(), self.chance.pick(NAMES));
         let object = self.object(version, name);
         let mut step = Step::new("create", "POST", self.path(version)).json(&object);
         if self.chance.percent(5) {
@@ -169,7 +169,7 @@ fn patch(verb: &'static str, path: String, body: &Value) -> Step {
 
 /// Returns the script of a seed.
 fn script(seed: u64) -> Script {
-    let mut chance = Chance::of(seed.wrapping_add(77_000));
+    let mut chance = SeededRng::of(seed.wrapping_add(77_000));
     let number = chance.below(POOL as usize) as u64;
     let namespace = format!("customs-{seed}");
     let mut plot = Plot { chance, namespace, number, steps: Vec::new(), objects: BTreeSet::new() };
@@ -185,7 +185,7 @@ fn script(seed: u64) -> Script {
             52..64 => plot.scale(),
             64..91 => plot.read(),
             91..95 => {
-                let step = definitions::attempt(&mut plot.chance);
+                let step = definitions::random_definition_attempt(&mut plot.chance);
                 plot.steps.push(step);
             }
             _ => {
@@ -202,7 +202,7 @@ fn script(seed: u64) -> Script {
 async fn custom_resources_behave_equally() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
-    let theirs = Site::of(&reference.kube_config().await?)?;
+    let theirs = TestServer::of(&reference.kube_config().await?)?;
     definitions::prepare(&embedded.site).await?;
     definitions::prepare(&theirs).await?;
     CUSTOMS.run(&embedded.site, &theirs).await

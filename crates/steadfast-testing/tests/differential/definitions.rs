@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use steadfast_testing::WorldError;
 
-use crate::chance::Chance;
-use crate::client::Site;
+use crate::chance::SeededRng;
+use crate::client::TestServer;
 use crate::schemas;
 use crate::script::{Script, Step};
 
@@ -19,7 +19,7 @@ pub const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 pub fn schema_of(number: u64, version: &str) -> Value {
     // Both versions of an even definition have the same schema. In odd definitions, v2 has another schema.
     let seed = if version == "v2" && number % 2 == 1 { number + 1000 } else { number };
-    let mut chance = Chance::of(seed);
+    let mut chance = SeededRng::of(seed);
     let mut spec = schemas::schema(&mut chance);
     spec["properties"]["replicas"] = json!({"type": "integer"});
     spec["properties"]["marks"] = json!({"type": "array", "items": {"type": "object", "properties": {
@@ -196,7 +196,7 @@ pub fn kind(number: u64) -> String {
 }
 
 /// Creates the pool, and waits until all of it is served.
-pub async fn prepare(site: &Site) -> Result<(), WorldError> {
+pub async fn prepare(site: &TestServer) -> Result<(), WorldError> {
     let create = |number| Step::new("create", "POST", PATH.to_owned()).json(&definition(number));
     let responses = site.run(&Script { seed: 0, steps: (0..POOL).map(create).collect() }).await?;
     if let Some(rejected) = responses.iter().find(|seen| seen.code != 201) {
@@ -215,7 +215,7 @@ pub async fn prepare(site: &Site) -> Result<(), WorldError> {
 }
 
 /// Returns a dry run that creates a definition with at most one error.
-pub fn attempt(chance: &mut Chance) -> Step {
+pub fn random_definition_attempt(chance: &mut SeededRng) -> Step {
     let mut definition = definition(0);
     definition["metadata"]["name"] = "attempts.attempt.steadfast.dev".into();
     definition["spec"]["group"] = "attempt.steadfast.dev".into();

@@ -5,7 +5,7 @@ use crate::script::Step;
 
 /// Adds requests for discovery and for the state of the server.
 pub fn discovery(plot: &mut Plot) {
-    let (option, path) = plot.chance.one(&[
+    let (option, path) = plot.chance.pick(&[
         ("group", "/apis/differential.steadfast.dev"),
         ("resources", "/apis/differential.steadfast.dev/v1"),
         ("group", "/apis/coordination.k8s.io"),

@@ -19,7 +19,7 @@ pub fn life(plot: &mut Plot) {
     let face = if drawn == 4 { 0 } else { plot.chance.below(2) };
     let Kind { root, plural, .. } = EVENTS[face];
     let group = if face == 0 { "core" } else { "events group" };
-    let name = plot.chance.one(&["e", "f"]);
+    let name = plot.chance.pick(&["e", "f"]);
     let collection = format!("{root}/namespaces/{}/{plural}", plot.namespace);
     let at = format!("{collection}/{name}");
     let step = match drawn {
@@ -50,7 +50,7 @@ pub fn life(plot: &mut Plot) {
 }
 
 fn event(plot: &mut Plot, face: usize, name: &str) -> Value {
-    let of = json!({"kind": "Pod", "namespace": plot.namespace, "name": plot.chance.one(&["p", "q"])});
+    let of = json!({"kind": "Pod", "namespace": plot.namespace, "name": plot.chance.pick(&["p", "q"])});
     let time = "2026-01-01T00:00:00Z";
     let mut event = if face == 0 {
         json!({
@@ -67,6 +67,6 @@ fn event(plot: &mut Plot, face: usize, name: &str) -> Value {
     event["kind"] = EVENTS[face].kind.into();
     event["metadata"] = json!({"name": name, "namespace": plot.namespace});
     event["reason"] = "Begun".into();
-    event["type"] = plot.chance.one(&["Normal", "Warning"]).into();
+    event["type"] = plot.chance.pick(&["Normal", "Warning"]).into();
     event
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use steadfast_testing::WorldError;
 
-use crate::client::{Session, Site};
+use crate::client::{Session, TestServer};
 use crate::script::{Reading, SENTINEL, Script, Step};
 
 /// Timeout for a response, and for the last event of a watch.
@@ -61,7 +61,7 @@ pub struct Course {
     brought: Brought,
 }
 
-impl Site {
+impl TestServer {
     /// Runs a script, and returns one response for each step.
     pub async fn run(&self, script: &Script) -> Result<Vec<Seen>, WorldError> {
         let mut course = Course::default();

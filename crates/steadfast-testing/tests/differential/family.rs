@@ -6,7 +6,7 @@ use std::time::Instant;
 use futures::{StreamExt, stream};
 use steadfast_testing::WorldError;
 
-use crate::client::Site;
+use crate::client::TestServer;
 use crate::compare::{Difference, differences};
 use crate::coverage::Coverage;
 use crate::execute::Seen;
@@ -32,7 +32,7 @@ pub struct Family {
 
 impl Family {
     /// Runs the selected scripts on two servers, and checks that the responses are equal.
-    pub async fn run(&self, ours: &Site, theirs: &Site) -> Result<(), WorldError> {
+    pub async fn run(&self, ours: &TestServer, theirs: &TestServer) -> Result<(), WorldError> {
         if let Some(seed) = asked(self.one) {
             return one(ours, theirs, (self.script)(seed)).await;
         }
@@ -58,7 +58,7 @@ impl Family {
     }
 
     /// Runs scripts up to the last one, or up to the first that fails to complete.
-    async fn compared(&self, ours: &Site, theirs: &Site, first: u64, count: u64) -> Outcome {
+    async fn compared(&self, ours: &TestServer, theirs: &TestServer, first: u64, count: u64) -> Outcome {
         let started = Instant::now();
         let script = self.script;
         let runs = stream::iter(first..first + count).map(|seed| {
@@ -102,8 +102,8 @@ struct Outcome {
 
 /// Runs a script on two servers. Returns the responses of the second, and the differences.
 async fn on_both(
-    ours: &Site,
-    theirs: &Site,
+    ours: &TestServer,
+    theirs: &TestServer,
     script: Script,
 ) -> Result<(Script, Vec<Seen>, Vec<Difference>), WorldError> {
     let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;

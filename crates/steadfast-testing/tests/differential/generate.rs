@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::chance::Chance;
+use crate::chance::SeededRng;
 use crate::families;
 use crate::kinds::{COMMON, KINDS, Kind, fields};
 use crate::script::{SENTINEL, Script, Step};
@@ -15,7 +15,7 @@ pub const NAMES: &[&str] = &["a", "b", "c", "d.e"];
 /// State of a script under construction, as far as it can be predicted.
 pub struct Plot {
     /// Random source.
-    pub chance: Chance,
+    pub chance: SeededRng,
     /// Namespace.
     pub namespace: String,
     /// Kinds of the script, as indexes into `KINDS`.
@@ -69,7 +69,7 @@ impl Plot {
 
     /// Selects a kind.
     pub fn kind(&mut self) -> usize {
-        self.chance.one(&self.kinds)
+        self.chance.pick(&self.kinds)
     }
 
     /// Selects an object that probably exists, with the step that returned it.
@@ -84,7 +84,7 @@ impl Plot {
     /// Selects a step that returned an object of a kind.
     pub fn version_of(&mut self, kind: usize) -> Option<usize> {
         let of_kind: Vec<usize> = self.versions.iter().filter(|(of, _)| *of == kind).map(|(_, step)| *step).collect();
-        (!of_kind.is_empty()).then(|| self.chance.one(&of_kind))
+        (!of_kind.is_empty()).then(|| self.chance.pick(&of_kind))
     }
 
     /// Records that a step returns an object.
@@ -95,13 +95,13 @@ impl Plot {
 
     /// Returns a new object.
     pub fn object(&mut self, kind: usize, name: &str) -> Value {
-        let app = self.chance.one(&["web", "api", "db"]);
+        let app = self.chance.pick(&["web", "api", "db"]);
         let mut object = fields(&KINDS[kind], &mut self.chance);
         object["apiVersion"] = KINDS[kind].api_version.into();
         object["kind"] = KINDS[kind].kind.into();
         object["metadata"] = json!({"name": self.name(kind, name), "labels": {"script": self.namespace, "app": app}});
         if self.chance.percent(50) {
-            object["metadata"]["labels"]["rank"] = self.chance.one(&["3", "7", "20", "x"]).into();
+            object["metadata"]["labels"]["rank"] = self.chance.pick(&["3", "7", "20", "x"]).into();
         }
         object
     }
@@ -110,7 +110,7 @@ impl Plot {
 /// Returns the script of a seed.
 pub fn script(seed: u64) -> Script {
     let namespace = format!("script-{seed}");
-    let mut chance = Chance::of(seed);
+    let mut chance = SeededRng::of(seed);
     let kinds = if chance.percent(60) {
         (0..COMMON).collect()
     } else {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::chance::Chance;
+use crate::chance::SeededRng;
 
 /// Collection that scripts write to.
 #[allow(clippy::struct_field_names, reason = "the term of the API")]
@@ -95,14 +95,14 @@ pub fn takes_labels_only(kind: &Kind) -> bool {
 }
 
 /// Returns valid fields of an object other than kind and metadata. Updates may change the random ones.
-pub fn fields(kind: &Kind, chance: &mut Chance) -> Value {
-    let text = chance.one(&["one", "two", "three"]);
+pub fn fields(kind: &Kind, chance: &mut SeededRng) -> Value {
+    let text = chance.pick(&["one", "two", "three"]);
     let number = chance.below(4);
     let labels = json!({"app": "template"});
     let selector = json!({"matchLabels": labels});
     let pod = json!({"containers": [{"name": "main", "image": text}]});
     let template = json!({"metadata": {"labels": labels}, "spec": pod});
-    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [chance.one(&["get", "list"])]}]);
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [chance.pick(&["get", "list"])]}]);
     match kind.kind {
         "ConfigMap" => json!({"data": {"text": text, "more": "x"}}),
         "Secret" => json!({"data": {"key": "c2VjcmV0"}}),

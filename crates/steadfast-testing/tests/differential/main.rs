@@ -44,7 +44,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
-use client::Site;
+use client::TestServer;
 use compare::{Difference, differences};
 use execute::Seen;
 use family::Family;
@@ -67,7 +67,7 @@ fn asked(variable: &str) -> Option<u64> {
 async fn both_servers_respond_equally() -> Result<(), WorldError> {
     let Some(reference) = Reference::start().await? else { return Ok(()) };
     let embedded = Embedded::start(1).await?;
-    let theirs = Site::of(&reference.kube_config().await?)?;
+    let theirs = TestServer::of(&reference.kube_config().await?)?;
     servers::fill(&theirs).await?;
     servers::prepare(&theirs).await?;
     GENERAL.run(&embedded.site, &theirs).await
@@ -92,7 +92,7 @@ fn told(found: &[Difference], count: u64) {
 }
 
 /// Runs one script, and prints all of it.
-async fn one(ours: &Site, theirs: &Site, script: Script) -> Result<(), WorldError> {
+async fn one(ours: &TestServer, theirs: &TestServer, script: Script) -> Result<(), WorldError> {
     let (ours, theirs) = futures::future::try_join(ours.run(&script), theirs.run(&script)).await?;
     shown(&script, &ours, &theirs);
     Ok(())
@@ -126,8 +126,8 @@ async fn each_mutant_is_detected() -> Result<(), WorldError> {
 /// Applies each mutant to the responses of one of two equal servers, and checks that it is detected.
 async fn each_is_caught(
     mutants: &[Mutant],
-    one: &Site,
-    other: &Site,
+    one: &TestServer,
+    other: &TestServer,
     scripts: impl Iterator<Item = Script>,
 ) -> Result<(), WorldError> {
     let responses = stream::iter(scripts).map(|script| async move {

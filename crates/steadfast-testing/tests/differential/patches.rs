@@ -15,10 +15,10 @@ const HELD: &str = "steadfast.dev/held";
 /// Adds a merge patch.
 pub fn patch(plot: &mut Plot) {
     let Some((kind, name, last)) = plot.existing() else { return create(plot) };
-    let text = plot.chance.one(&["one", "two", "three"]);
+    let text = plot.chance.pick(&["one", "two", "three"]);
     let metadata = |fields: Value| json!({"metadata": fields});
     let (option, body) = match plot.chance.below(19) {
-        0 => ("label", metadata(json!({"labels": {"app": plot.chance.one(&["web", "api"])}}))),
+        0 => ("label", metadata(json!({"labels": {"app": plot.chance.pick(&["web", "api"])}}))),
         1 => ("label removed", metadata(json!({"labels": {"app": null, "extra": text}}))),
         2 => ("annotation", metadata(json!({"annotations": {"note": text}}))),
         3 => ("null for a list", metadata(json!({"finalizers": null}))),
@@ -43,7 +43,7 @@ pub fn patch(plot: &mut Plot) {
         }
         16 => ("deletion given", metadata(json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}))),
         17 => ("deletion given", metadata(json!({"deletionGracePeriodSeconds": plot.chance.below(2)}))),
-        18 => ("generate name", metadata(json!({"generateName": plot.chance.one(&["made-", "else-"])}))),
+        18 => ("generate name", metadata(json!({"generateName": plot.chance.pick(&["made-", "else-"])}))),
         _ => ("label", metadata(json!({"labels": {"app": text}}))),
     };
     let mut step = Step::new("merge patch", "PATCH", plot.at(kind, name)).with(option);
@@ -66,7 +66,7 @@ pub fn strategic(plot: &mut Plot) {
         0 => built_in[plot.chance.below(built_in.len())],
         count => *deployments[plot.chance.below(count)],
     };
-    let text = plot.chance.one(&["one", "two", "three"]);
+    let text = plot.chance.pick(&["one", "two", "three"]);
     let metadata = |fields: Value| json!({"metadata": fields});
     let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": uid});
     let (option, body) = match (plot.chance.below(15), KINDS[kind].kind) {
@@ -111,7 +111,7 @@ pub fn strategic(plot: &mut Plot) {
 /// Adds a JSON patch.
 pub fn operations(plot: &mut Plot) {
     let Some((kind, name, _)) = plot.existing() else { return create(plot) };
-    let text = plot.chance.one(&["one", "two", "three"]);
+    let text = plot.chance.pick(&["one", "two", "three"]);
     let namespace = plot.namespace.clone();
     let cases = [
         ("replace", json!([{"op": "replace", "path": "/metadata/labels/app", "value": text}])),

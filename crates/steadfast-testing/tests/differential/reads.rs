@@ -14,7 +14,7 @@ const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;
 pub fn get(plot: &mut Plot) {
     let (kind, name) = match plot.existing() {
         Some((kind, name, _)) => (kind, name),
-        None => (plot.kind(), plot.chance.one(NAMES)),
+        None => (plot.kind(), plot.chance.pick(NAMES)),
     };
     let collection = plot.collection(kind);
     let mut step = Step::new("get", "GET", plot.at(kind, name));
@@ -62,7 +62,7 @@ pub fn list(plot: &mut Plot) {
     // Other scripts write at different times on each server, so the number of remaining objects is not comparable.
     let limit = !shared && plot.chance.percent(45);
     if limit {
-        let most = plot.chance.one(&["limit=1", "limit=2", "limit=500"]);
+        let most = plot.chance.pick(&["limit=1", "limit=2", "limit=500"]);
         step = step.query(most).with("limit");
     }
     if plot.chance.percent(40) {
@@ -129,7 +129,7 @@ pub fn list(plot: &mut Plot) {
 }
 
 fn selectors(plot: &mut Plot, step: Step) -> Step {
-    let (option, query) = plot.chance.one(&[
+    let (option, query) = plot.chance.pick(&[
         ("label equal", "labelSelector=app%3Dweb"),
         ("label equal", "labelSelector=app%3D%3Dweb"),
         ("label unequal", "labelSelector=app%21%3Dweb"),

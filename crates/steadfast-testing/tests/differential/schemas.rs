@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::chance::Chance;
+use crate::chance::SeededRng;
 
 /// Nesting depth of schemas.
 const DEPTH: usize = 3;
@@ -10,11 +10,11 @@ const DEPTH: usize = 3;
 const FIELDS: &[&str] = &["a", "b", "c", "d"];
 
 /// Returns a schema for a part of an object, such that a real server accepts a definition with it.
-pub fn schema(chance: &mut Chance) -> Value {
+pub fn schema(chance: &mut SeededRng) -> Value {
     object(chance, DEPTH)
 }
 
-fn object(chance: &mut Chance, depth: usize) -> Value {
+fn object(chance: &mut SeededRng, depth: usize) -> Value {
     let fields: Vec<&str> = FIELDS.iter().copied().filter(|_| chance.percent(75)).collect();
     let properties: Map<String, Value> = fields.iter().map(|&name| (name.to_owned(), any(chance, depth - 1))).collect();
     let mut schema = json!({"type": "object", "properties": properties});
@@ -38,14 +38,14 @@ fn object(chance: &mut Chance, depth: usize) -> Value {
     schema
 }
 
-fn any(chance: &mut Chance, depth: usize) -> Value {
+fn any(chance: &mut SeededRng, depth: usize) -> Value {
     let mut schema = match chance.below(if depth == 0 { 9 } else { 16 }) {
         0 | 1 => text(chance),
         2 | 3 => whole(chance),
         4 => json!({"type": "number", "minimum": 0.5, "exclusiveMinimum": chance.percent(50), "maximum": 9}),
         5 => json!({"type": "boolean"}),
         6 => json!({"x-kubernetes-int-or-string": true}),
-        7 => json!({"type": "string", "format": chance.one(&["date", "date-time", "ipv4", "uuid", "byte", "odd"])}),
+        7 => json!({"type": "string", "format": chance.pick(&["date", "date-time", "ipv4", "uuid", "byte", "odd"])}),
         8 => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
         9..12 => object(chance, depth),
         12 => json!({"type": "object", "additionalProperties": any(chance, depth - 1), "maxProperties": 3}),
@@ -64,7 +64,7 @@ fn any(chance: &mut Chance, depth: usize) -> Value {
     schema
 }
 
-fn text(chance: &mut Chance) -> Value {
+fn text(chance: &mut SeededRng) -> Value {
     match chance.below(6) {
         0 => json!({"type": "string", "enum": ["one", "two"]}),
         1 => json!({"type": "string", "minLength": 2, "maxLength": 4}),
@@ -75,7 +75,7 @@ fn text(chance: &mut Chance) -> Value {
     }
 }
 
-fn whole(chance: &mut Chance) -> Value {
+fn whole(chance: &mut SeededRng) -> Value {
     match chance.below(6) {
         0 => json!({"type": "integer", "minimum": 1, "maximum": 5}),
         1 => json!({"type": "integer", "multipleOf": 2}),
@@ -87,7 +87,7 @@ fn whole(chance: &mut Chance) -> Value {
 }
 
 /// Returns a value for a schema. In `wrong` percent of the positions, it does not match.
-pub fn value(chance: &mut Chance, schema: &Value, wrong: usize) -> Value {
+pub fn value(chance: &mut SeededRng, schema: &Value, wrong: usize) -> Value {
     if chance.percent(wrong) {
         return match chance.below(9) {
             0 => Value::Null,
@@ -111,10 +111,10 @@ pub fn value(chance: &mut Chance, schema: &Value, wrong: usize) -> Value {
             "ipv4" => "10.0.0.1".into(),
             "uuid" => "123e4567-e89b-12d3-a456-426614174000".into(),
             "byte" => "YWJj".into(),
-            _ => chance.one(&["ab", "abc", "abcd"]).into(),
+            _ => chance.pick(&["ab", "abc", "abcd"]).into(),
         },
-        "integer" => chance.one(&[2, 4]).into(),
-        "number" => json!(chance.one(&[1.5, 2.0, 7.25])),
+        "integer" => chance.pick(&[2, 4]).into(),
+        "number" => json!(chance.pick(&[1.5, 2.0, 7.25])),
         "boolean" => chance.percent(50).into(),
         "array" => {
             let items: Vec<Value> = (0..=chance.below(3)).map(|_| value(chance, &schema["items"], wrong)).collect();
@@ -125,7 +125,7 @@ pub fn value(chance: &mut Chance, schema: &Value, wrong: usize) -> Value {
     }
 }
 
-fn fields(chance: &mut Chance, schema: &Value, wrong: usize) -> Value {
+fn fields(chance: &mut SeededRng, schema: &Value, wrong: usize) -> Value {
     let mut made = Map::new();
     let nothing = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&nothing);

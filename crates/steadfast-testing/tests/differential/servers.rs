@@ -9,7 +9,7 @@ use steadfast_apiserver::ApiServer;
 use steadfast_testing::{WorldError, kube_config};
 
 use crate::AT_ONCE;
-use crate::client::{Session, Site};
+use crate::client::{Session, TestServer};
 
 /// Minimum number of revisions before the scripts start, so that versions are not small numbers.
 const REVISIONS: usize = 1500;
@@ -18,7 +18,7 @@ const REVISIONS: usize = 1500;
 pub struct Embedded {
     server: ApiServer,
     /// Address and credentials.
-    pub site: Site,
+    pub site: TestServer,
 }
 
 impl Embedded {
@@ -31,7 +31,7 @@ impl Embedded {
             server.create(&filler)?;
             server.delete(&filler)?;
         }
-        let site = Site::of(&kube_config(&server).await?)?;
+        let site = TestServer::of(&kube_config(&server).await?)?;
         prepare(&site).await?;
         Ok(Self { server, site })
     }
@@ -44,7 +44,7 @@ impl Embedded {
 }
 
 /// Creates the same number of revisions on a server without direct access to its store.
-pub async fn fill(site: &Site) -> Result<(), WorldError> {
+pub async fn fill(site: &TestServer) -> Result<(), WorldError> {
     let session = site.open().await?;
     let write = |number: usize| {
         let session = session.clone();
@@ -62,7 +62,7 @@ pub async fn fill(site: &Site) -> Result<(), WorldError> {
 }
 
 /// Defines the custom resources, and waits until they are served.
-pub async fn prepare(site: &Site) -> Result<(), WorldError> {
+pub async fn prepare(site: &TestServer) -> Result<(), WorldError> {
     let session = site.open().await?;
     define(&session, &definition("differential.steadfast.dev", "Widget", "Namespaced")).await?;
     define(&session, &definition("cluster.differential.steadfast.dev", "Planet", "Cluster")).await

@@ -20,9 +20,9 @@ pub fn watch(plot: &mut Plot) {
         step.path = format!("{}/{}", kind.root, kind.plural);
         step = step.with("all namespaces");
     }
-    step = step.query(plot.chance.one(&["watch=true", "watch=1"])).query("timeoutSeconds=120");
+    step = step.query(plot.chance.pick(&["watch=true", "watch=1"])).query("timeoutSeconds=120");
     if plot.chance.percent(45) {
-        let (option, query) = plot.chance.one(&[
+        let (option, query) = plot.chance.pick(&[
             ("label equal", "labelSelector=app%3Dweb"),
             ("label unequal", "labelSelector=app%21%3Dapi"),
             ("label in", "labelSelector=app+in+%28web%2Capi%29"),

@@ -9,9 +9,9 @@ use crate::script::Step;
 /// Adds a creation, mostly of a new object.
 pub fn create(plot: &mut Plot) {
     let kind = plot.kind();
-    let mut name = plot.chance.one(NAMES);
+    let mut name = plot.chance.pick(NAMES);
     if takes_labels_only(&KINDS[kind]) {
-        name = plot.chance.one(&NAMES[..3]);
+        name = plot.chance.pick(&NAMES[..3]);
     }
     let mut object = plot.object(kind, name);
     let mut step = Step::new("create", "POST", plot.collection(kind));
@@ -100,7 +100,7 @@ pub fn update(plot: &mut Plot) {
         }
         6 if KINDS[kind].kind == "Widget" => {
             step.path.push_str("/status");
-            object["status"] = json!({"phase": plot.chance.one(&["Ready", "Waiting"])});
+            object["status"] = json!({"phase": plot.chance.pick(&["Ready", "Waiting"])});
             step = step.with("status");
         }
         7 => {
@@ -145,7 +145,7 @@ pub fn delete(plot: &mut Plot) {
         }
         5 => {
             let policies = [("Background", "propagation"), ("Foreground", "foreground"), ("Orphan", "orphans")];
-            let (policy, word) = plot.chance.one(&policies);
+            let (policy, word) = plot.chance.pick(&policies);
             step = step.json(&options(&json!({"propagationPolicy": policy}))).with(word);
             gone = policy == "Background";
         }

@@ -28,9 +28,9 @@ const PAGES: [(&str, &str, &str); 4] = [
 
 /// Example on the page about controllers, which has its own test.
 const POOL: &str = concat!(
-    include_str!("../../../../examples/pool/wanted.rs"),
-    include_str!("../../../../examples/pool/here.rs"),
-    include_str!("../../../../examples/pool/there.rs"),
+    include_str!("../../../../examples/pool/pool_spec.rs"),
+    include_str!("../../../../examples/pool/with_steadfast.rs"),
+    include_str!("../../../../examples/pool/with_kube_runtime.rs"),
 );
 
 /// Environment variable for a child process of this test program. It selects one of the first programs to run.

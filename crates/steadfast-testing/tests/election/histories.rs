@@ -22,9 +22,9 @@ fn run(seed: u64, way: Way, mutant: Option<Mutant>) -> Result<Told, WorldError> 
 #[derive(Debug, Default)]
 struct Tally {
     seeds: u64,
-    reigns: usize,
+    write_runs: usize,
     writes: usize,
-    given_while_acting: usize,
+    transfers_from_active_holders: usize,
 }
 
 /// Runs the requested seeds. Fails if a history contains a violation.
@@ -34,9 +34,9 @@ fn nothing_is_found(way: Way) -> Result<Tally, WorldError> {
     tally.seeds = number("STEADFAST_SEEDS", 40);
     for seed in first..first + tally.seeds {
         let told = run(seed, way, None)?;
-        tally.reigns += told.reigns.len();
-        tally.writes += told.reigns.iter().map(|reign| reign.writes).sum::<usize>();
-        tally.given_while_acting += told.given_while_acting;
+        tally.write_runs += told.write_runs.len();
+        tally.writes += told.write_runs.iter().map(|run| run.writes).sum::<usize>();
+        tally.transfers_from_active_holders += told.transfers_from_active_holders;
         if !told.problems.is_empty() {
             println!("seed {seed}: {:#?}", told.problems);
             broken.push(seed);
@@ -44,7 +44,11 @@ fn nothing_is_found(way: Way) -> Result<Tally, WorldError> {
     }
     assert_eq!(broken, [0; 0], "a former leader wrote in these histories, or no candidate led");
     println!("{tally:?}");
-    assert!(tally.reigns as u64 > 3 * tally.seeds, "too few reigns to prove anything: {}", tally.reigns);
+    assert!(
+        tally.write_runs as u64 > 3 * tally.seeds,
+        "too few runs of writes to prove anything: {}",
+        tally.write_runs
+    );
     Ok(tally)
 }
 
@@ -66,13 +70,13 @@ fn one(way: Way) -> Result<(), WorldError> {
     let Some(seed) = std::env::var("STEADFAST_SEED").ok().and_then(|seed| seed.parse().ok()) else {
         let (first, second) = (run(1, way, None)?, run(1, way, None)?);
         assert_eq!(first.log, second.log, "a seed must determine its faults");
-        let reigns = |told: &Told| format!("{:?}", told.reigns);
-        assert_eq!(reigns(&first), reigns(&second), "a seed must determine its writes");
+        let write_runs = |told: &Told| format!("{:?}", told.write_runs);
+        assert_eq!(write_runs(&first), write_runs(&second), "a seed must determine its writes");
         return Ok(());
     };
     tell_all("steadfast=debug,steadfast_controller=debug");
     let told = run(seed, way, None)?;
-    println!("{}\n{:#?}", told.log, told.reigns);
+    println!("{}\n{:#?}", told.log, told.write_runs);
     assert!(told.problems.is_empty(), "{:#?}", told.problems);
     Ok(())
 }
@@ -84,8 +88,11 @@ fn old_holder_never_writes_after_new() -> Result<(), WorldError> {
 
 #[test]
 fn coordinated_holders_never_write_concurrently() -> Result<(), WorldError> {
-    let Tally { seeds, given_while_acting, .. } = nothing_is_found(COORDINATED)?;
-    assert!(given_while_acting as u64 > seeds, "too few transfers from an acting holder: {given_while_acting}");
+    let Tally { seeds, transfers_from_active_holders, .. } = nothing_is_found(COORDINATED)?;
+    assert!(
+        transfers_from_active_holders as u64 > seeds,
+        "too few transfers from an acting holder: {transfers_from_active_holders}"
+    );
     Ok(())
 }
 

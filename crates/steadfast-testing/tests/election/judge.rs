@@ -11,7 +11,7 @@ use crate::program::OBJECT;
 
 /// Consecutive accepted writes of one holder.
 #[derive(Clone, Debug)]
-pub(crate) struct Reign {
+pub(crate) struct WriteRun {
     pub(crate) holder: String,
     pub(crate) first: Duration,
     pub(crate) last: Duration,
@@ -19,36 +19,36 @@ pub(crate) struct Reign {
 }
 
 /// Returns the uninterrupted runs of writes by one holder, in the order of the embedded server's history.
-pub(crate) fn reigns(server: &ApiServer) -> Vec<Reign> {
+pub(crate) fn write_runs(server: &ApiServer) -> Vec<WriteRun> {
     let history = server.history();
     let written = history.of("", "configmaps").filter(|change| change.name == OBJECT);
     group_by_writer(written.filter_map(|change| Some((change.at, change.object.as_deref()?))))
 }
 
 /// Returns the uninterrupted runs of writes by one holder, in the order of a real server's history.
-pub(crate) fn reigns_in(history: &History) -> Vec<Reign> {
+pub(crate) fn write_runs_in(history: &History) -> Vec<WriteRun> {
     let written = history.changes().iter().filter(|change| change.name == OBJECT);
     group_by_writer(written.filter_map(|change| Some((change.at, change.object.as_ref()?))))
 }
 
 /// Groups consecutive states of the object with the same writer.
-fn group_by_writer<'a>(states: impl Iterator<Item = (Duration, &'a Value)>) -> Vec<Reign> {
-    let mut reigns: Vec<Reign> = Vec::new();
+fn group_by_writer<'a>(states: impl Iterator<Item = (Duration, &'a Value)>) -> Vec<WriteRun> {
+    let mut write_runs: Vec<WriteRun> = Vec::new();
     for (at, object) in states {
         let Some(holder) = object["data"]["holder"].as_str() else { continue };
-        match reigns.last_mut().filter(|reign| reign.holder == holder) {
-            Some(reign) => {
-                reign.last = at;
-                reign.writes += 1;
+        match write_runs.last_mut().filter(|run| run.holder == holder) {
+            Some(run) => {
+                run.last = at;
+                run.writes += 1;
             }
-            None => reigns.push(Reign { holder: holder.to_owned(), first: at, last: at, writes: 1 }),
+            None => write_runs.push(WriteRun { holder: holder.to_owned(), first: at, last: at, writes: 1 }),
         }
     }
-    reigns
+    write_runs
 }
 
 /// Returns the number of lease transfers while the previous holder still wrote.
-pub(crate) fn given_while_acting(server: &ApiServer, reigns: &[Reign]) -> usize {
+pub(crate) fn transfers_from_active_holders(server: &ApiServer, write_runs: &[WriteRun]) -> usize {
     let history = server.history();
     let leases = history.of("coordination.k8s.io", "leases");
     let holder = |lease: Option<&Value>| Some(lease?["spec"]["holderIdentity"].as_str()?.to_owned());
@@ -60,25 +60,25 @@ pub(crate) fn given_while_acting(server: &ApiServer, reigns: &[Reign]) -> usize 
     });
     given
         .filter(|(at, before)| {
-            let was_theirs = |reign: &&Reign| reign.holder.split('#').next() == Some(before);
-            reigns.iter().filter(was_theirs).any(|reign| reign.first <= *at && *at < reign.last)
+            let was_theirs = |run: &&WriteRun| run.holder.split('#').next() == Some(before);
+            write_runs.iter().filter(was_theirs).any(|run| run.first <= *at && *at < run.last)
         })
         .count()
 }
 
 /// Returns the writes that the server accepted from a holder after the first write of its successor.
-pub(crate) fn violations(reigns: &[Reign]) -> Vec<String> {
+pub(crate) fn violations(write_runs: &[WriteRun]) -> Vec<String> {
     let mut earlier = BTreeSet::new();
     let mut found = Vec::new();
-    for (index, reign) in reigns.iter().enumerate() {
-        if earlier.contains(reign.holder.as_str()) {
-            let before = &reigns[index - 1];
+    for (index, run) in write_runs.iter().enumerate() {
+        if earlier.contains(run.holder.as_str()) {
+            let before = &write_runs[index - 1];
             found.push(format!(
                 "{} wrote at {:?}, after {} had written from {:?} on",
-                reign.holder, reign.first, before.holder, before.first
+                run.holder, run.first, before.holder, before.first
             ));
         }
-        earlier.insert(reign.holder.as_str());
+        earlier.insert(run.holder.as_str());
     }
     found
 }
@@ -88,11 +88,11 @@ mod tests {
     use super::*;
 
     fn judged(holders: &[&str]) -> Vec<String> {
-        let reign = |(at, holder): (usize, &&str)| {
+        let run = |(at, holder): (usize, &&str)| {
             let at = Duration::from_secs(at as u64);
-            Reign { holder: (*holder).to_owned(), first: at, last: at, writes: 1 }
+            WriteRun { holder: (*holder).to_owned(), first: at, last: at, writes: 1 }
         };
-        violations(&holders.iter().enumerate().map(reign).collect::<Vec<_>>())
+        violations(&holders.iter().enumerate().map(run).collect::<Vec<_>>())
     }
 
     #[test]

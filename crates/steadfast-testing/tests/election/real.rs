@@ -19,7 +19,7 @@ use steadfast_core::random::Random;
 use steadfast_testing::reference::Reference;
 use steadfast_testing::{WorldError, config_map};
 
-use crate::judge::{reigns_in, violations};
+use crate::judge::{violations, write_runs_in};
 use crate::program::OBJECT;
 
 /// Environment variable that makes a copy of this program a candidate, with the path of the kubeconfig.
@@ -184,17 +184,21 @@ async fn kill_and_stop() -> Result<(), WorldError> {
     tokio::time::sleep(2 * LEASE).await;
     drop(candidates);
     let history = reference.history("", "configmaps").await?;
-    let reigns = reigns_in(&history);
-    let writes: usize = reigns.iter().map(|reign| reign.writes).sum();
+    let write_runs = write_runs_in(&history);
+    let writes: usize = write_runs.iter().map(|run| run.writes).sum();
     took.sort();
     let (median, worst) = (took.get(took.len() / 2), took.last());
     println!(
-        "{kills} kills: {} reigns, {writes} writes; another led after {median:?}, at worst {worst:?}",
-        reigns.len()
+        "{kills} kills: {} runs of writes, {writes} writes; another led after {median:?}, at worst {worst:?}",
+        write_runs.len()
     );
-    assert_eq!(violations(&reigns), [""; 0]);
+    assert_eq!(violations(&write_runs), [""; 0]);
     // A leader may outlast every fourth fault, a short stop.
     let expected = kills - kills / 4;
-    assert!(reigns.len() >= expected && writes > 10 * kills, "{} reigns, {writes} writes: too few", reigns.len());
+    assert!(
+        write_runs.len() >= expected && writes > 10 * kills,
+        "{} runs of writes, {writes} writes: too few",
+        write_runs.len()
+    );
     Ok(())
 }

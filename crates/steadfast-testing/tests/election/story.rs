@@ -11,7 +11,7 @@ use steadfast_testing::{WorldError, config_map};
 use tokio::time::sleep;
 
 use crate::coordinator::{Coordinator, LEASE};
-use crate::judge::{Reign, given_while_acting, reigns, violations};
+use crate::judge::{WriteRun, transfers_from_active_holders, violations, write_runs};
 use crate::mishaps::{Log, REPAIR, SLOW, cut_off, freeze, slow_writes};
 use crate::process::{Mutant, Process};
 use crate::program::{Ending, OBJECT, Program};
@@ -23,9 +23,9 @@ const STEPS: usize = 20;
 
 /// Result of a history.
 pub(crate) struct Told {
-    pub(crate) reigns: Vec<Reign>,
+    pub(crate) write_runs: Vec<WriteRun>,
     /// Number of lease transfers while the holder still acted.
-    pub(crate) given_while_acting: usize,
+    pub(crate) transfers_from_active_holders: usize,
     /// Violations.
     pub(crate) problems: Vec<String>,
     /// Injected faults with their processes and times.
@@ -70,13 +70,13 @@ pub(crate) async fn play(seed: u64, way: Way, mutant: Option<Mutant>) -> Result<
     stage.heal();
     let healed = stage.server.elapsed();
     sleep(REPAIR).await;
-    let reigns = reigns(&stage.server);
-    let mut problems = violations(&reigns);
-    if reigns.last().is_none_or(|reign| reign.last <= healed + REPAIR / 2) {
-        problems.push(format!("nobody leads, {REPAIR:?} after all was well: {:?}", reigns.last()));
+    let write_runs = write_runs(&stage.server);
+    let mut problems = violations(&write_runs);
+    if write_runs.last().is_none_or(|run| run.last <= healed + REPAIR / 2) {
+        problems.push(format!("nobody leads, {REPAIR:?} after all was well: {:?}", write_runs.last()));
     }
-    let given_while_acting = given_while_acting(&stage.server, &reigns);
-    Ok(Told { reigns, given_while_acting, problems, log: stage.log.text })
+    let transfers_from_active_holders = transfers_from_active_holders(&stage.server, &write_runs);
+    Ok(Told { write_runs, transfers_from_active_holders, problems, log: stage.log.text })
 }
 
 impl Stage {

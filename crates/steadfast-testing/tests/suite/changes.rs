@@ -9,18 +9,18 @@ use steadfast_testing::CachedConfigMap;
 use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, config_map_in};
 
-use super::{SOON, Said, Watched, assert_fresh, build, judge, until_told, watch};
+use super::{DiagnosticLog, SOON, Watched, assert_fresh, build, judge, until_delivered, watch};
 
 super::scenarios! {
-    streamed_and_paged_informers_match_history<K>: needs [], tells [SelectorChurn];
-    paged_list_counts_once<K>: needs [], tells [];
-    finalizer_delays_deletion<K>: needs [], tells [];
-    delete_collection_reports_each_deletion<K>: needs [], tells [];
-    metadata_informer_follows_changes: needs [], tells [];
-    unchanged_write_is_not_delivered<K>: needs [], tells [];
-    name_and_label_scopes_are_exact<K>: needs [], tells [SelectorChurn];
-    informers_on_one_connection_receive_own_events<K>: needs [], tells [];
-    waits_outside_selector_cause_no_doubt<K>: needs [], tells [];
+    streamed_and_paged_informers_match_history<K>: needs [], covers [SelectorChurn];
+    paged_list_delivers_each_object_once<K>: needs [], covers [];
+    finalizer_delays_deletion<K>: needs [], covers [];
+    delete_collection_reports_each_deletion<K>: needs [], covers [];
+    metadata_informer_follows_changes: needs [], covers [];
+    unchanged_write_is_not_delivered<K>: needs [], covers [];
+    name_and_label_scopes_are_exact<K>: needs [], covers [SelectorChurn];
+    informers_on_one_connection_receive_own_events<K>: needs [], covers [];
+    waits_outside_selector_cause_no_doubt<K>: needs [], covers [];
 }
 
 /// A write outside the selector causes no event, and on a real server often no bookmark either (R2). Nevertheless,
@@ -29,7 +29,7 @@ async fn waits_outside_selector_cause_no_doubt<K: CachedConfigMap>(cluster: &mut
     let (recorder, connection) = (cluster.recorder(), cluster.connection().await?);
     let factory = InformerFactory::new(&connection);
     let informer = build::<K>(&factory, cluster.scope().labels("app=web")).start()?;
-    let said = Said::by(&informer);
+    let diagnostics = DiagnosticLog::by(&informer);
     recorder.record_as(&informer, "selected").until_synced().await;
     let writer = cluster.writer();
     for number in 0..10 {
@@ -37,7 +37,7 @@ async fn waits_outside_selector_cause_no_doubt<K: CachedConfigMap>(cluster: &mut
         recorder.wait_for(&informer, "selected", &written).await?;
         assert!(informer.freshness().is_fresh(), "{}", informer.freshness());
     }
-    assert_eq!(said.times("suspect"), 0);
+    assert_eq!(diagnostics.times("suspect"), 0);
     judge(cluster, &recorder).await?;
     Ok(())
 }
@@ -57,7 +57,7 @@ async fn streamed_and_paged_informers_match_history<K: CachedConfigMap>(
     let kind = ApiResource::erase::<ConfigMap>(&());
     let selected = factories[0].build_with::<DynamicObject>(&kind, cluster.scope().labels("app=web"));
     let selected = selected.streamed_lists(true).start()?;
-    let said = [Said::by(&streamed), Said::by(&paged), Said::by(&selected)];
+    let diagnostics = [DiagnosticLog::by(&streamed), DiagnosticLog::by(&paged), DiagnosticLog::by(&selected)];
     let streamed = recorder.record_as(&streamed, "streamed");
     let paged = recorder.record_as(&paged, "paged");
     let selected = recorder.record_as(&selected, "selected");
@@ -71,17 +71,17 @@ async fn streamed_and_paged_informers_match_history<K: CachedConfigMap>(
 
     writer.create_labelled("web", "web").await?;
     for round in 0..3 {
-        until_told(cluster, &selected, "web", 2 * round + 1).await?;
+        until_delivered(cluster, &selected, "web", 2 * round + 1).await?;
         let left = writer.label("web", "db").await?;
         recorder.wait_for(selected.informer(), "selected", &left).await?;
-        until_told(cluster, &selected, "web", 2 * round + 2).await?;
+        until_delivered(cluster, &selected, "web", 2 * round + 2).await?;
         let entered = writer.label("web", "web").await?;
         recorder.wait_for(selected.informer(), "selected", &entered).await?;
         let changed = writer.set("a", &format!("again {round}")).await?;
         recorder.wait_for(streamed.informer(), "streamed", &changed).await?;
         recorder.wait_for(paged.informer(), "paged", &changed).await?;
     }
-    until_told(cluster, &selected, "web", 7).await?;
+    until_delivered(cluster, &selected, "web", 7).await?;
     let recreated = writer.recreate("b", "2").await?;
     writer.delete("web").await?;
     recorder.wait_for(streamed.informer(), "streamed", &recreated).await?;
@@ -96,13 +96,13 @@ async fn streamed_and_paged_informers_match_history<K: CachedConfigMap>(
     assert_eq!(web, ["Added", "Deleted Observed DeletedOrLeft"].repeat(4), "three exits and one deletion");
     assert_eq!(selected.events().len(), web.len(), "no event of another object was delivered");
     assert_fresh(&selected);
-    for said in said {
-        assert_eq!((said.times("relisted"), said.times("fell back to pages")), (0, 0));
+    for diagnostics in diagnostics {
+        assert_eq!((diagnostics.times("relisted"), diagnostics.times("fell back to pages")), (0, 0));
     }
     Ok(())
 }
 
-async fn paged_list_counts_once<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
+async fn paged_list_delivers_each_object_once<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     for number in 0..25 {
         writer.create(&format!("c-{number:02}"), "1").await?;
@@ -132,13 +132,13 @@ async fn finalizer_delays_deletion<K: CachedConfigMap>(cluster: &mut Cluster) ->
     let Watched { informer, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     writer.delete("held").await?;
-    until_told(cluster, seen, "held", 2).await?;
+    until_delivered(cluster, seen, "held", 2).await?;
     let there = informer.lister()?.get(cluster.namespace(), "held")?.ok_or("the object must still exist")?;
     let there = there.config_map().ok_or("the object must decode")?;
     // With a finalizer, a deletion is only an update that sets `deletionTimestamp`.
     assert!(there.metadata.deletion_timestamp.is_some(), "{there:?}");
     writer.patch("held", json!({ "metadata": { "finalizers": null } })).await?;
-    until_told(cluster, seen, "held", 3).await?;
+    until_delivered(cluster, seen, "held", 3).await?;
     informer.wait_gone(&*there, SOON).await?;
 
     judge(cluster, &recorder).await?;
@@ -183,11 +183,11 @@ async fn metadata_informer_follows_changes(cluster: &mut Cluster) -> Result<(), 
         seen.until_synced().await;
     }
     for seen in &all {
-        until_told(cluster, seen, "a", 1).await?;
+        until_delivered(cluster, seen, "a", 1).await?;
     }
     writer.set("a", "2").await?;
     for seen in &all {
-        until_told(cluster, seen, "a", 2).await?;
+        until_delivered(cluster, seen, "a", 2).await?;
     }
     writer.recreate("a", "3").await?;
 
@@ -237,12 +237,12 @@ async fn name_and_label_scopes_are_exact<K: CachedConfigMap>(cluster: &mut Clust
     // Moves the object within the second scope, and from there into the third.
     writer.label("one", "db").await?;
     for (seen, times) in all.iter().zip([2, 2, 1]) {
-        until_told(cluster, seen, "one", times).await?;
+        until_delivered(cluster, seen, "one", times).await?;
     }
     // `notin (web),app` requires the label to exist, because `notin` alone also matches objects without the label.
     writer.label("one", "batch").await?;
     for (seen, times) in all.iter().zip([3, 3, 2]) {
-        until_told(cluster, seen, "one", times).await?;
+        until_delivered(cluster, seen, "one", times).await?;
     }
     writer.delete("two").await?;
 
@@ -274,7 +274,7 @@ async fn informers_on_one_connection_receive_own_events<K: CachedConfigMap>(
         writer.create_labelled(&format!("c-{number}"), &format!("g{number}")).await?;
     }
     for number in (0..INFORMERS).step_by(7) {
-        until_told(cluster, &all[number], &format!("c-{number}"), 1).await?;
+        until_delivered(cluster, &all[number], &format!("c-{number}"), 1).await?;
         writer.delete(&format!("c-{number}")).await?;
     }
     let watching = connection.connections().iter().filter(|one| one.watches).count();

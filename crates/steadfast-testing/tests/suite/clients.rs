@@ -18,23 +18,23 @@ use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, config_map_in};
 use tokio::time::sleep;
 
-use super::{SOON, Watched, assert_fresh, build, judge, until_fresh, until_told, watch, watch_by};
+use super::{SOON, Watched, assert_fresh, build, judge, until_delivered, until_fresh, watch, watch_by};
 
 super::scenarios! {
-    blocked_handler_delays_no_other<K>: needs [], tells [SlowReader, BadHandler];
-    panicking_handler_is_retried<K>: needs [], tells [BadHandler];
-    late_handler_receives_existing_objects<K>: needs [], tells [];
-    shutdown_while_cut_is_prompt<K>: needs [], tells [ShutdownWhileCut];
-    write_while_cut_happens_at_most_once<K>: needs [], tells [WriteWhileCut];
-    rejected_credentials_are_reported_until_replaced<K>: needs [], tells [CredentialsRotated];
-    premature_delivery_is_detected<K>: needs [], tells [];
+    blocked_handler_delays_no_other<K>: needs [], covers [SlowReader, BadHandler];
+    panicking_handler_is_retried<K>: needs [], covers [BadHandler];
+    late_handler_receives_existing_objects<K>: needs [], covers [];
+    shutdown_while_cut_is_prompt<K>: needs [], covers [ShutdownWhileCut];
+    write_while_cut_happens_at_most_once<K>: needs [], covers [WriteWhileCut];
+    rejected_credentials_are_reported_until_replaced<K>: needs [], covers [CredentialsRotated];
+    premature_delivery_is_detected<K>: needs [], covers [];
 }
 
 async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     const CHANGES: usize = 200;
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("a", "0").await?;
-    let Watched { informer, said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { informer, diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
     let stuck = Arc::new(AtomicBool::new(true));
     let held = stuck.clone();
     let slow = recorder.handle(informer, informer.name(), move |_| {
@@ -50,7 +50,7 @@ async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut Clust
             recorder.wait_for(informer, informer.name(), &changed).await?;
         }
     }
-    until_told(cluster, seen, "a", 2).await?;
+    until_delivered(cluster, seen, "a", 2).await?;
     // One running call, and one merged entry.
     let waiting = slow.registration().counts().entries;
     assert!(waiting <= 2, "{waiting} pending entries for a handler of one object");
@@ -59,7 +59,7 @@ async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut Clust
     judge(cluster, &recorder).await?;
     let told = slow.of(&cluster.key("a")).len();
     assert!((2..=3).contains(&told), "pending events are merged into the newest: {told}");
-    assert_eq!(said.times("relisted"), 0);
+    assert_eq!(diagnostics.times("relisted"), 0);
     assert_fresh(seen);
     Ok(())
 }
@@ -76,7 +76,7 @@ async fn panicking_handler_is_retried<K: CachedConfigMap>(cluster: &mut Cluster)
     });
     seen.until_synced().await;
     writer.create_labelled("a", "web").await?;
-    until_told(cluster, &clumsy, "a", 2).await?;
+    until_delivered(cluster, &clumsy, "a", 2).await?;
     writer.delete("a").await?;
 
     judge(cluster, &recorder).await?;
@@ -95,8 +95,8 @@ async fn late_handler_receives_existing_objects<K: CachedConfigMap>(cluster: &mu
     let Watched { informer, seen: first, .. } = &watch::<K>(cluster, &recorder).await?;
     writer.set("a", "2").await?;
     writer.delete("gone").await?;
-    until_told(cluster, first, "a", 2).await?;
-    until_told(cluster, first, "gone", 2).await?;
+    until_delivered(cluster, first, "a", 2).await?;
+    until_delivered(cluster, first, "gone", 2).await?;
     let late = recorder.record(informer);
     late.until_synced().await;
     writer.set("a", "3").await?;

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use super::SOON;
 
 super::scenarios! {
-    naive_controller_creates_no_duplicate_behind_lag: needs [Lag], tells [LaggingReplica];
+    naive_controller_creates_no_duplicate_behind_lag: needs [Lag], covers [LaggingReplica];
 }
 
 /// State of a program that keeps the required number of children of a parent.

@@ -12,19 +12,19 @@ use steadfast_testing::cluster::Cluster;
 use steadfast_testing::proxy::Direction;
 use tokio::time::sleep;
 
-use super::{SOON, Watched, assert_fresh, build, judge, until_fresh, until_told, watch, watch_by};
+use super::{SOON, Watched, assert_fresh, build, judge, until_delivered, until_fresh, watch, watch_by};
 
 super::scenarios! {
-    events_during_cut_are_delivered_in_order<K>: needs [], tells [RecreatedWhileCut, DeletedWhileCut];
-    reentry_during_cut_is_two_stays<K>: needs [], tells [SelectorChurn];
-    resets_within_objects_cost_no_list<K>: needs [], tells [ConnectionReset];
-    dropped_packets_are_noticed_within_15_seconds<K>: needs [], tells [BlackHole];
-    packets_dropped_one_way_are_noticed<K>: needs [], tells [BlackHole];
-    absent_server_is_reported_until_it_appears<K>: needs [], tells [ServerAbsent];
-    closed_connections_are_retried_with_backoff<K>: needs [], tells [AcceptAndClose];
-    pings_keep_idle_flow_alive<K>: needs [], tells [IdleFlowDropped];
-    slow_list_completes<K>: needs [], tells [];
-    false_freshness_while_cut_is_detected<K>: needs [], tells [];
+    events_during_cut_are_delivered_in_order<K>: needs [], covers [RecreatedWhileCut, DeletedWhileCut];
+    reentry_during_cut_is_two_stays<K>: needs [], covers [SelectorChurn];
+    resets_within_objects_cost_no_list<K>: needs [], covers [ConnectionReset];
+    dropped_packets_are_noticed_within_15_seconds<K>: needs [], covers [BlackHole];
+    packets_dropped_one_way_are_noticed<K>: needs [], covers [BlackHole];
+    absent_server_is_reported_until_it_appears<K>: needs [], covers [ServerAbsent];
+    closed_connections_are_retried_with_backoff<K>: needs [], covers [AcceptAndClose];
+    pings_keep_idle_flow_alive<K>: needs [], covers [IdleFlowDropped];
+    slow_list_completes<K>: needs [], covers [];
+    false_freshness_while_cut_is_detected<K>: needs [], covers [];
 }
 
 /// Bound of R1.
@@ -35,7 +35,7 @@ async fn events_during_cut_are_delivered_in_order<K: CachedConfigMap>(cluster: &
     for name in ["recreated", "deleted", "changed", "kept"] {
         writer.create(name, "1").await?;
     }
-    let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
     recorder.follow(cluster.network());
 
     cluster.network().cut();
@@ -55,7 +55,7 @@ async fn events_during_cut_are_delivered_in_order<K: CachedConfigMap>(cluster: &
     ] {
         assert_eq!(seen.in_words(&cluster.key(name)), scenario, "{name}");
     }
-    assert_eq!(said.times("relisted"), 0, "the watch was resumed");
+    assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
     assert_fresh(seen);
     Ok(())
 }
@@ -82,20 +82,20 @@ async fn reentry_during_cut_is_two_stays<K: CachedConfigMap>(cluster: &mut Clust
 async fn resets_within_objects_cost_no_list<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder) = (cluster.writer(), cluster.recorder());
     writer.create("large", "0").await?;
-    let Watched { informer, said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { informer, diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     for (round, bytes) in [0, 1, 1000, 30_000, 100_000].into_iter().enumerate() {
         until_fresh(informer, true, SOON).await?;
         cluster.network().reset_after(bytes, Direction::ToClient);
         // Longer than the bytes that pass before the reset.
         writer.set("large", &round.to_string().repeat(200_000)).await?;
-        until_told(cluster, seen, "large", round + 2).await?;
+        until_delivered(cluster, seen, "large", round + 2).await?;
     }
 
     judge(cluster, &recorder).await?;
     let resets = cluster.network().connections().len() - 1;
     assert!(resets >= 5, "only {resets} connections were replaced");
-    assert_eq!(said.times("relisted"), 0, "every cut was resumed");
+    assert_eq!(diagnostics.times("relisted"), 0, "every cut was resumed");
     assert_eq!(seen.in_words(&cluster.key("large")), ["Added", "Updated", "Updated", "Updated", "Updated", "Updated"]);
     assert_fresh(seen);
     Ok(())
@@ -126,7 +126,7 @@ async fn vanish<K: CachedConfigMap>(
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "0").await?;
     let factory = InformerFactory::new(&cluster.connection_with(settings).await?);
-    let Watched { informer, said, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
+    let Watched { informer, diagnostics, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
     recorder.follow(network);
     until_fresh(informer, true, SOON).await?;
 
@@ -135,12 +135,12 @@ async fn vanish<K: CachedConfigMap>(
     let noticed = until_fresh(informer, false, DEAD_PEER_TIMEOUT).await?;
     writer.set("a", "1").await?;
     network.black_hole(direction, false);
-    until_told(cluster, seen, "a", 2).await?;
+    until_delivered(cluster, seen, "a", 2).await?;
     let recovered = until_fresh(informer, true, SOON).await?;
     println!("{direction:?} vanish: noticed after {noticed:.1?}, recovered after {recovered:.1?}");
 
     judge(cluster, &recorder).await?;
-    assert_eq!(said.times("relisted"), 0, "the watch was resumed");
+    assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
     assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
@@ -176,7 +176,7 @@ async fn closed_connections_are_retried_with_backoff<K: CachedConfigMap>(
 ) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "1").await?;
-    let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     let before = network.connections().len();
     network.accept_and_close(true);
@@ -189,7 +189,7 @@ async fn closed_connections_are_retried_with_backoff<K: CachedConfigMap>(
     assert!((1..=12).contains(&attempts), "{attempts} attempts in four seconds");
 
     judge(cluster, &recorder).await?;
-    assert_eq!(said.times("relisted"), 0, "the watch was resumed");
+    assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
     assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
@@ -206,7 +206,7 @@ async fn pings_keep_idle_flow_alive<K: CachedConfigMap>(cluster: &mut Cluster) -
     network.drop_idle_after(Some(Duration::from_secs(5)));
     sleep(Duration::from_secs(11)).await;
     writer.set("a", "2").await?;
-    until_told(cluster, seen, "a", 2).await?;
+    until_delivered(cluster, seen, "a", 2).await?;
     let dropped = network.changes().iter().filter(|change| change.fault == "idle flow dropped").count();
     assert_eq!(dropped, 0, "the connection was kept");
 

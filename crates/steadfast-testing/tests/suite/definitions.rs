@@ -14,12 +14,12 @@ use steadfast_testing::cluster::Cluster;
 use steadfast_testing::{WorldError, widget_definition};
 use tokio::time::sleep;
 
-use super::{SOON, assert_fresh, until_fresh, until_told};
+use super::{SOON, assert_fresh, until_delivered, until_fresh};
 
 super::scenarios! {
-    custom_resource_is_followed_after_definition: needs [], tells [ResourceRefused];
-    only_undecodable_object_is_unknown: needs [], tells [UndecodableObject];
-    unserved_version_implies_no_deletion: needs [Redefine], tells [PermissionRemoved];
+    custom_resource_is_followed_after_definition: needs [], covers [ResourceRefused];
+    only_undecodable_object_is_unknown: needs [], covers [UndecodableObject];
+    unserved_version_implies_no_deletion: needs [Redefine], covers [PermissionRemoved];
 }
 
 fn widget(name: &str, size: u32, kind: &ApiResource) -> DynamicObject {
@@ -46,8 +46,8 @@ async fn custom_resource_is_followed_after_definition(cluster: &mut Cluster) -> 
     widgets.create(&PostParams::default(), &widget("a", 1, &kind)).await?;
     let b = widgets.create(&PostParams::default(), &widget("b", 1, &kind)).await?;
     recorder.wait_for(&informer, "widgets", &b).await?;
-    until_told(cluster, &seen, "a", 1).await?;
-    until_told(cluster, &seen, "b", 1).await?;
+    until_delivered(cluster, &seen, "a", 1).await?;
+    until_delivered(cluster, &seen, "b", 1).await?;
     let larger = Patch::Merge(json!({ "spec": { "size": 2 } }));
     let larger = widgets.patch("a", &PatchParams::default(), &larger).await?;
     recorder.wait_for(&informer, "widgets", &larger).await?;
@@ -81,7 +81,7 @@ async fn only_undecodable_object_is_unknown(cluster: &mut Cluster) -> Result<(),
     let widgets: Api<DynamicObject> = Api::namespaced_with(client, cluster.namespace(), &kind);
     for name in ["good", "spoiled"] {
         widgets.create(&PostParams::default(), &widget(name, 1, &kind)).await?;
-        until_told(cluster, &seen, name, 1).await?;
+        until_delivered(cluster, &seen, name, 1).await?;
     }
 
     let spoil = Patch::Merge(json!({ "spec": { "size": "large" } }));
@@ -96,7 +96,7 @@ async fn only_undecodable_object_is_unknown(cluster: &mut Cluster) -> Result<(),
     assert_eq!(tainted.len(), 1, "{tainted:?}");
 
     widgets.patch("spoiled", &PatchParams::default(), &grow).await?;
-    until_told(cluster, &seen, "spoiled", 2).await?;
+    until_delivered(cluster, &seen, "spoiled", 2).await?;
     cluster.settle(&recorder).await?;
     check(&cluster.history_of(&kind).await?, &recorder.trace())?;
     assert_eq!(seen.in_words(&cluster.key("spoiled")), ["Added", "Updated"]);
@@ -128,7 +128,7 @@ async fn unserved_version_implies_no_deletion(cluster: &mut Cluster) -> Result<(
     let widgets: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &kind);
     for name in ["kept", "deleted"] {
         widgets.create(&PostParams::default(), &widget(name, 1, &kind)).await?;
-        until_told(cluster, &seen, name, 1).await?;
+        until_delivered(cluster, &seen, name, 1).await?;
     }
 
     let definitions: Api<CustomResourceDefinition> = Api::all(client);

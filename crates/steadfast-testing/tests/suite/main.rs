@@ -57,10 +57,10 @@ macro_rules! told {
 }
 pub(crate) use told;
 
-/// Declares the scenarios of a file, with a test for each: `name: needs [...], tells [...]`, or `name<K>: ...` for a
+/// Declares the scenarios of a file, with a test for each: `name: needs [...], covers [...]`, or `name<K>: ...` for a
 /// scenario that supports each form.
 macro_rules! scenarios {
-    ($($name:ident $(<$kept:ident>)?: needs [$($need:ident),*], tells [$($fault:ident),*];)*) => {
+    ($($name:ident $(<$kept:ident>)?: needs [$($need:ident),*], covers [$($fault:ident),*];)*) => {
         pub(crate) const SCENARIOS: &[crate::Scenario] = &[$(crate::Scenario {
             name: stringify!($name),
             needs: &[$(steadfast_testing::cluster::ServerFault::$need),*],
@@ -116,12 +116,12 @@ fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
 
 /// Diagnostics of an informer.
 #[derive(Clone, Default)]
-struct Said(Arc<Mutex<Vec<String>>>);
+struct DiagnosticLog(Arc<Mutex<Vec<String>>>);
 
-impl Said {
+impl DiagnosticLog {
     fn by<K: Kept>(informer: &Informer<K>) -> Self {
-        let said = Self::default();
-        let own = said.clone();
+        let diagnostics = Self::default();
+        let own = diagnostics.clone();
         informer.on_diagnostic(move |note| {
             let word = match note {
                 Diagnostic::Relisted { .. } => "relisted",
@@ -133,11 +133,11 @@ impl Said {
             };
             own.0.lock().unwrap_or_else(PoisonError::into_inner).push(word.to_owned());
         });
-        said
+        diagnostics
     }
 
     fn times(&self, word: &str) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|said| *said == word).count()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|diagnostic| *diagnostic == word).count()
     }
 }
 
@@ -146,7 +146,7 @@ impl Said {
 struct Watched<K: CachedConfigMap> {
     factory: InformerFactory,
     informer: Informer<K>,
-    said: Said,
+    diagnostics: DiagnosticLog,
     seen: Recording<K>,
 }
 
@@ -171,10 +171,10 @@ async fn watched<K: CachedConfigMap>(
     informer: Informer<K>,
     recorder: &Recorder,
 ) -> Watched<K> {
-    let said = Said::by(&informer);
+    let diagnostics = DiagnosticLog::by(&informer);
     let seen = recorder.record(&informer);
     seen.until_synced().await;
-    Watched { factory, informer, said, seen }
+    Watched { factory, informer, diagnostics, seen }
 }
 
 /// Waits until the scenario is quiet, and checks the records of config maps: no event is lost or delivered twice.
@@ -194,7 +194,7 @@ async fn judge_by(terms: Terms, cluster: &Cluster, recorder: &Recorder) -> Resul
 
 /// Waits until the handler has received this number of events of `name`, because pending events may otherwise be
 /// merged.
-async fn until_told<K: Kept>(
+async fn until_delivered<K: Kept>(
     cluster: &Cluster,
     recording: &Recording<K>,
     name: &str,

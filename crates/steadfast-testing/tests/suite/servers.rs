@@ -12,23 +12,24 @@ use steadfast_testing::cluster::Cluster;
 use tokio::time::sleep;
 
 use super::{
-    SOON, Said, Watched, assert_fresh, build, judge, judge_by, until_fresh, until_told, watch, watch_by, watched,
+    DiagnosticLog, SOON, Watched, assert_fresh, build, judge, judge_by, until_delivered, until_fresh, watch, watch_by,
+    watched,
 };
 
 super::scenarios! {
-    killed_server_is_followed_after_restart<K>: needs [Kill], tells [ServerRestarts];
+    killed_server_is_followed_after_restart<K>: needs [Kill], covers [ServerRestarts];
     changes_behind_killed_server_need_one_relist<K>:
-        needs [Kill, Compact], tells [HistoryCompacted, RecreatedWhileCut, DeletedWhileCut];
-    informers_of_killed_server_list_once_each<K>: needs [Kill, Compact], tells [ServerRestarts];
-    gracefully_stopped_server_is_followed<K>: needs [Shutdown], tells [WatchEnded, GoAway];
+        needs [Kill, Compact], covers [HistoryCompacted, RecreatedWhileCut, DeletedWhileCut];
+    informers_of_killed_server_list_once_each<K>: needs [Kill, Compact], covers [ServerRestarts];
+    gracefully_stopped_server_is_followed<K>: needs [Shutdown], covers [WatchEnded, GoAway];
     second_server_resumes_without_list<K>:
-        needs [Kill, Compact, Second], tells [ServerRestarts];
-    lagging_server_reverts_no_state<K>: needs [Lag], tells [LaggingReplica, VersionTooLarge];
-    frozen_server_is_noticed_within_two_periods<K>: needs [Freeze], tells [FrozenServer];
-    frozen_store_is_noticed_within_two_periods<K>: needs [FreezeStore], tells [FrozenEtcd];
-    restored_store_starts_new_epoch<K>: needs [Restore], tells [HistoryRestored];
-    server_without_streamed_lists_is_paged<K>: needs [NoStreamedLists], tells [StreamedListBroken];
-    expired_paged_list_is_restarted<K>: needs [Compact, PagesOfTheStore], tells [ContinueTokenExpired];
+        needs [Kill, Compact, Second], covers [ServerRestarts];
+    lagging_server_reverts_no_state<K>: needs [Lag], covers [LaggingReplica, VersionTooLarge];
+    frozen_server_is_noticed_within_two_periods<K>: needs [Freeze], covers [FrozenServer];
+    frozen_store_is_noticed_within_two_periods<K>: needs [FreezeStore], covers [FrozenEtcd];
+    restored_store_starts_new_epoch<K>: needs [Restore], covers [HistoryRestored];
+    server_without_streamed_lists_is_paged<K>: needs [NoStreamedLists], covers [StreamedListBroken];
+    expired_paged_list_is_restarted<K>: needs [Compact, PagesOfTheStore], covers [ContinueTokenExpired];
 }
 
 /// Period of R2, shortened because the tests run in real time.
@@ -39,7 +40,7 @@ const SLACK: Duration = Duration::from_secs(2);
 async fn killed_server_is_followed_after_restart<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     cluster.writer().create("a", "1").await?;
     let recorder = cluster.recorder();
-    let Watched { informer, said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { informer, diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     recorder.fault("killed", true);
     cluster.kill(0)?;
@@ -51,7 +52,7 @@ async fn killed_server_is_followed_after_restart<K: CachedConfigMap>(cluster: &m
     judge(cluster, &recorder).await?;
     assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"], "no event is repeated");
     // The server's window starts at its start, after some writes of its own, so one list may be needed.
-    assert!(said.times("relisted") <= 1, "{} relists", said.times("relisted"));
+    assert!(diagnostics.times("relisted") <= 1, "{} relists", diagnostics.times("relisted"));
     assert_fresh(seen);
     Ok(())
 }
@@ -70,7 +71,7 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
     let dynamic = factory.build_with::<DynamicObject>(&kind, cluster.scope());
     // A second informer lists in pages, also on the relist.
     let dynamic = dynamic.streamed_lists(false).page_size(Some(2)).start()?;
-    let said = [Said::by(&everything), Said::by(&dynamic)];
+    let diagnostics = [DiagnosticLog::by(&everything), DiagnosticLog::by(&dynamic)];
     let everything = recorder.record_as(&everything, "everything");
     let dynamic = recorder.record_as(&dynamic, "dynamic");
     everything.until_synced().await;
@@ -115,8 +116,8 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
         assert_eq!(everything.in_words(&cluster.key(name)), scenario, "{name}");
         assert_eq!(dynamic.in_words(&cluster.key(name)), scenario, "{name}");
     }
-    for said in said {
-        assert_eq!(said.times("relisted"), 1, "one 410, one relist");
+    for diagnostics in diagnostics {
+        assert_eq!(diagnostics.times("relisted"), 1, "one 410, one relist");
     }
     assert_fresh(&everything);
     assert_fresh(&dynamic);
@@ -129,11 +130,11 @@ async fn informers_of_killed_server_list_once_each<K: CachedConfigMap>(
     const INFORMERS: usize = 50;
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     let factory = InformerFactory::new(&cluster.connection().await?);
-    let (mut all, mut said) = (Vec::new(), Vec::new());
+    let (mut all, mut diagnostics) = (Vec::new(), Vec::new());
     for number in 0..INFORMERS {
         writer.create_labelled(&format!("c-{number}"), &format!("g{number}")).await?;
         let informer = build::<K>(&factory, cluster.scope().labels(format!("app=g{number}"))).start()?;
-        said.push(Said::by(&informer));
+        diagnostics.push(DiagnosticLog::by(&informer));
         all.push(recorder.record(&informer));
     }
     factory.wait_for_sync(SOON).await?;
@@ -160,12 +161,12 @@ async fn informers_of_killed_server_list_once_each<K: CachedConfigMap>(
     recorder.fault("killed", false);
 
     judge(cluster, &recorder).await?;
-    for (number, (seen, said)) in all.iter().zip(&said).enumerate() {
+    for (number, (seen, diagnostics)) in all.iter().zip(&diagnostics).enumerate() {
         let recreated = number % 5 == 0;
         let wanted =
             if recreated { &["Added", "Deleted Inferred Replaced", "Added"][..] } else { &["Added", "Updated"] };
         assert_eq!(seen.in_words(&cluster.key(&format!("c-{number}"))), wanted, "{number}");
-        assert_eq!(said.times("relisted"), 1, "{number}: no version to resume from, and one list");
+        assert_eq!(diagnostics.times("relisted"), 1, "{number}: no version to resume from, and one list");
         assert_fresh(seen);
     }
     Ok(())
@@ -175,7 +176,7 @@ async fn gracefully_stopped_server_is_followed<K: CachedConfigMap>(cluster: &mut
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
-    let Watched { informer, said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { informer, diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     recorder.fault("shut down", true);
     cluster.shut_down(1).await?;
@@ -187,7 +188,7 @@ async fn gracefully_stopped_server_is_followed<K: CachedConfigMap>(cluster: &mut
     recorder.wait_for(informer, informer.name(), &changed).await?;
 
     judge(cluster, &recorder).await?;
-    assert!(said.times("relisted") <= 1, "{} relists", said.times("relisted"));
+    assert!(diagnostics.times("relisted") <= 1, "{} relists", diagnostics.times("relisted"));
     assert_fresh(seen);
     Ok(())
 }
@@ -196,7 +197,7 @@ async fn second_server_resumes_without_list<K: CachedConfigMap>(cluster: &mut Cl
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("a", "1").await?;
     cluster.network().send_to(1);
-    let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
 
     recorder.fault("killed", true);
     cluster.network().refuse(true);
@@ -213,8 +214,8 @@ async fn second_server_resumes_without_list<K: CachedConfigMap>(cluster: &mut Cl
         ["Added", "Deleted Observed Deleted", "Added"],
         "in the order of the changes"
     );
-    assert_eq!(said.times("relisted"), 0, "the watch was resumed");
-    assert!(said.times("resumed") >= 1);
+    assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
+    assert!(diagnostics.times("resumed") >= 1);
     assert_fresh(seen);
     Ok(())
 }
@@ -223,15 +224,15 @@ async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut Clust
     let (writer, recorder) = (cluster.writer().clone(), cluster.recorder());
     writer.create("changed", "1").await?;
     writer.create("recreated", "1").await?;
-    let Watched { said, seen, .. } = &watch::<K>(cluster, &recorder).await?;
+    let Watched { diagnostics, seen, .. } = &watch::<K>(cluster, &recorder).await?;
     recorder.follow(cluster.network());
 
     // The second server does not receive the changes of the first one.
     cluster.lag(true)?;
     writer.set("changed", "2").await?;
     writer.recreate("recreated", "2").await?;
-    until_told(cluster, seen, "changed", 2).await?;
-    until_told(cluster, seen, "recreated", 3).await?;
+    until_delivered(cluster, seen, "changed", 2).await?;
+    until_delivered(cluster, seen, "recreated", 3).await?;
     cluster.network().send_to(1);
     cluster.network().reset();
     // A new informer has no reliable state on the lagging server.
@@ -251,12 +252,12 @@ async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut Clust
 
     cluster.lag(false)?;
     writer.set("changed", "3").await?;
-    until_told(cluster, seen, "changed", 3).await?;
+    until_delivered(cluster, seen, "changed", 3).await?;
     late.informer().wait_for_sync(SOON).await?;
     judge(cluster, &recorder).await?;
     assert_eq!(seen.in_words(&cluster.key("changed")), ["Added", "Updated", "Updated"]);
     assert_eq!(seen.in_words(&cluster.key("recreated")), ["Added", "Deleted Observed Deleted", "Added"]);
-    assert_eq!(said.times("relisted"), 0, "the watch was resumed on the second server");
+    assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed on the second server");
     assert_fresh(seen);
     assert_fresh(&late);
     Ok(())
@@ -283,7 +284,7 @@ async fn stand_still<K: CachedConfigMap>(
     writer.create("a", "1").await?;
     let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
     let factory = InformerFactory::with_settings(&cluster.connection().await?, settings);
-    let Watched { informer, said, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
+    let Watched { informer, diagnostics, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
     until_fresh(informer, true, SOON).await?;
 
     freeze(cluster, true)?;
@@ -291,12 +292,12 @@ async fn stand_still<K: CachedConfigMap>(
     freeze(cluster, false)?;
     let noticed = noticed?;
     writer.set("a", "2").await?;
-    until_told(cluster, seen, "a", 2).await?;
+    until_delivered(cluster, seen, "a", 2).await?;
     let recovered = until_fresh(informer, true, SOON).await?;
     println!("noticed after {noticed:.1?} (period {PERIOD:?}), recovered after {recovered:.1?}");
 
     judge_by(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
-    assert_eq!(said.times("relisted"), 0, "the watch was resumed");
+    assert_eq!(diagnostics.times("relisted"), 0, "the watch was resumed");
     assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Updated"]);
     assert_fresh(seen);
     Ok(())
@@ -308,7 +309,7 @@ async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut Clust
     writer.create("deleted", "1").await?;
     let settings = ReflectorSettings { period: PERIOD, ..ReflectorSettings::default() };
     let factory = InformerFactory::with_settings(&cluster.connection().await?, settings);
-    let Watched { informer, said, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
+    let Watched { informer, diagnostics, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
 
     cluster.back_up().await?;
     writer.create("lost", "1").await?;
@@ -332,7 +333,7 @@ async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut Clust
     writer.set("kept", "3").await?;
 
     judge_by(Terms { period: PERIOD, ..Terms::default() }, cluster, &recorder).await?;
-    assert_eq!(said.times("relisted"), 1, "one list of the other history");
+    assert_eq!(diagnostics.times("relisted"), 1, "one list of the other history");
     assert_eq!(seen.in_words(&cluster.key("kept")), ["Added", "Updated", "Updated", "Updated"], "the object survives");
     assert_eq!(
         seen.in_words(&cluster.key("lost")),
@@ -356,14 +357,14 @@ async fn server_without_streamed_lists_is_paged<K: CachedConfigMap>(cluster: &mu
     cluster.network().send_to(1);
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope()).streamed_lists(true).start()?;
-    let Watched { said, seen, .. } = &watched(factory, informer, &recorder).await;
-    assert_eq!(said.times("fell back to pages"), 1);
+    let Watched { diagnostics, seen, .. } = &watched(factory, informer, &recorder).await;
+    assert_eq!(diagnostics.times("fell back to pages"), 1);
     writer.recreate("a", "2").await?;
 
     judge(cluster, &recorder).await?;
     assert_eq!(seen.in_words(&cluster.key("a")), ["Added", "Deleted Observed Deleted", "Added"]);
     assert_eq!(seen.in_words(&cluster.key("c")), ["Added"]);
-    assert_eq!(said.times("relisted"), 0);
+    assert_eq!(diagnostics.times("relisted"), 0);
     assert_fresh(seen);
     Ok(())
 }

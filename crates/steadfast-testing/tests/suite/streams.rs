@@ -16,9 +16,9 @@ use super::SOON;
 
 super::scenarios! {
     expired_paged_list_loses_no_object:
-        needs [Compact, PagesOfTheStore], tells [ContinueTokenExpired];
+        needs [Compact, PagesOfTheStore], covers [ContinueTokenExpired];
     watch_survives_cut_and_reports_expiry:
-        needs [Kill], tells [ServerRestarts];
+        needs [Kill], covers [ServerRestarts];
 }
 
 fn value(object: &ConfigMap) -> &str {

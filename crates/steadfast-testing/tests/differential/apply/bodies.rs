@@ -68,13 +68,13 @@ pub fn object(plot: &mut Plot) -> Value {
             }
         }
         "Role" => {
-            let verbs = plot.chance.one(&["get", "list", "watch"]);
+            let verbs = plot.chance.pick(&["get", "list", "watch"]);
             object["rules"] = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verbs]}]);
         }
         "Widget" => {
             object["spec"] = map(plot);
             if plot.chance.percent(50) {
-                object["spec"]["list"] = json!([{"name": plot.chance.one(&["p", "q"])}]);
+                object["spec"]["list"] = json!([{"name": plot.chance.pick(&["p", "q"])}]);
             }
             if plot.chance.percent(40) {
                 object["spec"]["deep"] = json!({"deeper": map(plot)});
@@ -113,10 +113,10 @@ fn metadata(plot: &mut Plot, metadata: &mut Value) {
 /// again.
 pub fn map(plot: &mut Plot) -> Value {
     let mut map = Map::new();
-    map.insert(plot.chance.one(&["a", "b", "c"]).to_owned(), "one".into());
+    map.insert(plot.chance.pick(&["a", "b", "c"]).to_owned(), "one".into());
     for key in ["a", "b", "c"] {
         if plot.chance.percent(50) {
-            map.insert(key.to_owned(), plot.chance.one(&["one", "two"]).into());
+            map.insert(key.to_owned(), plot.chance.pick(&["one", "two"]).into());
         }
     }
     map.into()
@@ -149,7 +149,7 @@ fn gadget(plot: &mut Plot) -> Value {
             continue;
         }
         let value = match field {
-            "color" => plot.chance.one(&["red", "blue"]).into(),
+            "color" => plot.chance.pick(&["red", "blue"]).into(),
             "size" => plot.chance.below(3).into(),
             "tags" | "plain" => texts(plot),
             "parts" => parts(plot),
@@ -163,7 +163,7 @@ fn gadget(plot: &mut Plot) -> Value {
             "nested" => match plot.chance.below(4) {
                 0 => json!({}),
                 1 => json!({"one": "1"}),
-                2 => json!({"two": plot.chance.one(&["2", "3"])}),
+                2 => json!({"two": plot.chance.pick(&["2", "3"])}),
                 _ => json!({"one": "1", "two": "2"}),
             },
             "free" => {
@@ -191,7 +191,7 @@ fn parts(plot: &mut Plot) -> Value {
         }
         let mut part = json!({"name": name});
         if plot.chance.percent(40) {
-            part["kind"] = plot.chance.one(&["plain", "other"]).into();
+            part["kind"] = plot.chance.pick(&["plain", "other"]).into();
         }
         if plot.chance.percent(60) {
             part["amount"] = plot.chance.below(3).into();

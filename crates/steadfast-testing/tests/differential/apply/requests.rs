@@ -18,7 +18,7 @@ fn applying(path: String, body: &Value) -> Step {
 /// Adds an apply by one of several managers.
 pub fn apply(plot: &mut Plot) {
     let mut object = bodies::object(plot);
-    let manager = plot.chance.one(MANAGERS);
+    let manager = plot.chance.pick(MANAGERS);
     let mut option = "plain";
     let last = plot.steps.len();
     match plot.chance.below(14) {
@@ -125,7 +125,7 @@ pub fn update(plot: &mut Plot) {
 
 /// Adds a patch other than an apply.
 pub fn patch(plot: &mut Plot) {
-    let text = plot.chance.one(&["one", "two"]);
+    let text = plot.chance.pick(&["one", "two"]);
     let mut step = Step::new("patch", "PATCH", plot.object());
     step.content_type = "application/merge-patch+json";
     let body = match plot.chance.below(8) {
@@ -178,7 +178,7 @@ pub fn status(plot: &mut Plot) {
     if !plot.kind.custom {
         return apply(plot);
     }
-    let phase = plot.chance.one(&["Ready", "Waiting"]);
+    let phase = plot.chance.pick(&["Ready", "Waiting"]);
     let path = format!("{}/status", plot.object());
     let mut object = bodies::object(plot);
     object["status"] = json!({"phase": phase});
@@ -197,7 +197,7 @@ pub fn status(plot: &mut Plot) {
             step
         }
         _ => {
-            let manager = plot.chance.one(MANAGERS);
+            let manager = plot.chance.pick(MANAGERS);
             let force = plot.chance.percent(40);
             applying(path, &object).query(&format!("fieldManager={manager}&force={force}")).with("status")
         }
@@ -266,7 +266,7 @@ pub fn refused(plot: &mut Plot) {
             good(&object, plot).with("wrong type")
         }
         12 => {
-            let (query, option) = plot.chance.one(&[("Strict", "twice, strict"), ("Ignore", "twice")]);
+            let (query, option) = plot.chance.pick(&[("Strict", "twice, strict"), ("Ignore", "twice")]);
             let mut step = good(&object, plot).query(&format!("fieldValidation={query}")).with(option);
             let twice = "\"metadata\":{\"annotations\":{\"twice\":\"one\",\"twice\":\"two\"},";
             step.body = step.body.replacen("\"metadata\":{", twice, 1);

@@ -16,12 +16,12 @@ const FUTURE: i64 = 9_000_000_000;
 
 /// Adds a page of a list, and possibly the next one. Later steps use their tokens.
 pub fn page(plot: &mut Plot, kind: usize) {
-    let limit = plot.chance.one(&["limit=1", "limit=2"]);
+    let limit = plot.chance.pick(&["limit=1", "limit=2"]);
     let mut step = Step::new("list", "GET", plot.collection(kind)).query(limit).with("limit");
     if plot.chance.percent(20) {
         step = step.query("labelSelector=app%3Dweb").with("label equal");
     }
-    step.accept = plot.chance.one(&["", "", "", TABLE]);
+    step.accept = plot.chance.pick(&["", "", "", TABLE]);
     let mut last = plot.push(step.clone());
     if plot.chance.percent(30) {
         let next = step.clone().query(&format!("continue=<<continue:{last}>>")).with("continue");
@@ -155,7 +155,7 @@ fn list(plot: &mut Plot) {
 fn get(plot: &mut Plot) {
     let kind = plot.kind();
     let collection = plot.collection(kind);
-    let mut step = Step::new("get", "GET", format!("{collection}/{}", plot.chance.one(NAMES)));
+    let mut step = Step::new("get", "GET", format!("{collection}/{}", plot.chance.pick(NAMES)));
     step.after_cache = Some(collection);
     let version = plot.version();
     let (version, option) = match plot.chance.below(4) {
@@ -192,7 +192,7 @@ fn watch(plot: &mut Plot) {
         14 => ("fieldSelector=metadata.name%3Da&resourceVersion=1".to_owned(), "of one, the first version"),
         _ => ("allowWatchBookmarks=true".to_owned(), "newest"),
     };
-    step.accept = plot.chance.one(&["", "", "", "", METADATA, TABLE]);
+    step.accept = plot.chance.pick(&["", "", "", "", METADATA, TABLE]);
     plot.push(step.query(&query).with(option));
 }
 

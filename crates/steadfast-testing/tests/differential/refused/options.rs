@@ -6,7 +6,7 @@ use crate::script::{Reading, Step};
 /// Adds a list or a watch with invalid or unusual options.
 pub fn options(plot: &mut Plot) {
     let index = plot.kind();
-    let (option, query) = plot.chance.one(&[
+    let (option, query) = plot.chance.pick(&[
         ("bad limit", "limit=many"),
         ("bad limit", "limit=1.5"),
         ("negative limit", "limit=-1"),

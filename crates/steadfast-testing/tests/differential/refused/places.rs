@@ -40,7 +40,7 @@ pub fn places(plot: &mut Plot) {
         24 => (
             "method of discovery",
             "POST",
-            plot.chance.one(&["/api", "/api/v1", "/apis/coordination.k8s.io", "/apis/apps/v1"]).to_owned(),
+            plot.chance.pick(&["/api", "/api/v1", "/apis/coordination.k8s.io", "/apis/apps/v1"]).to_owned(),
         ),
         25 => ("other scope", "GET", format!("{}/{}/a", kind.root, kind.plural)),
         _ => ("missing namespace", "GET", format!("{}/namespaces/nowhere-at-all/{}", kind.root, kind.plural)),

@@ -81,8 +81,11 @@ fn wrong_values() -> Vec<(&'static str, &'static str, Value, &'static str)> {
 /// Adds an object or a patch with a repeated field.
 pub fn duplicates(plot: &mut Plot) {
     let index = plot.kind();
-    let (option, query) =
-        plot.chance.one(&[("warned", ""), ("strict", "fieldValidation=Strict"), ("ignored", "fieldValidation=Ignore")]);
+    let (option, query) = plot.chance.pick(&[
+        ("warned", ""),
+        ("strict", "fieldValidation=Strict"),
+        ("ignored", "fieldValidation=Ignore"),
+    ]);
     let twice = "\"annotations\":{\"twice\":\"one\",\"twice\":\"two\"}";
     let (what, method, path, content_type, body) = match plot.chance.below(5) {
         0 | 1 => {
@@ -100,7 +103,7 @@ pub fn duplicates(plot: &mut Plot) {
             ("strategic patch", "PATCH", plot.at(index, "a"), "application/strategic-merge-patch+json", body)
         }
         _ => {
-            let field = plot.chance.one(&["\"path\":\"/metadata/labels/extra\"", "\"note\":\"nothing\""]);
+            let field = plot.chance.pick(&["\"path\":\"/metadata/labels/extra\"", "\"note\":\"nothing\""]);
             let path = "\"path\":\"/metadata/labels/extra\"";
             let body = format!("[{{\"op\":\"add\",{field},{path},\"value\":\"yes\"}}]");
             ("JSON patch", "PATCH", plot.at(index, "a"), "application/json-patch+json", body)

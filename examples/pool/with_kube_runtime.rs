@@ -13,7 +13,7 @@ use kube_runtime::reflector::store::WriterDropped;
 use kube_runtime::reflector::{self, Store};
 use kube_runtime::{WatchStreamExt, watcher};
 
-use super::wanted::{is_of, pod_of, size_of};
+use super::pool_spec::{is_of, pod_of, size_of};
 
 struct Context {
     client: Client,

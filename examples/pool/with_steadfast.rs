@@ -9,7 +9,7 @@ use kube::{Client, ResourceExt};
 use steadfast::{Connection, Informer, InformerFactory, NotSynced, Scope};
 use steadfast_controller::{Action, Controller, back_off};
 
-use super::wanted::{is_of, pod_of, size_of};
+use super::pool_spec::{is_of, pod_of, size_of};
 
 struct Context {
     client: Client,
