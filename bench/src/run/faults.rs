@@ -72,7 +72,7 @@ async fn play(scenario: &'static Scenario, library: Library, programs: Programs,
         stage.judge(&mut verdict, scenario.patience).await
     };
     if let Err(error) = played.await {
-        verdict.trouble = Some(error.to_string());
+        verdict.error = Some(error.to_string());
     }
     verdict
 }

@@ -36,19 +36,20 @@ pub(super) fn draw(outcomes: &Outcomes, part: &str, folder: &Path) -> Result<(),
 /// Draws the recovery time of each library. Without a recovery within the timeout, the bar has the length of the
 /// timeout and the label "not in N s".
 pub(super) fn draw_faults(fault_results: &FaultResults, folder: &Path) -> Result<(), BenchError> {
-    let played: Vec<&FaultResult> = fault_results.verdicts.iter().filter(|verdict| verdict.trouble.is_none()).collect();
-    let most = fault_results.verdicts.iter().map(|verdict| verdict.patience as f64).fold(1.0, f64::max);
+    let played: Vec<&FaultResult> = fault_results.verdicts.iter().filter(|verdict| verdict.error.is_none()).collect();
+    let most = fault_results.verdicts.iter().map(|verdict| verdict.recovery_timeout as f64).fold(1.0, f64::max);
     let (width, height) = (2 * LABELS + WIDTH + 90, (played.len() + 2) * BAR);
     let mut svg = head(width, height, "from the end of each fault until the cache is right, s, on a logarithmic scale");
     for (row, verdict) in played.iter().enumerate() {
         // A missing recovery is as long as the timeout, so that its bar is the longest.
-        let seconds = verdict.recovered.unwrap_or(verdict.patience as f64);
+        let seconds = verdict.recovered.unwrap_or(verdict.recovery_timeout as f64);
         // From 50 ms, the interval of the comparisons.
         // Logarithmic, because recoveries range from milliseconds to minutes.
         let length = (seconds.max(0.05) / 0.05).ln() / (most / 0.05).ln() * WIDTH as f64;
         let label = format!("{} {}, {}", verdict.fault, verdict.title, verdict.library);
-        let value =
-            verdict.recovered.map_or_else(|| format!("not in {} s", verdict.patience), |time| format!("{time:.1}"));
+        let value = verdict
+            .recovered
+            .map_or_else(|| format!("not in {} s", verdict.recovery_timeout), |time| format!("{time:.1}"));
         bar(&mut svg, row, 2 * LABELS, length.max(1.0), verdict.library, &label, &value);
     }
     svg.push_str("</svg>\n");

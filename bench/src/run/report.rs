@@ -1,7 +1,7 @@
 //! Reports of the figures: text, pictures, and tables in documents.
 //!
 //! A document marks the position of a table by a line `<!-- bench: NAME -->` before it and `<!-- bench: end -->` after
-//! it. The text in between is replaced. `NAME` is one of those in [`texts`].
+//! it. The text in between is replaced. `NAME` is one of those in [`tables_by_name`].
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -36,10 +36,10 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), BenchError> {
 /// Prints all tables, writes them and the pictures into `folder`, and updates the tables in `documents`.
 pub(super) fn write(results: &Results, folder: &Path, documents: &[PathBuf]) -> Result<(), BenchError> {
     println!("{}", write_files(results, folder)?);
-    let texts = texts(results);
+    let tables = tables_by_name(results);
     for document in documents {
         let old = std::fs::read_to_string(document).map_err(|error| format!("{}: {error}", document.display()))?;
-        let new = with_tables_replaced(&old, &texts).map_err(|error| format!("{}: {error}", document.display()))?;
+        let new = with_tables_replaced(&old, &tables).map_err(|error| format!("{}: {error}", document.display()))?;
         std::fs::write(document, new)?;
     }
     Ok(())
@@ -54,7 +54,7 @@ pub(super) fn save_partial(results: &Results, folder: &Path) -> Result<(), Bench
 /// Writes `tables.md` and the pictures into `folder`, and returns the tables.
 pub(super) fn write_files(results: &Results, folder: &Path) -> Result<String, BenchError> {
     let mut whole = String::new();
-    for (name, text) in texts(results) {
+    for (name, text) in tables_by_name(results) {
         let _ = writeln!(whole, "## {name}\n\n{}\n", text.trim_end());
     }
     std::fs::write(folder.join("tables.md"), &whole)?;
@@ -69,30 +69,30 @@ pub(super) fn write_files(results: &Results, folder: &Path) -> Result<String, Be
     Ok(whole)
 }
 
-/// Returns the texts by name: the setting, the summary and the tables of each part that was run.
-fn texts(results: &Results) -> Vec<(&'static str, String)> {
-    let mut texts = Vec::new();
+/// Returns the tables by name: the setting, the summary and the tables of each part that was run.
+fn tables_by_name(results: &Results) -> Vec<(&'static str, String)> {
+    let mut by_name = Vec::new();
     let parts = [
         (["replayed-setting", "replayed-summary", "replayed"], &results.replayed),
         (["real-setting", "real-summary", "real"], &results.real),
     ];
     for ([setting, summary, tables], outcomes) in parts {
         if let Some(outcomes) = outcomes {
-            texts.push((setting, setting_of(&outcomes.setting, outcomes.seconds)));
-            texts.push((summary, figures::summary(outcomes)));
-            texts.push((tables, figures::tables(outcomes)));
+            by_name.push((setting, setting_of(&outcomes.setting, outcomes.seconds)));
+            by_name.push((summary, figures::summary(outcomes)));
+            by_name.push((tables, figures::tables(outcomes)));
         }
     }
     if let Some(outcomes) = &results.replayed {
-        texts.push(("replayed-first-page", figures::first_page(outcomes)));
+        by_name.push(("replayed-first-page", figures::first_page(outcomes)));
     }
     if let Some(fault_results) = &results.faults {
-        texts.push(("faults-setting", setting_of(&fault_results.setting, fault_results.seconds)));
-        texts.push(("faults-summary", faults::summary(fault_results, None)));
-        texts.push(("faults-first-page", faults::summary(fault_results, Some(FAULTS_OF_FIRST_PAGE))));
-        texts.push(("faults", faults::table(fault_results)));
+        by_name.push(("faults-setting", setting_of(&fault_results.setting, fault_results.seconds)));
+        by_name.push(("faults-summary", faults::summary(fault_results, None)));
+        by_name.push(("faults-first-page", faults::summary(fault_results, Some(FAULTS_OF_FIRST_PAGE))));
+        by_name.push(("faults", faults::table(fault_results)));
     }
-    texts
+    by_name
 }
 
 fn setting_of(setting: &RunEnvironment, seconds: u64) -> String {
@@ -101,7 +101,7 @@ fn setting_of(setting: &RunEnvironment, seconds: u64) -> String {
 }
 
 /// Replaces the text between the marks in `document`. Text of a mark without results is unchanged.
-fn with_tables_replaced(document: &str, texts: &[(&str, String)]) -> Result<String, BenchError> {
+fn with_tables_replaced(document: &str, tables: &[(&str, String)]) -> Result<String, BenchError> {
     let mut new = String::new();
     let mut rest = document;
     let mut marks = 0;
@@ -111,7 +111,7 @@ fn with_tables_replaced(document: &str, texts: &[(&str, String)]) -> Result<Stri
         let name = rest[at + "<!-- bench: ".len()..line].trim().trim_end_matches("-->").trim();
         let end = rest[line..].find(END).ok_or_else(|| format!("the mark {name} has no end: {END}"))? + line;
         new.push_str(&rest[..line]);
-        match texts.iter().find(|(known, _)| *known == name) {
+        match tables.iter().find(|(known, _)| *known == name) {
             Some((_, text)) => {
                 let _ = writeln!(new, "{}", text.trim_end());
             }

@@ -29,7 +29,7 @@ pub(super) struct Observer {
 #[derive(Default)]
 pub(super) struct EventLog {
     /// Existing objects, according to the events.
-    pub(super) world: Objects,
+    pub(super) objects: Objects,
     /// Starts and ends of doubts, with the reported reasons.
     doubts: Vec<(Instant, Option<String>)>,
     /// Newest version in the events of each object, including deleted ones.
@@ -37,9 +37,9 @@ pub(super) struct EventLog {
     /// Number of recreations that were delivered as an update: a new UID without a deletion of the old UID.
     pub(super) merged: usize,
     /// Number of repeated events.
-    pub(super) again: usize,
+    pub(super) repeated: usize,
     /// Number of events with an older version than an earlier event of the object.
-    pub(super) back: usize,
+    pub(super) older: usize,
 }
 
 impl Observer {
@@ -78,7 +78,7 @@ impl EventLog {
 
     /// Resets the counters before a fault.
     pub(super) fn reset_counters(&mut self) {
-        (self.merged, self.again, self.back) = (0, 0, 0);
+        (self.merged, self.repeated, self.older) = (0, 0, 0);
     }
 
     fn record(&mut self, line: &Value) {
@@ -88,26 +88,26 @@ impl EventLog {
             self.doubts.push((Instant::now(), None));
         }
         let Some((name, known)) = object(line) else { return };
-        let before = self.world.get(&name).cloned();
+        let before = self.objects.get(&name).cloned();
         match line["told"].as_str() {
             Some("applied") => {
                 let newest = self.newest.entry(name.clone()).or_default();
                 match &before {
                     // A new UID without a deletion in between: handlers see two objects as one that changed.
                     Some((uid, _)) if *uid != known.0 => self.merged += 1,
-                    Some((_, version)) if *version == known.1 => self.again += 1,
+                    Some((_, version)) if *version == known.1 => self.repeated += 1,
                     _ => {}
                 }
                 // An older version after a newer one is time travel.
                 if known.1 < *newest {
-                    self.back += 1;
+                    self.older += 1;
                 }
                 *newest = known.1.max(*newest);
-                self.world.insert(name, known);
+                self.objects.insert(name, known);
             }
             Some("deleted") => {
                 // A deletion of an unknown object is a repeated event.
-                self.again += usize::from(self.world.remove(&name).is_none());
+                self.repeated += usize::from(self.objects.remove(&name).is_none());
             }
             _ => {}
         }
@@ -153,14 +153,14 @@ mod tests {
         for line in [told("applied", "1", "5"), told("applied", "1", "7"), told("deleted", "1", "8")] {
             heard.record(&line);
         }
-        assert_eq!((heard.merged, heard.again, heard.back, heard.world.len()), (0, 0, 0, 0));
+        assert_eq!((heard.merged, heard.repeated, heard.older, heard.objects.len()), (0, 0, 0, 0));
         heard.record(&told("applied", "2", "9"));
         heard.record(&told("applied", "2", "9"));
-        assert_eq!((heard.merged, heard.again, heard.back), (0, 1, 0));
+        assert_eq!((heard.merged, heard.repeated, heard.older), (0, 1, 0));
         heard.record(&told("applied", "3", "12"));
-        assert_eq!((heard.merged, heard.again, heard.back), (1, 1, 0));
+        assert_eq!((heard.merged, heard.repeated, heard.older), (1, 1, 0));
         heard.record(&told("applied", "3", "11"));
-        assert_eq!((heard.merged, heard.again, heard.back), (1, 1, 1));
+        assert_eq!((heard.merged, heard.repeated, heard.older), (1, 1, 1));
     }
 
     #[test]

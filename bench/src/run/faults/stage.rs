@@ -177,7 +177,7 @@ impl Stage {
     /// Waits until the client has recovered or the timeout has passed, and records the results.
     pub(super) async fn judge(mut self, verdict: &mut FaultResult, patience: Duration) -> Result<(), BenchError> {
         let (fault, requests, bytes) = self.fault.ok_or("no fault was injected")?;
-        verdict.patience = patience.as_secs();
+        verdict.recovery_timeout = patience.as_secs();
         let recovered = self.until_equal(self.healed.unwrap_or(fault), patience).await?;
         verdict.recovered = recovered.map(|time| time.as_secs_f64());
         // The handler may lag behind the cache. The last events must arrive before any count as lost.
@@ -188,15 +188,15 @@ impl Stage {
         verdict.bytes = self.bytes() - bytes;
         let client = self.client.as_ref().ok_or("the client was not started")?;
         let heard = client.heard();
-        if let Some((after, said)) = heard.doubt(fault) {
-            (verdict.noticed, verdict.said) = (Some(after.as_secs_f64()), Some(said));
+        if let Some((after, reason)) = heard.doubt(fault) {
+            (verdict.noticed, verdict.reported_error) = (Some(after.as_secs_f64()), Some(reason));
         }
         let truth = self.truth.objects();
         // `ghosts` are deleted objects in the view of a handler. `untold` are objects without their last state.
-        let ghosts = heard.world.keys().filter(|name| !truth.contains_key(*name)).count();
-        let untold = truth.iter().filter(|(name, known)| heard.world.get(*name) != Some(known)).count();
+        let ghosts = heard.objects.keys().filter(|name| !truth.contains_key(*name)).count();
+        let untold = truth.iter().filter(|(name, known)| heard.objects.get(*name) != Some(known)).count();
         verdict.lost = ghosts + untold;
-        (verdict.merged, verdict.again, verdict.back) = (heard.merged, heard.again, heard.back);
+        (verdict.merged, verdict.repeated, verdict.older) = (heard.merged, heard.repeated, heard.older);
         Ok(())
     }
 }

@@ -26,10 +26,12 @@ pub(in crate::run) struct FaultResult {
     /// Time from the fault until the library reported an error to its user. `None` without a report.
     pub(in crate::run) noticed: Option<f64>,
     /// The reported error.
-    pub(in crate::run) said: Option<String>,
-    /// Time from the end of the fault until the cache equalled the server. `None` after more than `patience` seconds.
+    #[serde(alias = "said")]
+    pub(in crate::run) reported_error: Option<String>,
+    /// Time from the end of the fault until the cache equalled the server. `None` if it exceeded `recovery_timeout`.
     pub(in crate::run) recovered: Option<f64>,
-    pub(in crate::run) patience: u64,
+    #[serde(alias = "patience")]
+    pub(in crate::run) recovery_timeout: u64,
     /// Full transfers from the fault on, listed or streamed.
     pub(in crate::run) lists: usize,
     /// Watches from a version, from the fault on.
@@ -41,11 +43,14 @@ pub(in crate::run) struct FaultResult {
     /// Number of recreated objects that were delivered as one changed object.
     pub(in crate::run) merged: usize,
     /// Number of events without a change.
-    pub(in crate::run) again: usize,
+    #[serde(alias = "again")]
+    pub(in crate::run) repeated: usize,
     /// Number of events with an older version than an earlier event of the object.
-    pub(in crate::run) back: usize,
+    #[serde(alias = "back")]
+    pub(in crate::run) older: usize,
     /// Reason why the scenario could not be completed.
-    pub(in crate::run) trouble: Option<String>,
+    #[serde(alias = "trouble")]
+    pub(in crate::run) error: Option<String>,
 }
 
 impl FaultResult {
@@ -56,17 +61,17 @@ impl FaultResult {
             title: title.to_owned(),
             library,
             noticed: None,
-            said: None,
+            reported_error: None,
             recovered: None,
-            patience: 0,
+            recovery_timeout: 0,
             lists: 0,
             watches: 0,
             bytes: 0,
             lost: 0,
             merged: 0,
-            again: 0,
-            back: 0,
-            trouble: None,
+            repeated: 0,
+            older: 0,
+            error: None,
         }
     }
 
@@ -74,7 +79,7 @@ impl FaultResult {
     pub(in crate::run) fn recovery(&self) -> String {
         match self.recovered {
             Some(seconds) => time(seconds),
-            None => format!("**not in {} s**", self.patience),
+            None => format!("**not in {} s**", self.recovery_timeout),
         }
     }
 }
@@ -82,8 +87,8 @@ impl FaultResult {
 impl fmt::Display for FaultResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}, {}: ", self.fault, self.title, self.library)?;
-        match &self.trouble {
-            Some(trouble) => write!(f, "not run: {trouble}"),
+        match &self.error {
+            Some(error) => write!(f, "not run: {error}"),
             None => write!(
                 f,
                 "reported after {}, back after {}, {} LISTs, {} WATCHes, lost {}",

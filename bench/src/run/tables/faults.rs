@@ -17,8 +17,8 @@ pub(in crate::run) fn table(fault_results: &FaultResults) -> String {
         let title =
             if before == verdict.title { String::new() } else { format!("{} {}", verdict.fault, verdict.title) };
         before = &verdict.title;
-        if let Some(trouble) = &verdict.trouble {
-            let _ = writeln!(text, "| {title} | {} | not run: {trouble} | | | | | | | | |", verdict.library);
+        if let Some(error) = &verdict.error {
+            let _ = writeln!(text, "| {title} | {} | not run: {error} | | | | | | | | |", verdict.library);
             continue;
         }
         let _ = writeln!(
@@ -32,8 +32,8 @@ pub(in crate::run) fn table(fault_results: &FaultResults) -> String {
             number((verdict.bytes as f64 / 1e3).round()),
             count(verdict.lost),
             count(verdict.merged),
-            count(verdict.again),
-            count(verdict.back),
+            count(verdict.repeated),
+            count(verdict.older),
         );
     }
     text
@@ -62,7 +62,7 @@ pub(in crate::run) fn summary(fault_results: &FaultResults, chosen: Option<&[(&s
 }
 
 fn brief(verdict: &FaultResult) -> String {
-    if verdict.trouble.is_some() {
+    if verdict.error.is_some() {
         return "not run".to_owned();
     }
     let lists = match verdict.lists {
@@ -70,7 +70,7 @@ fn brief(verdict: &FaultResult) -> String {
         lists => format!("{lists} lists"),
     };
     let wrong =
-        [(verdict.lost, "lost"), (verdict.merged, "merged"), (verdict.again, "again"), (verdict.back, "backwards")];
+        [(verdict.lost, "lost"), (verdict.merged, "merged"), (verdict.repeated, "again"), (verdict.older, "backwards")];
     let wrong = wrong.iter().filter(|(times, _)| *times > 0).map(|(times, what)| format!(", **{times} {what}**"));
     format!("{}, {lists}{}", verdict.recovery(), wrong.collect::<String>())
 }

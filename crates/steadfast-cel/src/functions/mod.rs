@@ -12,7 +12,7 @@ mod optional;
 mod search;
 mod sets;
 mod strings;
-mod times;
+mod timestamps;
 
 use crate::budget::Budget;
 use crate::error::Fault;
@@ -34,7 +34,7 @@ pub(crate) fn call<'a>(
         | "getMilliseconds" | "getMinutes" | "getMonth" | "getSeconds"
             if is_member =>
         {
-            times::part(name, arguments, meter)
+            timestamps::part(name, arguments, meter)
         }
         "hasValue" | "value" if is_member => optional::read(name, arguments),
         "optional.of" | "optional.none" | "optional.ofNonZeroValue" if !is_member => {

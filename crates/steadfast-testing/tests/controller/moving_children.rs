@@ -23,7 +23,7 @@ const STEPS: u64 = 40;
 type Counts = BTreeMap<String, usize>;
 
 /// Moves children at random. The seed decides if the owners are cluster-scoped or namespaced.
-async fn moves(seed: u64) -> Result<(), WorldError> {
+async fn run_random_moves(seed: u64) -> Result<(), WorldError> {
     let world = World::seeded(seed).await?;
     let is_cluster_scoped = seed.is_multiple_of(2);
     let definition = if is_cluster_scoped { tenant_definition() } else { widget_definition("x.example") };
@@ -122,7 +122,7 @@ fn owners_are_reconciled_after_every_move() -> Result<(), WorldError> {
     let (first, seeds) = (number("STEADFAST_FIRST_SEED", 0), number("STEADFAST_SEEDS", 30));
     for seed in first..first + seeds {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-        runtime.block_on(moves(seed))?;
+        runtime.block_on(run_random_moves(seed))?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use steadfast_testing::reference::Reference;
 
 use crate::chance::SeededRng;
 use crate::client::TestServer;
-use crate::definitions::{self, GROUP, POOL};
+use crate::definitions::{self, GROUP, POOL_SIZE};
 use crate::family::Family;
 use crate::mutants::Mutant;
 use crate::schemas;
@@ -170,7 +170,7 @@ fn patch(verb: &'static str, path: String, body: &Value) -> Step {
 /// Returns the script of a seed.
 fn script(seed: u64) -> Script {
     let mut chance = SeededRng::of(seed.wrapping_add(77_000));
-    let number = chance.below(POOL as usize) as u64;
+    let number = chance.below(POOL_SIZE as usize) as u64;
     let namespace = format!("customs-{seed}");
     let mut plot = Plot { chance, namespace, number, steps: Vec::new(), objects: BTreeSet::new() };
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plot.namespace}});

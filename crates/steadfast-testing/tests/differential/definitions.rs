@@ -11,7 +11,7 @@ use crate::script::{Script, Step};
 /// Group of the pool.
 pub const GROUP: &str = "pool.steadfast.dev";
 /// Number of definitions in the pool.
-pub const POOL: u64 = 12;
+pub const POOL_SIZE: u64 = 12;
 /// Path of definitions.
 pub const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -36,7 +36,7 @@ pub fn schema_of(number: u64, version: &str) -> Value {
 }
 
 /// Returns all CEL rules. [`field_with_rules`] spreads them over the definitions of the pool.
-fn rules() -> Vec<Value> {
+fn all_rules() -> Vec<Value> {
     vec![
         json!({"rule": "!has(self.n) || !has(self.m) || self.n <= self.m", "message": " n is above m "}),
         json!({"rule": "has(self.n) || has(self.m)", "messageExpression": "'no ' + 'number'"}),
@@ -81,7 +81,7 @@ fn field_with_rules(number: u64) -> Value {
         "k": {"type": "string", "maxLength": 9, "enum": ["one", "two"]},
         "v": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf", "message": "v grows"}]},
     }}});
-    let own = rules().into_iter().enumerate().filter(|(place, _)| *place as u64 % POOL == number);
+    let own = all_rules().into_iter().enumerate().filter(|(place, _)| *place as u64 % POOL_SIZE == number);
     json!({
         "type": "object", "properties": {
             "n": {"type": "integer", "x-kubernetes-validations": [
@@ -155,7 +155,7 @@ fn columns(number: u64) -> Vec<Value> {
         json!({"name": "Replicas", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1}),
         json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "the age"}),
     ];
-    let own = COLUMNS.iter().enumerate().filter(|(place, _)| *place as u64 % POOL == number);
+    let own = COLUMNS.iter().enumerate().filter(|(place, _)| *place as u64 % POOL_SIZE == number);
     columns.extend(own.map(|(place, (kind, path))| {
         json!({"name": format!("P{place}"), "type": kind, "jsonPath": path, "description": "a path"})
     }));
@@ -198,13 +198,13 @@ pub fn kind(number: u64) -> String {
 /// Creates the pool, and waits until all of it is served.
 pub async fn prepare(site: &TestServer) -> Result<(), WorldError> {
     let create = |number| Step::new("create", "POST", PATH.to_owned()).json(&definition(number));
-    let responses = site.run(&Script { seed: 0, steps: (0..POOL).map(create).collect() }).await?;
+    let responses = site.run(&Script { seed: 0, steps: (0..POOL_SIZE).map(create).collect() }).await?;
     if let Some(rejected) = responses.iter().find(|seen| seen.code != 201) {
         return Err(format!("a definition of the pool was rejected: {}", rejected.body).into());
     }
     for _ in 0..300 {
         let list = |number, version| Step::new("list", "GET", format!("/apis/{GROUP}/{version}/pool{number}s"));
-        let steps = (0..POOL).flat_map(|number| [list(number, "v1"), list(number, "v2")]).collect();
+        let steps = (0..POOL_SIZE).flat_map(|number| [list(number, "v1"), list(number, "v2")]).collect();
         let responses = site.run(&Script { seed: 0, steps }).await?;
         if responses.iter().all(|seen| seen.code == 200) {
             return Ok(());

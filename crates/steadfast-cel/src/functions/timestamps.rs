@@ -13,17 +13,17 @@ const HOUR: i128 = 60 * MINUTE;
 /// Part of a timestamp or duration.
 pub(super) fn part<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Result<Option<Value<'a>>, Fault> {
     let part = match arguments {
-        [Value::Timestamp(moment)] => of_moment(name, *moment, "UTC", meter)?,
-        [Value::Timestamp(moment), Value::String(zone)] => of_moment(name, *moment, zone, meter)?,
+        [Value::Timestamp(instant)] => of_instant(name, *instant, "UTC", meter)?,
+        [Value::Timestamp(instant), Value::String(zone)] => of_instant(name, *instant, zone, meter)?,
         [Value::Duration(span)] => of_span(name, *span, meter),
         _ => None,
     };
     Ok(part.map(Value::Int))
 }
 
-fn of_moment(name: &str, moment: Moment, zone: &str, meter: &mut Meter) -> Result<Option<i64>, Fault> {
+fn of_instant(name: &str, instant: Moment, zone: &str, meter: &mut Meter) -> Result<Option<i64>, Fault> {
     let why = "a time zone must be `UTC` or an offset such as `+02:00`";
-    let local = moment.in_zone(zone).ok_or_else(|| Fault::argument(name, why))?;
+    let local = instant.in_zone(zone).ok_or_else(|| Fault::argument(name, why))?;
     let (part, unit) = match name {
         "getFullYear" => (i64::from(local.year()), HOUR),
         // CEL counts months, days of the year and `getDayOfMonth` from zero, and `getDate` from one.
@@ -38,10 +38,10 @@ fn of_moment(name: &str, moment: Moment, zone: &str, meter: &mut Meter) -> Resul
         "getMilliseconds" => (i64::from(local.millisecond()), MILLISECOND),
         _ => return Ok(None),
     };
-    if moment.rate != 0 {
+    if instant.rate != 0 {
         // Offsets are whole minutes: the part cannot change before the next unit of UTC. Half hours need the minute.
         let unit = if unit == HOUR { MINUTE } else { unit };
-        meter.recheck_after(Some(unit - moment.at.as_nanosecond().rem_euclid(unit)));
+        meter.recheck_after(Some(unit - instant.at.as_nanosecond().rem_euclid(unit)));
     }
     Ok(Some(part))
 }
