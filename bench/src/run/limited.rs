@@ -11,7 +11,7 @@ use tokio::process::Command;
 use tokio::time::sleep;
 
 use super::contestant::{self, Contestant};
-use super::number::number;
+use super::number::format_number;
 use super::process::{Process, send_control};
 use super::workspace::Workspace;
 use crate::BenchError;
@@ -57,17 +57,17 @@ pub(crate) async fn run(args: LimitedArgs) -> Result<(), BenchError> {
     let limit = settled * LIMIT.0 + LIMIT.1;
     workspace.say(&format!(
         "without a limit: {} MB after the sync; now limited to {} MB",
-        number(settled / 1e6),
-        number(limit / 1e6)
+        format_number(settled / 1e6),
+        format_number(limit / 1e6)
     ));
     let group = ControlGroup::create(limit as u64)?;
     let limited = run.run_client(Some(&group)).await?;
     workspace.say(&format!(
         "passed: {} objects synced and relisted within {} MB; {} MB after the sync, at most {} MB by the kernel's count",
-        number(args.objects as f64),
-        number(limit / 1e6),
-        number(limited / 1e6),
-        number(group.peak()? / 1e6)
+        format_number(args.objects as f64),
+        format_number(limit / 1e6),
+        format_number(limited / 1e6),
+        format_number(group.peak()? / 1e6)
     ));
     Ok(())
 }
@@ -107,8 +107,8 @@ impl Run<'_> {
         let peak = client.request("memory").await?["peak"].as_f64().ok_or("the client did not report its peak")?;
         self.workspace.say(&format!(
             "relisted; {} MB before, at most {} MB",
-            number(settled / 1e6),
-            number(peak / 1e6)
+            format_number(settled / 1e6),
+            format_number(peak / 1e6)
         ));
         Ok(settled)
     }

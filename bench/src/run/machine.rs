@@ -7,7 +7,7 @@ use std::time::Instant;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::number::number;
+use super::number::format_number;
 
 /// Machine, versions and command of a measurement.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ fn machine() -> String {
     let kilobytes: u64 = total.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or_default();
     let kernel = read("/proc/sys/kernel/osrelease");
     let model = model.trim_start_matches([' ', '\t', ':']);
-    let page_fault = number(page_fault_seconds() * 1e6);
+    let page_fault = format_number(page_fault_seconds() * 1e6);
     format!(
         "{cores} × {model}, {} GB, Linux {}; {page_fault} µs for a page fault of 4 KB",
         kilobytes >> 20,

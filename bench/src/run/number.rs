@@ -2,7 +2,7 @@
 
 /// Formats a number for a table. Below 1,000, numbers have at most three significant digits; from 1,000 on, they are
 /// rounded to integers with a comma after each three digits. Fractions have at most two decimal places.
-pub(super) fn number(value: f64) -> String {
+pub(super) fn format_number(value: f64) -> String {
     let whole = format!("{value:.0}");
     match value {
         _ if value >= 1000.0 => {
@@ -17,7 +17,7 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// Formats a duration to a tenth of a second.
-pub(super) fn time(seconds: f64) -> String {
+pub(super) fn format_seconds(seconds: f64) -> String {
     if seconds < 0.1 { "< 0.1 s".to_owned() } else { format!("{seconds:.1} s") }
 }
 
@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn numbers_are_rounded_for_tables() {
-        let told = [0.1234, 12.34, 123.4, 1234.5, 123_456.7, 1_234_567.0, 3.0].map(number);
+        let told = [0.1234, 12.34, 123.4, 1234.5, 123_456.7, 1_234_567.0, 3.0].map(format_number);
         assert_eq!(told, ["0.12", "12.3", "123", "1,234", "123,457", "1,234,567", "3"]);
     }
 }

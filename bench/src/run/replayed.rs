@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::contestant::{self, Contestant};
 use super::machine::{RunEnvironment, available_memory};
-use super::number::number;
+use super::number::format_number;
 use super::process::{Process, send_control};
 use super::report;
 use super::request::RunArgs;
@@ -68,7 +68,7 @@ impl Plan {
                 if slow.contains(&contestant.name) {
                     continue;
                 }
-                let size = number(self.size as f64);
+                let size = format_number(self.size as f64);
                 workspace.say(&format!(
                     "{size} objects replayed, round {} of {}: {}",
                     round + 1,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::contestant::{self, Contestant, Library};
-use super::number::number;
+use super::number::format_number;
 use super::process::{Process, send_control};
 use super::workspace::Workspace;
 use crate::BenchError;
@@ -84,14 +84,14 @@ pub(crate) async fn run(args: RestartArgs) -> Result<(), BenchError> {
     }
     println!(
         "| {} objects | readable (s) | caught up (s) | lists | sent (MB) | server, processor (s) | program, processor (s) |",
-        number(args.objects as f64)
+        format_number(args.objects as f64)
     );
     println!("|---|---|---|---|---|---|---|");
     for (name, restarts) in rows {
         let median = |of: fn(&Restart) -> f64| {
             let mut all: Vec<f64> = restarts.iter().map(of).collect();
             all.sort_by(f64::total_cmp);
-            number(all[all.len() / 2])
+            format_number(all[all.len() / 2])
         };
         println!(
             "| {name} | {} | {} | {} | {} | {} | {} |",
@@ -128,7 +128,7 @@ impl RestartRun<'_> {
         let (mut first, _) = self.start_client(&checkpoint).await?;
         if self.has_checkpoint() {
             let written = first.request("kept").await?["bytes"].as_f64().unwrap_or(f64::NAN);
-            self.workspace.say(&format!("{}: {} MB written", self.contestant.name, number(written / 1e6)));
+            self.workspace.say(&format!("{}: {} MB written", self.contestant.name, format_number(written / 1e6)));
         }
         // The drop kills the process, as a crash would. The checkpoint must survive that.
         drop(first);
@@ -168,8 +168,8 @@ impl RestartRun<'_> {
         self.workspace.say(&format!(
             "{}: readable after {} s, caught up after {} s, {} lists",
             self.contestant.name,
-            number(restart.readable),
-            number(restart.caught_up),
+            format_number(restart.readable),
+            format_number(restart.caught_up),
             restart.lists
         ));
         Ok(restart)

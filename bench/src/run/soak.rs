@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::contestant::{self, Library};
-use super::number::number;
+use super::number::format_number;
 use super::process::{Process, send_control};
 use super::workspace::Workspace;
 use crate::BenchError;
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: SoakArgs) -> Result<(), BenchError> {
     let contestant = contestant::named(&args.contestant)?;
     let mut client = Process::start(contestant.command(&workspace.programs, &kubeconfig, args.objects)?)?;
     client.expect_response("synced").await?;
-    workspace.say(&format!("{}: {} objects synced", contestant.name, number(args.objects as f64)));
+    workspace.say(&format!("{}: {} objects synced", contestant.name, format_number(args.objects as f64)));
     let soak = Soak {
         args,
         workspace,
@@ -115,20 +115,20 @@ impl Soak {
         self.stall().await?;
         let warm = self.settled().await?;
         let events = self.events;
-        self.workspace.say(&format!("warmed up: {} MB, and the cache is correct", number(warm / 1e6)));
+        self.workspace.say(&format!("warmed up: {} MB, and the cache is correct", format_number(warm / 1e6)));
         self.churn(1.0).await?;
         let end = self.settled().await?;
         let growth = end / warm - 1.0;
         let told = format!(
             "{} events: the cache is correct; memory {} MB, {:+.1} % since the warm-up",
-            number(self.events as f64),
-            number(end / 1e6),
+            format_number(self.events as f64),
+            format_number(end / 1e6),
             growth * 100.0
         );
         if self.events - events < TELLING {
             self.workspace.say(&format!(
                 "passed. {told}, without a check of the memory: fewer than {} events",
-                number(TELLING as f64)
+                format_number(TELLING as f64)
             ));
         } else if growth > FLAT {
             return Err(format!("FAILED. {told}: the limit is {:.0} %", FLAT * 100.0).into());
@@ -174,9 +174,9 @@ impl Soak {
                 let resident = self.resident().await?;
                 self.workspace.say(&format!(
                     "{} events, {} a second; {} MB",
-                    number(self.events as f64),
-                    number(rate),
-                    number(resident / 1e6)
+                    format_number(self.events as f64),
+                    format_number(rate),
+                    format_number(resident / 1e6)
                 ));
                 (told, before) = (Instant::now(), self.events);
             }
@@ -212,7 +212,7 @@ impl Soak {
     /// Returns the settled resident memory, after a check of the cache.
     async fn settled(&mut self) -> Result<f64, BenchError> {
         if let Some(objects) = self.client.compare_with_server(&self.address).await? {
-            let events = number(self.events as f64);
+            let events = format_number(self.events as f64);
             return Err(format!(
                 "FAILED. After {events} events the {objects} objects of the cache differ from the server's"
             )

@@ -21,7 +21,7 @@ const RATE: u32 = 20;
 /// Timeout of a client's first list.
 const READY: Duration = Duration::from_secs(30);
 /// Interval of the comparisons of the cache with the server.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time for events to reach a handler after they reached its cache.
 const SETTLE: Duration = Duration::from_millis(700);
 
@@ -170,7 +170,7 @@ impl Stage {
             if from.elapsed() > limit {
                 return Ok(None);
             }
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 

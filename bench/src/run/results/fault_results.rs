@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::contestant::Library;
 use crate::run::machine::RunEnvironment;
-use crate::run::number::time;
+use crate::run::number::format_seconds;
 
 /// Results of all faults.
 #[derive(Serialize, Deserialize)]
@@ -78,7 +78,7 @@ impl FaultResult {
     /// Formats the recovery time.
     pub(in crate::run) fn recovery(&self) -> String {
         match self.recovered {
-            Some(seconds) => time(seconds),
+            Some(seconds) => format_seconds(seconds),
             None => format!("**not in {} s**", self.recovery_timeout),
         }
     }
@@ -92,7 +92,7 @@ impl fmt::Display for FaultResult {
             None => write!(
                 f,
                 "reported after {}, back after {}, {} LISTs, {} WATCHes, lost {}",
-                self.noticed.map_or_else(|| "never".to_owned(), time),
+                self.noticed.map_or_else(|| "never".to_owned(), format_seconds),
                 self.recovery(),
                 self.lists,
                 self.watches,

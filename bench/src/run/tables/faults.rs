@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::run::contestant::Library;
-use crate::run::number::{number, time};
+use crate::run::number::{format_number, format_seconds};
 use crate::run::results::{FaultResult, FaultResults};
 
 /// Returns the complete table, with a row for each fault and library.
@@ -25,11 +25,11 @@ pub(in crate::run) fn table(fault_results: &FaultResults) -> String {
             text,
             "| {title} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             verdict.library,
-            verdict.noticed.map_or_else(|| "never".to_owned(), time),
+            verdict.noticed.map_or_else(|| "never".to_owned(), format_seconds),
             verdict.recovery(),
             verdict.lists,
             verdict.watches,
-            number((verdict.bytes as f64 / 1e3).round()),
+            format_number((verdict.bytes as f64 / 1e3).round()),
             count(verdict.lost),
             count(verdict.merged),
             count(verdict.repeated),

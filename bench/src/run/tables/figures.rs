@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::run::contestant::{Library, Resource};
-use crate::run::number::number;
+use crate::run::number::format_number;
 use crate::run::results::{Figure, Outcomes};
 
 /// Most prominent table with a measurement. It is also in all tables before.
@@ -72,11 +72,11 @@ pub(in crate::run) fn tables(outcomes: &Outcomes) -> String {
             outcomes.figures().iter().filter(|figure| (figure.size, figure.resource) == (size, resource)).collect();
         for (group, columns) in GROUPS {
             let columns: Vec<&str> = columns.iter().map(|(what, _)| *what).collect();
-            one(&mut text, &format!("{} {resource}: {group}", number(size as f64)), &columns, &figures);
+            one(&mut text, &format!("{} {resource}: {group}", format_number(size as f64)), &columns, &figures);
         }
     }
     for failure in outcomes.failures() {
-        let size = number(failure.size as f64);
+        let size = format_number(failure.size as f64);
         let _ = writeln!(text, "Not measured: {} with {size} objects: {}.\n", failure.contestant, failure.why);
     }
     text
@@ -109,14 +109,14 @@ fn one(text: &mut String, title: &str, columns: &[&str], figures: &[&Figure]) {
 
 /// Formats the median, the minimum and the maximum of the rounds, and the ratio to ours: below 1 is better.
 fn cell(figure: &Figure, ours: Option<f64>) -> String {
-    let mut cell = number(figure.median());
+    let mut cell = format_number(figure.median());
     if let Some((least, most)) = figure.spread() {
-        let _ = write!(cell, " ({}–{})", number(least), number(most));
+        let _ = write!(cell, " ({}–{})", format_number(least), format_number(most));
     }
     if let Some(ours) = ours.filter(|_| figure.library != Library::Steadfast) {
         // Rates are inverted, so that a value below 1 is better in each column.
         let ratio = if figure.is_rate() { ours / figure.median() } else { figure.median() / ours };
-        let _ = write!(cell, " {}×", number(ratio));
+        let _ = write!(cell, " {}×", format_number(ratio));
     }
     cell
 }
@@ -147,7 +147,12 @@ fn bests(outcomes: &Outcomes, resources: &[Resource], place: Shown) -> String {
                 bests.map(|figure| figure.map_or_else(|| "-".to_owned(), |figure| summary_cell(figure, winner)));
             let unit = figures().next().map_or("", |figure| &figure.unit);
             let of = if resource == Resource::Widgets { format!("{resource}: ") } else { String::new() };
-            let _ = writeln!(text, "| {of}{what} ({unit}; {} objects) | {} |", number(size as f64), cells.join(" | "));
+            let _ = writeln!(
+                text,
+                "| {of}{what} ({unit}; {} objects) | {} |",
+                format_number(size as f64),
+                cells.join(" | ")
+            );
         }
     }
     text
@@ -162,9 +167,9 @@ fn best<'a>(figures: impl Iterator<Item = &'a Figure>) -> Option<&'a Figure> {
 
 /// Formats the figure with its setting, in bold if none is better.
 fn summary_cell(figure: &Figure, winner: Option<&Figure>) -> String {
-    let median = number(figure.median());
+    let median = format_number(figure.median());
     // Compared as printed: figures that look equal must both be bold.
-    let won = winner.is_some_and(|winner| number(winner.median()) == median);
+    let won = winner.is_some_and(|winner| format_number(winner.median()) == median);
     let setting = figure.contestant.split_once(", ").map_or("", |(_, setting)| setting);
     format!("{}{}{} ({setting})", if won { "**" } else { "" }, median, if won { "**" } else { "" })
 }
