@@ -1,4 +1,5 @@
-//! Bar charts, one file for each of the main measurements. The title of a chart names the better direction.
+//! Bar charts, one file for each of the main measurements. The title names the better direction; shorter recovery times
+//! are better.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -35,8 +35,8 @@ pub(crate) struct RestartArgs {
     out: PathBuf,
 }
 
-/// For each library, the setting with the fastest first list. JSON is included for comparison with kube-runtime, which
-/// has no other encoding.
+/// For each library, the settings with the fastest first list. Steadfast also runs with JSON, because kube-runtime has
+/// no other encoding.
 const CONTESTANTS: [&str; 5] = [
     "steadfast, lazy, protobuf, streamed",
     "steadfast, lazy, JSON, streamed",

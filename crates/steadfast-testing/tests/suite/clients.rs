@@ -57,8 +57,8 @@ async fn blocked_handler_delays_no_other<K: CachedConfigMap>(cluster: &mut Clust
     stuck.store(false, Ordering::Relaxed);
 
     judge(cluster, &recorder).await?;
-    let told = slow.of(&cluster.key("a")).len();
-    assert!((2..=3).contains(&told), "pending events are merged into the newest: {told}");
+    let delivered = slow.of(&cluster.key("a")).len();
+    assert!((2..=3).contains(&delivered), "pending events are merged into the newest: {delivered}");
     assert_eq!(diagnostics.times("relisted"), 0);
     assert_fresh(seen);
     Ok(())
@@ -158,14 +158,14 @@ async fn write_while_cut_happens_at_most_once<K: CachedConfigMap>(cluster: &mut 
     let started = Instant::now();
     let error = config_maps.create(&PostParams::default(), &rejected).await.expect_err("the server is unreachable");
     assert!(started.elapsed() < deadline + SOON, "it ended after {:?}", started.elapsed());
-    let mut told = String::new();
+    let mut reported = String::new();
     let mut cause: Option<&dyn std::error::Error> = Some(&error);
     while let Some(error) = cause {
-        told.push_str(&error.to_string());
+        reported.push_str(&error.to_string());
         cause = error.source();
     }
     for part in ["127.0.0.1", "refused"] {
-        assert!(told.contains(part), "{told}");
+        assert!(reported.contains(part), "{reported}");
     }
     network.heal();
     until_fresh(informer, true, SOON).await?;

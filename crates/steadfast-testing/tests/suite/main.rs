@@ -34,7 +34,7 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) needs: &'static [ServerFault],
     pub(crate) faults: &'static [Fault],
-    pub(crate) tell: for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, Result<(), WorldError>>,
+    pub(crate) run: for<'a> fn(&'a mut Cluster) -> LocalBoxFuture<'a, Result<(), WorldError>>,
 }
 
 /// Returns a builder for an informer of `factory` that requests objects in the form of this run.
@@ -43,7 +43,7 @@ fn build<K: CachedConfigMap>(factory: &InformerFactory, scope: Scope) -> Informe
 }
 
 /// Selects the function of a scenario for the requested form.
-macro_rules! told {
+macro_rules! in_requested_form {
     ($cluster:ident, $name:ident) => {
         Box::pin($name($cluster))
     };
@@ -55,7 +55,7 @@ macro_rules! told {
         }
     };
 }
-pub(crate) use told;
+pub(crate) use in_requested_form;
 
 /// Declares the scenarios of a file, with a test for each: `name: needs [...], covers [...]`, or `name<K>: ...` for a
 /// scenario that supports each form.
@@ -65,7 +65,7 @@ macro_rules! scenarios {
             name: stringify!($name),
             needs: &[$(steadfast_testing::cluster::ServerFault::$need),*],
             faults: &[$(steadfast_testing::scenarios::Fault::$fault),*],
-            tell: |cluster| crate::told!(cluster, $name $(, $kept)?),
+            run: |cluster| crate::in_requested_form!(cluster, $name $(, $kept)?),
         }),*];
 
         mod on_the_server {
@@ -96,8 +96,8 @@ fn play(name: &str, scenarios: &[Scenario]) -> Result<(), WorldError> {
             }
         };
         let (ready, started) = (started.elapsed(), Instant::now());
-        let told = AssertUnwindSafe((scenario.tell)(&mut cluster)).catch_unwind().await;
-        match told {
+        let result = AssertUnwindSafe((scenario.run)(&mut cluster)).catch_unwind().await;
+        match result {
             Ok(Ok(())) => {
                 println!("{name}: {:.1?}, after {ready:.1?}", started.elapsed());
                 Ok(cluster.end().await?)
@@ -201,12 +201,12 @@ async fn until_delivered<K: Kept>(
     times: usize,
 ) -> Result<(), WorldError> {
     let key = cluster.key(name);
-    let told = async {
+    let delivered = async {
         while recording.of(&key).len() < times {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let waited = tokio::time::timeout(SOON, told).await;
+    let waited = tokio::time::timeout(SOON, delivered).await;
     waited.map_err(|_| format!("{key} has {:?} after {SOON:?}", recording.in_words(&key)).into())
 }
 

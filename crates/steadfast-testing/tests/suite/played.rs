@@ -73,10 +73,10 @@ fn skipped_scenarios_on_clusters_are_listed() {
 
 #[test]
 fn every_fault_has_scenario_or_reason() {
-    let told: BTreeSet<Fault> = all().flat_map(|scenario| scenario.faults).copied().collect();
+    let covered: BTreeSet<Fault> = all().flat_map(|scenario| scenario.faults).copied().collect();
     for fault in Fault::ALL {
         let reasons = NOT_FROM_OUTSIDE.iter().filter(|(not_here, _)| *not_here == fault).count();
-        assert_eq!(reasons + usize::from(told.contains(&fault)), 1, "{fault}, {}", fault.title());
+        assert_eq!(reasons + usize::from(covered.contains(&fault)), 1, "{fault}, {}", fault.title());
     }
 }
 

@@ -245,8 +245,8 @@ async fn lagging_server_reverts_no_state<K: CachedConfigMap>(cluster: &mut Clust
         Some(1),
         "the connection moved to the second server"
     );
-    let told = |name: &str| seen.of(&cluster.key(name)).len();
-    assert_eq!((told("changed"), told("recreated")), (2, 3));
+    let delivered = |name: &str| seen.of(&cluster.key(name)).len();
+    assert_eq!((delivered("changed"), delivered("recreated")), (2, 3));
     // A consistent list waits for the newest version of etcd, which the lagging cache does not reach.
     assert!(!late.informer().has_synced(), "{}", late.informer().freshness());
 

@@ -26,7 +26,7 @@ fn value(object: &ConfigMap) -> &str {
 }
 
 /// Returns the next event of `changes` other than a bookmark, as `Modified a=2`.
-async fn told(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
+async fn next_change(changes: &mut Changes<ConfigMap>) -> Result<String, WorldError> {
     loop {
         let (name, object) = match timeout(SOON, changes.next()).await?.ok_or("the stream has ended")?? {
             Change::Added(object) => ("Added", object),
@@ -66,7 +66,10 @@ async fn expired_paged_list_loses_no_object(cluster: &mut Cluster) -> Result<(),
 
     let version = list.version().ok_or("a complete list has a version")?;
     let mut changes = watch_from(&connection, cluster.scope(), &version);
-    assert_eq!([told(&mut changes).await?, told(&mut changes).await?], ["Modified c-000=2", "Modified c-519=2"]);
+    assert_eq!(
+        [next_change(&mut changes).await?, next_change(&mut changes).await?],
+        ["Modified c-000=2", "Modified c-519=2"]
+    );
     Ok(())
 }
 
@@ -77,13 +80,13 @@ async fn watch_survives_cut_and_reports_expiry(cluster: &mut Cluster) -> Result<
     let connection = cluster.connection().await?;
     let mut changes: Changes<ConfigMap> = watch_from(&connection, cluster.scope(), &first);
     writer.set("a", "2").await?;
-    assert_eq!(told(&mut changes).await?, "Modified a=2");
+    assert_eq!(next_change(&mut changes).await?, "Modified a=2");
     cluster.network().cut();
     writer.set("a", "3").await?;
     assert!(timeout(Duration::from_secs(1), changes.next()).await.is_err(), "a disconnect must not end the stream");
     assert!(!changes.freshness().is_fresh(), "{}", changes.freshness());
     cluster.network().heal();
-    assert_eq!(told(&mut changes).await?, "Modified a=3");
+    assert_eq!(next_change(&mut changes).await?, "Modified a=3");
     assert!(changes.freshness().is_fresh(), "{}", changes.freshness());
 
     // After a restart, the server has no earlier events.

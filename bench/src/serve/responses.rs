@@ -26,7 +26,7 @@ type Pieces = BoxStream<'static, Bytes>;
 const KUBE_SYSTEM: &str = r#"{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"8a2ef7bd-8ac1-4f5c-a04b-64cee9e1a1a5","resourceVersion":"1"}}"#;
 
 /// Returns the response to `request`, and counts its bytes.
-pub(super) fn answer(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Body> {
+pub(super) fn respond_to(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<Body> {
     let counting = collection.clone();
     route(collection, request).map(|pieces| {
         let counted =
