@@ -19,10 +19,10 @@ pub(super) struct Contestant {
     arguments: &'static [&'static str],
 }
 
-/// Library.
+/// Library of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Library {
-    /// This one.
+    /// Steadfast at this commit.
     Steadfast,
     /// kube-runtime.
     Kube,
@@ -74,7 +74,7 @@ const fn client(
     Contestant { name, library, resource, arguments }
 }
 
-/// Each library with each of its settings that is the best for some measurement.
+/// All clients: each library with every setting that is its best one in some measurement.
 const ALL: &[Contestant] = &[
     client("steadfast, JSON, streamed", Library::Steadfast, Resource::Pods, &[]),
     client("steadfast, JSON, pages", Library::Steadfast, Resource::Pods, &["--paged"]),

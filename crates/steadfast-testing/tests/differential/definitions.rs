@@ -99,7 +99,7 @@ fn field_with_rules(number: u64) -> Value {
     })
 }
 
-/// Printer columns: paths from public definitions, and paths that cover the JSONPath grammar of client-go.
+/// Printer columns: paths from public definitions, and paths that cover client-go's `JSONPath` grammar.
 const COLUMNS: &[(&str, &str)] = &[
     ("string", r#".spec.marks[?(@.type=="Ready")].on"#),
     ("boolean", r#".spec.marks[?(@.type=="Ready")].on"#),
