@@ -64,7 +64,7 @@ async fn frozen_server_behind_proxy_is_detected() -> Result<(), WorldError> {
         for world in [http2, http1] {
             let informers = [world.informer(0)?, world.informer(1)?];
             let took = doubt(&world, &informers, after).await?;
-            demand(took <= Duration::from_secs(15), || format!("frozen after {after:?}, told after {took:?}"))?;
+            demand(took <= Duration::from_secs(15), || format!("frozen after {after:?}, reported after {took:?}"))?;
         }
     }
     Ok(())
@@ -141,7 +141,7 @@ async fn doubt_of_a_head(informer: &Informer<ConfigMapInForm>) -> Result<(), Wor
     let took = until(Duration::from_secs(100), "it is suspect", suspect).await?;
     let told = informer.freshness().to_string();
     demand(told.contains("answers nothing on this connection, not even the watch"), || told)?;
-    demand(took <= Duration::from_secs(15), || format!("told after {took:?}"))
+    demand(took <= Duration::from_secs(15), || format!("reported after {took:?}"))
 }
 
 #[tokio::test(start_paused = true)]
@@ -207,7 +207,7 @@ async fn http1_watch_on_list_connection_is_probed() -> Result<(), WorldError> {
     sleep(Duration::from_secs(1)).await;
     demand(world.open_connections() == 1, || format!("{} connections", world.open_connections()))?;
     let took = doubt(&world, &[informer], Duration::from_secs(30)).await?;
-    demand(took <= Duration::from_secs(15), || format!("told after {took:?}"))
+    demand(took <= Duration::from_secs(15), || format!("reported after {took:?}"))
 }
 
 #[tokio::test(start_paused = true)]

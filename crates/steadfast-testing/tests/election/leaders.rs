@@ -81,7 +81,7 @@ async fn leader_renews_without_reading_lease() -> Result<(), WorldError> {
     assert_eq!(leads.iter().filter(|leads| **leads).count(), 1, "{leads:?}");
     sleep(3600 * SECOND).await;
     assert_eq!(leads, elections.iter().map(|(election, _)| election.is_leader()).collect::<Vec<_>>());
-    let (election, _) = elections.iter().find(|(election, _)| election.is_leader()).ok_or("nobody leads")?;
+    let (election, _) = elections.iter().find(|(election, _)| election.is_leader()).ok_or("no candidate leads")?;
     for (other, _) in &elections {
         assert_eq!(other.holder().as_deref(), Some(election.identity()), "every candidate knows the holder");
     }

@@ -149,7 +149,7 @@ async fn kill_and_stop() -> Result<(), WorldError> {
                 break (holder, number);
             }
             if begun.elapsed() > COMES {
-                return Err(format!("nobody leads after {COMES:?}: the lease is {holder}'s").into());
+                return Err(format!("no process leads after {COMES:?}: the lease holder is {holder}").into());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         };

@@ -97,7 +97,7 @@ async fn play(seed: u64, missing: Missing) -> Result<Told, WorldError> {
     for key in (0..KEYS).map(|key| format!("key-{key}")) {
         let last = written.get(&key).and_then(|written| written.last());
         if last.is_none_or(|last| last.at < healed + REPAIR / 2) {
-            problems.push(format!("{key} is nobody's, {REPAIR:?} after all was well: {last:?}"));
+            problems.push(format!("{key} has no holder {REPAIR:?} after the last fault: {last:?}"));
         }
     }
     let moves = |written: &Vec<Written>| written.windows(2).filter(|two| two[0].member != two[1].member).count();

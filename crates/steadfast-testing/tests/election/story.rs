@@ -73,7 +73,7 @@ pub(crate) async fn play(seed: u64, way: Way, mutant: Option<Mutant>) -> Result<
     let write_runs = write_runs(&stage.server);
     let mut problems = violations(&write_runs);
     if write_runs.last().is_none_or(|run| run.last <= healed + REPAIR / 2) {
-        problems.push(format!("nobody leads, {REPAIR:?} after all was well: {:?}", write_runs.last()));
+        problems.push(format!("no candidate leads {REPAIR:?} after the last fault: {:?}", write_runs.last()));
     }
     let transfers_from_active_holders = transfers_from_active_holders(&stage.server, &write_runs);
     Ok(Told { write_runs, transfers_from_active_holders, problems, log: stage.log.text })
