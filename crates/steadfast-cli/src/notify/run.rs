@@ -133,8 +133,8 @@ impl NotifyProgram {
         let tell = Arc::new(console::report);
         let engine = Engine::replicated(&plan, streams, seed(), supervisor.clone(), tell, replication);
         let surroundings = SharedParts { engine, fleet, supervisor: supervisor.clone() };
-        let reported = reporter.clone();
-        let reporting = supervisor.spawn("freshness reports", move || report(reported.clone()));
+        let shared = reporter.clone();
+        let reporting = supervisor.spawn("freshness reports", move || report(shared.clone()));
         let clusters = BTreeMap::new();
         let mut program = Self {
             file,
