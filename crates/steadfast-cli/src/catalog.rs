@@ -247,7 +247,7 @@ mod tests {
         let mut catalog = catalog();
         catalog.entries.push(entry("example.com", "v1", "Pode", "podes", &[]));
         let told = catalog.find("pode.example.org").unwrap_err().to_string();
-        assert_eq!(told, "the server has no resource \"pode.example.org\": there is podes.example.com");
+        assert_eq!(told, "the server has no resource \"pode.example.org\": similar resource: podes.example.com");
         let told = catalog.find("podz").unwrap_err().to_string();
         assert_eq!(
             told,
