@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::prose::files;
 use crate::repository;
+use crate::sources::{files, test_functions, with_extension};
 
 /// Pages and scripts with commands.
 const PAGES: [&str; 5] =
@@ -35,23 +35,14 @@ impl Tests {
 
     /// Adds the test functions and the declared modules of a source.
     fn add(&mut self, source: &str) {
-        let mut is_test = false;
+        self.functions.extend(test_functions(source).map(str::to_owned));
         for line in source.lines().map(str::trim) {
-            if line.starts_with("#[") {
-                is_test |= line.contains("test");
-                continue;
-            }
-            let function = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
-            if let Some(name) = function.filter(|_| is_test).and_then(|rest| rest.split('(').next()) {
-                self.functions.insert(name.to_owned());
-            }
             if let Some((visibility, name)) = line.split_once("mod ")
                 && (visibility.is_empty() || visibility.starts_with("pub"))
                 && let Some(name) = name.strip_suffix(';')
             {
                 self.modules.insert(name.to_owned());
             }
-            is_test = false;
         }
     }
 
@@ -85,7 +76,7 @@ fn commands(page: &str) -> impl Iterator<Item = &str> {
 fn commands_name_existing_tests() {
     let mut sources = Vec::new();
     for folder in ["crates", "examples"] {
-        files(&repository().join(folder), "rs", &mut sources);
+        files(&repository().join(folder), &with_extension("rs"), &mut sources);
     }
     let mut tests = Tests::default();
     for path in &sources {

@@ -11,6 +11,7 @@ mod imports;
 mod modules;
 mod planted;
 mod prose;
+mod sources;
 mod surface;
 mod tokens;
 mod variables;

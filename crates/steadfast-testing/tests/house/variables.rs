@@ -1,9 +1,9 @@
 //! Comparison of the environment variables in the sources with the page that documents them.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use crate::repository;
+use crate::sources::files;
 
 const PREFIX: &str = "STEADFAST_";
 
@@ -20,25 +20,15 @@ fn gather(text: &str, names: &mut BTreeSet<String>) {
     }
 }
 
-/// Adds the variables in all sources below `folder`.
-fn gather_sources(folder: &Path, names: &mut BTreeSet<String>) {
-    for entry in std::fs::read_dir(folder).expect("a folder of sources") {
-        let path = entry.expect("an entry of a folder").path();
-        if path.is_dir() && !path.ends_with("target") {
-            gather_sources(&path, names);
-        } else if path.is_file()
-            && let Ok(text) = std::fs::read_to_string(&path)
-        {
-            gather(&text, names);
-        }
-    }
-}
-
 #[test]
 fn page_lists_exactly_read_variables() {
-    let mut used = BTreeSet::new();
+    let (mut used, mut sources) = (BTreeSet::new(), Vec::new());
     for folder in [".ci", "bench", "conformance", "crates", "examples", "fuzz"] {
-        gather_sources(&repository().join(folder), &mut used);
+        files(&repository().join(folder), &|_| true, &mut sources);
+    }
+    // Pictures and other binary files are no text.
+    for text in sources.into_iter().filter_map(|path| std::fs::read_to_string(path).ok()) {
+        gather(&text, &mut used);
     }
     for fixture in FIXTURES {
         assert!(used.remove(fixture), "{fixture} is not used any more; remove it from this list");
