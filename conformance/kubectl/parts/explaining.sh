@@ -12,8 +12,8 @@ expect 'explain a field' 'KIND: +Pod.VERSION: +v1..FIELD: ports <\[\]ContainerPo
 expect 'explain a field of a group' 'GROUP: +batch.*FIELD: secret <SecretVolumeSource>.*defaultMode.<integer>.*items.<\[\]KeyToPath>.*optional.<boolean>.*secretName.<string>.*' k explain cronjob.spec.jobTemplate.spec.template.spec.volumes.secret
 expect 'explain --recursive' '.*FIELD: strategy <DeploymentStrategy>.*rollingUpdate.<RollingUpdateDeployment>.    maxSurge.<IntOrString>.    maxUnavailable.<IntOrString>.  type.<string>.  enum: Recreate, RollingUpdate.*' k explain deployment.spec.strategy --recursive
 expect 'explain --api-version' 'GROUP: +events.k8s.io.KIND: +Event.*eventTime.<.*regarding.<ObjectReference>.*series.<EventSeries>.*' k explain events --api-version=events.k8s.io/v1
-refused 'explain an unknown field' '.*field "nope" does not exist.*' k explain pod.spec.nope
-refused 'explain an unknown kind' '.*the server doesn.t have a resource type "nothings".*' k explain nothings
+rejected 'explain an unknown field' '.*field "nope" does not exist.*' k explain pod.spec.nope
+rejected 'explain an unknown kind' '.*the server doesn.t have a resource type "nothings".*' k explain nothings
 
 echo "## resources and fields of definitions"
 gadgets=gadgets.kubectl.conformance.example.com
@@ -43,7 +43,7 @@ eventually 'its fields are known' k explain gadget.spec.size
 expect 'explain a custom resource' 'GROUP: +kubectl.conformance.example.com.KIND: +Gadget.*A thing to play with.*spec.<Object>.*' k explain gadget
 expect 'explain its fields' '.*FIELD: spec <Object>.*mode.<string>.  enum: fast, slow.*size.<integer> -required-.*How large it is.*' k explain gd.spec
 expect 'explain a custom resource --recursive' '.*FIELDS:.*spec.<Object>.    mode.<string>.    enum: fast, slow.    size.<integer> -required-.  status.<Object>.*' k explain gadget --recursive
-refused 'explain a field it does not have' '.*field "nope" does not exist.*' k explain gadget.spec.nope
+rejected 'explain a field it does not have' '.*field "nope" does not exist.*' k explain gadget.spec.nope
 expect 'create one' 'gadget.kubectl.conformance.example.com/one created' k create -f - <<<"$(gadget one '{"size":1}')"
 expect 'describe one' 'Name: +one.*API Version: +kubectl.conformance.example.com/v1.Kind: +Gadget.*Size: +1.*' k describe gadget one
 expect 'get it by its category' '(.*[[:space:]])?gadget.kubectl.conformance.example.com/one.*' k get toys -o name
@@ -52,12 +52,12 @@ expect 'apply a change' 'gadget.kubectl.conformance.example.com/two configured' 
 expect 'a table of them' $'NAME +AGE\none +[0-9]+s\ntwo +[0-9]+s' k get gadgets
 expect 'a condition is met' 'gadget.kubectl.conformance.example.com/one condition met' custom_condition
 expect 'undefine' "customresourcedefinition.*$gadgets\" deleted.*" k delete crd $gadgets
-refused 'they are deleted' '.*the server (doesn.t have a resource type "gadgets"|could not find the requested resource).*' k get gadgets
+rejected 'they are deleted' '.*the server (doesn.t have a resource type "gadgets"|could not find the requested resource).*' k get gadgets
 
 echo "## fields that do not exist"
 misspelt='{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"misspelt","labls":{}},"dat":{"a":"b"}}'
-refused 'create with an unknown field' '.*ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "dat", unknown field "metadata.labls".*' k create -f - <<<"$misspelt"
-refused 'apply with an unknown field' '.*strict decoding error: unknown field "dat", unknown field "metadata.labls".*' k apply -f - <<<"$misspelt"
+rejected 'create with an unknown field' '.*ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "dat", unknown field "metadata.labls".*' k create -f - <<<"$misspelt"
+rejected 'apply with an unknown field' '.*strict decoding error: unknown field "dat", unknown field "metadata.labls".*' k apply -f - <<<"$misspelt"
 expect 'create with a warning' '.*Warning: unknown field "dat".*configmap/misspelt created.*|.*configmap/misspelt created.*Warning: unknown field "dat".*' k create --validate=warn -f - <<<"$misspelt"
 expect 'the field is not there' '' k get configmap misspelt -o 'jsonpath={.dat}'
 expect 'delete what was misspelt' 'configmap "misspelt" deleted.*' k delete configmap misspelt

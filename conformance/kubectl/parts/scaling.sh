@@ -4,11 +4,11 @@ expect 'create what is scaled' 'deployment.apps/scaled created' k create -f - <<
 expect 'scale' 'deployment.apps/scaled scaled' k scale deployment scaled --replicas=3
 expect 'it has so many' '3' k get deployment scaled -o 'jsonpath={.spec.replicas}'
 expect 'scale from what it is' 'deployment.apps/scaled scaled' k scale deployment scaled --current-replicas=3 --replicas=0
-refused 'scale with wrong current replicas' '.*Expected replicas to be 5, was 0.*' k scale deployment scaled --current-replicas=5 --replicas=1
+rejected 'scale with wrong current replicas' '.*Expected replicas to be 5, was 0.*' k scale deployment scaled --current-replicas=5 --replicas=1
 expect 'the scale subresource' '.*kind: Scale.*selector: app=scaled.*' k get deployment scaled --subresource=scale -o yaml
 expect 'patch the scale' '(deployment.apps|scale.autoscaling)/scaled patched' k patch deployment scaled --subresource=scale --type=merge -p '{"spec":{"replicas":2}}'
 expect 'it has as many as patched' '2' k get deployment scaled -o 'jsonpath={.spec.replicas}'
 nothing_to_scale='.*NotFound.*deployments.apps "four" not found.*'
 since 37 || nothing_to_scale='error: no objects passed to scale.*'
-refused 'scale a missing object' "$nothing_to_scale" k scale deployment four --replicas=1
+rejected 'scale a missing object' "$nothing_to_scale" k scale deployment four --replicas=1
 expect 'delete what was scaled' 'deployment.apps "scaled" deleted.*' k delete deployment scaled

@@ -37,7 +37,7 @@ expect 'columns of the user'\''s own' $'NAME +ORDER +NONE\nsorted-a +2 +<none>\n
 expect 'a template' '2 1 ' k get configmaps -l set=sorted -o 'go-template={{range .items}}{{.data.order}} {{end}}'
 expect 'jsonpath over a list' 'sorted-a=2 sorted-b=1 ' k get configmaps -l set=sorted -o 'jsonpath={range .items[*]}{.metadata.name}={.data.order} {end}'
 expect 'get --raw' '.*"kind":"ConfigMap".*' k get --raw "/api/v1/namespaces/$namespace/configmaps/sorted-a"
-refused 'get --raw of a missing object' '.*NotFound.*' k get --raw "/api/v1/namespaces/$namespace/configmaps/nothing"
+rejected 'get --raw of a missing object' '.*NotFound.*' k get --raw "/api/v1/namespaces/$namespace/configmaps/nothing"
 
 echo "## watching tables"
 "$kubectl" --namespace "$namespace" get pods -w >"$work/table" 2>&1 &
@@ -67,4 +67,4 @@ expect 'a deployment' 'Name: +web.*Selector: +app=web.*Replicas: +2 desired.*Ima
 expect 'a service' 'Name: +front.*Selector: +app=web.*Type: +ExternalName.*External Name: +example.com.*' k describe service front
 expect 'a job' 'Name: +work.*Completions: .*Image: +nothing.*' k describe job work
 expect 'several by a label' '.*Name: +sorted-a.*Name: +sorted-b.*' k describe configmaps -l set=sorted
-refused 'describe a missing object' '.*NotFound.*' k describe pod nothing
+rejected 'describe a missing object' '.*NotFound.*' k describe pod nothing

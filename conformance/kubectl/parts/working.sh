@@ -14,7 +14,7 @@ sorted_b() { printf '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"s
 expect 'edit' 'configmap/sorted-a edited' with_editor 's/order: .*/order: "7"/' edit configmap sorted-a
 expect 'the edit took effect, and nothing else' '\{"more":"x","order":"7"\}' k get configmap sorted-a -o 'jsonpath={.data}'
 expect 'an edit that changes nothing' '.*Edit cancelled.*' with_editor 's/nothing/nothing/' edit configmap sorted-a
-refused 'an edit that is not valid' '.*' with_editor 's/name: sorted-a/name: sorted-z/' edit configmap sorted-a
+rejected 'an edit that is not valid' '.*' with_editor 's/name: sorted-a/name: sorted-z/' edit configmap sorted-a
 expect 'diff of what is the same' '' k diff -f - <<<"$(sorted_b 1)"
 expect 'diff of what is not' '.*-  order: "1".*\+  order: "3".*' different diff -f - <<<"$(sorted_b 3)"
 expect 'diff changed nothing' '1' k get configmap sorted-b -o 'jsonpath={.data.order}'
@@ -61,8 +61,8 @@ else
   expect 'create what is awaited' 'configmap/awaited created' create awaited 1
 fi
 expect 'wait for a condition' 'pod/p condition met' k wait pod/p --for=condition=Ready --timeout=20s
-refused 'wait until the timeout' '.*timed out waiting for the condition.*' k wait pod/p --for=condition=Never --timeout=1s
-refused 'wait for a missing object' '.*NotFound.*' k wait pod/nothing --for=condition=Ready --timeout=1s
+rejected 'wait until the timeout' '.*timed out waiting for the condition.*' k wait pod/p --for=condition=Never --timeout=1s
+rejected 'wait for a missing object' '.*NotFound.*' k wait pod/nothing --for=condition=Ready --timeout=1s
 expect 'delete what was awaited, in the background' 'configmap "awaited" deleted.*' k delete configmap awaited --cascade=background
 k delete configmap listed >/dev/null
 

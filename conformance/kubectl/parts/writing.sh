@@ -4,7 +4,7 @@ echo "## dry runs on the server"
 k delete configmaps -l made=dry >/dev/null 2>&1
 dry() { printf '{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s","labels":{"made":"dry"}},"data":{"value":"%s"}}' "$1" "$2"; }
 expect 'create -f in a dry run' 'configmap/dry created \(server dry run\)' k create --dry-run=server -f - <<<"$(dry dry 1)"
-refused 'it does not exist' '.*configmaps "dry" not found.*' k get configmap dry
+rejected 'it does not exist' '.*configmaps "dry" not found.*' k get configmap dry
 expect 'create it' 'configmap/dry created' k create --save-config -f - <<<"$(dry dry 1)"
 expect 'apply in a dry run' 'configmap/dry configured \(server dry run\)' k apply --dry-run=server -f - <<<"$(dry dry 2)"
 expect 'replace in a dry run' 'configmap/dry replaced \(server dry run\)' k replace --dry-run=server -f - <<<"$(dry dry 3)"
@@ -41,7 +41,7 @@ data:
 '
 expect 'apply YAML on the server' 'configmap/dry serverside-applied' k apply --server-side --force-conflicts -f - <<<"$yaml"
 expect 'its lines' 'two.lines' k get configmap dry -o 'jsonpath={.data.text}'
-refused 'apply on the server with an unknown field' '.*field not declared in schema.*|.*unknown field.*' k apply --server-side -f - <<<'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"dry"},"dat":{"a":"b"}}'
+rejected 'apply on the server with an unknown field' '.*field not declared in schema.*|.*unknown field.*' k apply --server-side -f - <<<'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"dry"},"dat":{"a":"b"}}'
 
 echo "## many at once"
 mkdir -p "$work/many/deeper"
@@ -52,7 +52,7 @@ expect 'label all of a selection' '(configmap/(dry|many-[ab]) labeled.?){3}' k l
 expect 'annotate them, and take it back' '(configmap/(dry|many-[ab]) annotated.?){3}' k annotate configmaps -l batch=one note=text
 expect 'list annotations' '(.*[[:space:]])?note=text([[:space:]].*)?' k annotate configmap many-b --list
 expect 'list labels' '.*batch=one.*' k label configmap many-b --list
-refused 'a label by an old version' '.*Conflict.*|.*has been modified.*' k label configmap many-b --resource-version=1 batch=two --overwrite
+rejected 'a label by an old version' '.*Conflict.*|.*has been modified.*' k label configmap many-b --resource-version=1 batch=two --overwrite
 expect 'get by label and field' 'configmap/many-b' k get configmaps -l batch=one --field-selector metadata.name!=dry,metadata.name!=many-a -o name
 expect 'get across namespaces by label' "$namespace +many-a +1 +[0-9]+s" k get configmaps -A -l batch=one --field-selector metadata.name=many-a --no-headers
 expect 'get in pages of two' '(configmap/(dry|many-[ab]).?){3}' k get configmaps -l batch=one --chunk-size=2 -o name
@@ -76,10 +76,10 @@ expect 'it is replaced' '9' k get deployment parts -o 'jsonpath={.status.observe
 expect 'edit the status' 'deployment.apps/parts edited' with_editor 's/observedGeneration: 9/observedGeneration: 1/' edit deployment parts --subresource=status
 unfinished() { k rollout status deployment/parts --watch=false; }
 expect 'rollout status of what is not finished' '.*[Ww]aiting for deployment "parts" rollout to finish.*' unfinished
-refused 'rollout status until the timeout' '.*' k rollout status deployment/parts --timeout=1s
+rejected 'rollout status until the timeout' '.*' k rollout status deployment/parts --timeout=1s
 expect 'scale in a dry run' 'deployment.apps/parts scaled \(server dry run\)' k scale deployment parts --replicas=7 --dry-run=server
 expect 'scale several' '.*deployment.apps/parts scaled.*' k scale deployment parts --replicas=3 --resource-version="$(k get deployment parts -o 'jsonpath={.metadata.resourceVersion}')"
-refused 'scale an old version' '.*Expected resource version to be 1, was [0-9]+.*' k scale deployment parts --replicas=4 --resource-version=1
+rejected 'scale an old version' '.*Expected resource version to be 1, was [0-9]+.*' k scale deployment parts --replicas=4 --resource-version=1
 expect 'set a service account' 'deployment.apps/parts serviceaccount updated' k set serviceaccount deployment parts made
 expect 'delete what had them' 'deployment.apps "parts" deleted.*' k delete deployment parts
 
