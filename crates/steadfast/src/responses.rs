@@ -48,7 +48,7 @@ pub(crate) struct InflightResponses {
 }
 
 enum Inflight {
-    ClusterIdentity {
+    AwaitingHead {
         head: BoxFuture<'static, Result<Head, Failure>>,
         notices: BoxStream<'static, ConnectionEvent>,
         /// Last known responsiveness of the server on the connection of a pending response.
@@ -78,7 +78,7 @@ impl InflightResponses {
             Request::Watch { .. } => {
                 let (awaited, notices) = Awaited::new();
                 let head = request_builder.ask_telling(request, doubted, Some(awaited));
-                Inflight::ClusterIdentity { head, notices: notices.chain(stream::pending()).boxed(), answering: true }
+                Inflight::AwaitingHead { head, notices: notices.chain(stream::pending()).boxed(), answering: true }
             }
             _ => Inflight::asked(request_builder.ask(request, doubted)),
         };
@@ -116,13 +116,13 @@ impl InflightResponses {
 impl Inflight {
     /// Creates a pending response without connection events.
     fn asked(head: BoxFuture<'static, Result<Head, Failure>>) -> Self {
-        Self::ClusterIdentity { head, notices: stream::pending().boxed(), answering: true }
+        Self::AwaitingHead { head, notices: stream::pending().boxed(), answering: true }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Arrival> {
         loop {
             match self {
-                Self::ClusterIdentity { head, notices, answering } => match head.as_mut().poll(context) {
+                Self::AwaitingHead { head, notices, answering } => match head.as_mut().poll(context) {
                     Poll::Ready(Ok(Head { encoding, body, gzip })) => {
                         let gunzip = gzip.then(Box::<Gunzip>::default);
                         *self = Self::Reading { notices: body.notices(*answering), body: Box::pin(body), gunzip };
