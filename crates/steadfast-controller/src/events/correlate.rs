@@ -16,7 +16,7 @@ use super::names::{MAX_NOTE, cut, event_name};
 use super::outcome::{Rejection, RequestOutcome};
 use super::pacer::Pacer;
 use super::reporter::Reporter;
-use super::series::{AfterResponse, EventRequest, Place, RecordTime, Series};
+use super::series::{AfterResponse, EventRequest, RecordTime, Series, SeriesState};
 use super::settings::EventSettings;
 use super::similar::{PREFIX, Similar};
 use super::stats::EventStats;
@@ -60,7 +60,7 @@ pub(super) struct Abandoned {
 
 /// Recordings of one reporter, and the requests that they need.
 ///
-/// The number of open series is limited by the settings. All other series are queued or being sent, and a new series starts
+/// The settings limit the number of open series. All other series are queued or being sent, and a new series starts
 /// only while the queue is below its limit.
 #[derive(Debug)]
 pub(super) struct Correlator {
@@ -164,12 +164,12 @@ impl Correlator {
 
     fn is_one_too_many(&mut self, similarity: &SimilarityKey, note: &str, now: Instant) -> bool {
         let (similarity, note) = (self.hasher.hash_one(similarity), self.hasher.hash_one(note));
-        self.similar.used(similarity).is_one_too_many(note, now, &self.settings)
+        self.similar.get_or_default(similarity).is_one_too_many(note, now, &self.settings)
     }
 
     fn is_allowed(&mut self, similarity: &SimilarityKey, now: Instant) -> bool {
         let source = self.hasher.hash_one(similarity.source());
-        self.allowances.used(source).take(now, &self.settings)
+        self.allowances.get_or_default(source).take(now, &self.settings)
     }
 
     /// Counts a repeated event.
@@ -177,11 +177,11 @@ impl Correlator {
         // Recordings are counted locally. The server learns the count at the next request.
         let Some(series) = self.series.get_mut(&number) else { unreachable!("an open series exists") };
         series.count(at, self.stats.recorded);
-        self.by_use.remove(&series.used);
+        self.by_use.remove(&series.last_use);
         self.uses += 1;
-        series.used = self.uses;
+        series.last_use = self.uses;
         self.by_use.insert(self.uses, number);
-        if series.place == Place::Idle && series.is_due(at.now, &self.settings) {
+        if series.state == SeriesState::Idle && series.is_due(at.now, &self.settings) {
             self.queue(number);
             return Recorded::Queued;
         }
@@ -206,14 +206,15 @@ impl Correlator {
         let (number, key) = (self.numbers, Arc::new(key));
         let mut series = Series::new(key.clone(), note, name, at, self.stats.recorded);
         self.uses += 1;
-        series.used = self.uses;
+        series.last_use = self.uses;
         self.by_use.insert(self.uses, number);
         self.open.insert(key, number);
         self.series.insert(number, series);
         self.queue(number);
     }
 
-    /// Returns a name that no other event of this recorder has: the time, if later than all earlier numbers.
+    /// Returns a name that no other event of this recorder has. Its number is the time, or the last number plus one if that
+    /// is higher.
     fn next_name(&mut self, key: &EventKey, nanoseconds: u64) -> String {
         // Strictly increasing, so that names of one process never collide, even if the clock steps back.
         self.named = nanoseconds.max(self.named + 1);
@@ -222,7 +223,7 @@ impl Correlator {
 
     fn queue(&mut self, number: u64) {
         if let Some(series) = self.series.get_mut(&number) {
-            series.place = Place::Queued;
+            series.state = SeriesState::Queued;
             self.waiting.push_back(number);
         }
     }
@@ -232,13 +233,13 @@ impl Correlator {
         // The key of a closed series may already belong to another series.
         let Some(series) = self.series.get_mut(&number).filter(|series| series.is_open) else { return };
         self.open.remove(&series.key);
-        self.by_use.remove(&series.used);
+        self.by_use.remove(&series.last_use);
         series.is_open = false;
         // A queued or sending series is removed after its response.
-        match (series.place, series.undelivered()) {
-            (Place::Idle, 0) => drop(self.series.remove(&number)),
-            (Place::Idle, _) => self.queue(number),
-            (Place::Queued | Place::Sending, _) => {}
+        match (series.state, series.undelivered()) {
+            (SeriesState::Idle, 0) => drop(self.series.remove(&number)),
+            (SeriesState::Idle, _) => self.queue(number),
+            (SeriesState::Queued | SeriesState::Sending, _) => {}
         }
     }
 
@@ -251,7 +252,7 @@ impl Correlator {
         }
     }
 
-    /// Returns the end of the first open series, if no recording arrives.
+    /// Returns the series that ends first if no recording arrives, with the time of that end.
     fn first_end(&self) -> Option<(Instant, u64)> {
         let (_, number) = self.by_use.first_key_value()?;
         Some((self.series.get(number)?.last_at + self.settings.finish, *number))
@@ -273,7 +274,7 @@ impl Correlator {
         {
             self.sending += 1;
             // The count is read when the request is built: recordings during the wait need no second request.
-            return Next::Send(number, series.order(&self.reporter, self.stats.recorded + 1));
+            return Next::Send(number, series.next_request(&self.reporter, self.stats.recorded + 1));
         }
         let paused = (has_room && !self.waiting.is_empty()).then(|| self.pace.until());
         let end = self.first_end().map(|(end, _)| end);
@@ -294,27 +295,27 @@ impl Correlator {
             RequestOutcome::Accepted => {
                 let requests = if series.exists() { &mut self.stats.patches } else { &mut self.stats.creates };
                 *requests += 1;
-                (AfterResponse::Told, None)
+                (AfterResponse::Acknowledged, None)
             }
-            RequestOutcome::Missing => (series.is_missing(), Some(Rejection { code: 404, ..Rejection::default() })),
-            RequestOutcome::Exists if !series.exists() => (series.is_there(), None),
-            RequestOutcome::Exists => (AfterResponse::Later, None),
+            RequestOutcome::Missing => (series.on_not_found(), Some(Rejection { code: 404, ..Rejection::default() })),
+            RequestOutcome::Exists if !series.exists() => (series.on_already_exists(), None),
+            RequestOutcome::Exists => (AfterResponse::RetryLater, None),
             RequestOutcome::Later { code, asked } => {
                 // Code 429 guarantees that the server did not process the request.
                 // Any other code may come from a proxy after the server processed the request.
                 if code != Some(429) {
-                    series.doubt();
+                    series.mark_outcome_unknown();
                 }
                 self.pace.failed(asked, now, random, &self.settings);
-                (AfterResponse::Later, None)
+                (AfterResponse::RetryLater, None)
             }
             RequestOutcome::Rejected(rejection) => (AfterResponse::Abandon, Some(rejection)),
         };
         // A series that fails repeatedly must not occupy the queue forever.
         let is_last = series.tries >= self.settings.tries;
         match then {
-            AfterResponse::Told => {
-                self.told(number, now);
+            AfterResponse::Acknowledged => {
+                self.acknowledged(number, now);
                 return None;
             }
             AfterResponse::Abandon => return self.abandon_series(number, rejection),
@@ -326,12 +327,12 @@ impl Correlator {
                     series.name = name;
                 }
             }
-            AfterResponse::Next | AfterResponse::Later => {}
+            AfterResponse::SendNow | AfterResponse::RetryLater => {}
         }
         self.stats.retries += 1;
         self.queue(number);
         // An immediate retry goes to the front. Otherwise newer series would delay the correction.
-        if then != AfterResponse::Later
+        if then != AfterResponse::RetryLater
             && let Some(number) = self.waiting.pop_back()
         {
             self.waiting.push_front(number);
@@ -340,12 +341,12 @@ impl Correlator {
     }
 
     /// Records that the server has the counts of the last request.
-    fn told(&mut self, number: u64, now: Instant) {
+    fn acknowledged(&mut self, number: u64, now: Instant) {
         self.pace.well();
         let Some(series) = self.series.get_mut(&number) else { return };
-        self.stats.delivered += series.told(now);
+        self.stats.delivered += series.acknowledge(now);
         // A flush waits for this series, or the series no longer accepts recordings.
-        let is_awaited = !series.is_open || series.since <= self.flushing;
+        let is_awaited = !series.is_open || series.first_undelivered <= self.flushing;
         match series.undelivered() {
             0 if series.is_open => {}
             0 => drop(self.series.remove(&number)),
@@ -377,12 +378,13 @@ impl Correlator {
     }
 
     fn is_behind(&self, number: u64) -> bool {
-        self.series.get(&number).is_some_and(|series| series.place == Place::Idle && series.undelivered() > 0)
+        self.series.get(&number).is_some_and(|series| series.state == SeriesState::Idle && series.undelivered() > 0)
     }
 
     /// Returns true if no recording up to `last` is undelivered.
     pub(super) fn is_flushed(&self, last: u64) -> bool {
-        self.left() == 0 || self.series.values().all(|series| series.undelivered() == 0 || series.since > last)
+        self.left() == 0
+            || self.series.values().all(|series| series.undelivered() == 0 || series.first_undelivered > last)
     }
 
     /// Stops recording. The remaining events are sent until the deadline.

@@ -4,36 +4,39 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Least-recently-used map with a limited number of values.
 ///
-/// Stores only hashes of keys, so each key costs eight bytes. A collision among thousands of values is very unlikely, and
-/// would only merge limits, not events.
+/// Stores hashes instead of keys, so the memory of an entry does not depend on its key. If two keys have the same hash, they
+/// share one value, and therefore one limit. No event is lost.
 #[derive(Debug)]
 pub(super) struct LruMap<V> {
-    most: usize,
-    uses: u64,
+    capacity: usize,
+    /// Number of the last use of any value.
+    last_use: u64,
+    /// Values by key, each with the number of its last use.
     values: HashMap<u64, (u64, V)>,
-    /// Keys by last use.
-    order: BTreeMap<u64, u64>,
+    /// Keys by the number of their last use.
+    by_use: BTreeMap<u64, u64>,
 }
 
 impl<V: Default> LruMap<V> {
-    pub(super) fn new(most: usize) -> Self {
-        Self { most, uses: 0, values: HashMap::new(), order: BTreeMap::new() }
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { capacity, last_use: 0, values: HashMap::new(), by_use: BTreeMap::new() }
     }
 
-    /// Returns the value of a key and marks it as used. Evicts the least recently used value if necessary.
-    pub(super) fn used(&mut self, key: u64) -> &mut V {
-        self.uses += 1;
+    /// Returns the value of a key, by default an empty one, and marks it as used. Evicts the least recently used value if
+    /// necessary.
+    pub(super) fn get_or_default(&mut self, key: u64) -> &mut V {
+        self.last_use += 1;
         if let Some((last, _)) = self.values.get(&key) {
-            self.order.remove(last);
-        } else if self.values.len() >= self.most
-            && let Some((_, longest_ago)) = self.order.pop_first()
+            self.by_use.remove(last);
+        } else if self.values.len() >= self.capacity
+            && let Some((_, longest_ago)) = self.by_use.pop_first()
         {
             // The key with the oldest use is evicted; use numbers are unique and increasing.
             self.values.remove(&longest_ago);
         }
-        self.order.insert(self.uses, key);
+        self.by_use.insert(self.last_use, key);
         let (last, value) = self.values.entry(key).or_default();
-        *last = self.uses;
+        *last = self.last_use;
         value
     }
 
@@ -50,13 +53,13 @@ mod tests {
     #[test]
     fn least_recently_used_value_is_evicted() {
         let mut recent = LruMap::<&str>::new(2);
-        *recent.used(1) = "one";
-        *recent.used(2) = "two";
-        assert_eq!(*recent.used(1), "one");
-        *recent.used(3) = "three";
+        *recent.get_or_default(1) = "one";
+        *recent.get_or_default(2) = "two";
+        assert_eq!(*recent.get_or_default(1), "one");
+        *recent.get_or_default(3) = "three";
         assert_eq!(recent.len(), 2);
-        assert_eq!(*recent.used(1), "one");
-        assert_eq!(*recent.used(2), "", "evicted for the third");
-        assert_eq!(*recent.used(3), "", "evicted for the second");
+        assert_eq!(*recent.get_or_default(1), "one");
+        assert_eq!(*recent.get_or_default(2), "", "evicted for the third");
+        assert_eq!(*recent.get_or_default(3), "", "evicted for the second");
     }
 }

@@ -1,4 +1,4 @@
-//! One event with its count.
+//! Series: one Kubernetes event, the count of its recordings, and the requests that report the count.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) struct RecordTime {
 
 /// State of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SeriesState {
     /// No request is pending.
     Idle,
     /// The series is queued.
@@ -47,44 +47,48 @@ pub(super) struct Series {
     first: Timestamp,
     last: Timestamp,
     pub(super) last_at: Instant,
-    /// Number of recordings, and the number that the server has counted.
+    /// Number of recordings.
     pub(super) count: u64,
-    pub(super) told: u64,
-    told_at: Instant,
+    /// Count that the server has acknowledged.
+    acknowledged: u64,
+    /// Time of the last acknowledgement, or of the first recording.
+    acknowledged_at: Instant,
     /// Count in the request in flight.
-    asked: u64,
-    /// Number of the first undelivered recording, and its value after the request in flight succeeds. A number beyond all
-    /// recordings means none.
-    pub(super) since: u64,
-    after: u64,
-    /// True if the server has the event; true if the server may have the event after a request without a response.
+    in_flight_count: u64,
+    /// Sequence number of the first undelivered recording. Beyond all recordings if every recording is delivered.
+    pub(super) first_undelivered: u64,
+    /// Value of `first_undelivered` once the request in flight succeeds.
+    first_undelivered_after: u64,
+    /// True if the server has the event.
     exists: bool,
-    is_in_doubt: bool,
+    /// True if a create request had no response, so the server may have the event.
+    may_exist: bool,
     pub(super) tries: u32,
-    pub(super) place: Place,
-    /// True if the series accepts recordings, and the sequence of its last use.
+    pub(super) state: SeriesState,
+    /// True if the series accepts recordings.
     pub(super) is_open: bool,
-    pub(super) used: u64,
+    /// Sequence number of the last use, for eviction.
+    pub(super) last_use: u64,
 }
 
 /// Action after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AfterResponse {
-    /// The server has the counts of the request.
-    Told,
+    /// The server has the count of the request.
+    Acknowledged,
     /// Send another request immediately.
-    Next,
+    SendNow,
     /// Send the request with another name.
     Rename,
     /// Repeat the request later.
-    Later,
+    RetryLater,
     /// Abandon the series.
     Abandon,
 }
 
 impl Series {
-    /// Starts a series with recording number `since`.
-    pub(super) fn new(key: Arc<EventKey>, combined: Option<String>, name: String, at: RecordTime, since: u64) -> Self {
+    /// Starts a series with the recording `number`.
+    pub(super) fn new(key: Arc<EventKey>, combined: Option<String>, name: String, at: RecordTime, number: u64) -> Self {
         Self {
             key,
             combined,
@@ -93,24 +97,24 @@ impl Series {
             last: at.wall,
             last_at: at.now,
             count: 1,
-            told: 0,
-            told_at: at.now,
-            asked: 0,
-            since,
-            after: since,
+            acknowledged: 0,
+            acknowledged_at: at.now,
+            in_flight_count: 0,
+            first_undelivered: number,
+            first_undelivered_after: number,
             exists: false,
-            is_in_doubt: false,
+            may_exist: false,
             tries: 0,
-            place: Place::Idle,
+            state: SeriesState::Idle,
             is_open: true,
-            used: 0,
+            last_use: 0,
         }
     }
 
     /// Counts another recording with this number.
     pub(super) fn count(&mut self, at: RecordTime, number: u64) {
         if self.undelivered() == 0 {
-            self.since = number;
+            self.first_undelivered = number;
         }
         self.count += 1;
         self.last = self.last.max(at.wall);
@@ -119,24 +123,25 @@ impl Series {
 
     /// Returns the number of undelivered recordings.
     pub(super) fn undelivered(&self) -> u64 {
-        self.count - self.told
+        self.count - self.acknowledged
     }
 
-    /// Returns true if the count should be sent: if it doubled since the last request, or after the refresh interval.
-    /// Request counts therefore grow logarithmically.
+    /// Returns true if the count should be sent: after it has doubled since the last acknowledged request, or after the
+    /// refresh interval.
     pub(super) fn is_due(&self, now: Instant, settings: &EventSettings) -> bool {
         // A patch at each doubling of the count limits requests to a logarithmic number; `refresh` keeps the event
         // alive.
-        let is_behind = self.count >= self.told.saturating_mul(2) || now.since(self.told_at) >= settings.refresh;
+        let is_behind =
+            self.count >= self.acknowledged.saturating_mul(2) || now.since(self.acknowledged_at) >= settings.refresh;
         self.undelivered() > 0 && is_behind
     }
 
     /// Returns the request for the current count. `next` is the number of the next recording.
-    pub(super) fn order(&mut self, reporter: &Reporter, next: u64) -> EventRequest {
-        self.place = Place::Sending;
+    pub(super) fn next_request(&mut self, reporter: &Reporter, next: u64) -> EventRequest {
+        self.state = SeriesState::Sending;
         // The response acknowledges this count, not recordings that arrive while the request is in flight.
-        self.asked = self.count;
-        self.after = next;
+        self.in_flight_count = self.count;
+        self.first_undelivered_after = next;
         self.tries += 1;
         let namespace = self.key.similarity.regarding.events_namespace().to_owned();
         match self.series() {
@@ -172,12 +177,13 @@ impl Series {
     }
 
     /// Records a successful request. Returns the number of newly delivered recordings.
-    pub(super) fn told(&mut self, now: Instant) -> u64 {
-        let more = self.asked - self.told;
-        (self.told, self.told_at, self.since) = (self.asked, now, self.after);
-        (self.exists, self.is_in_doubt, self.tries) = (true, false, 0);
-        self.place = Place::Idle;
-        more
+    pub(super) fn acknowledge(&mut self, now: Instant) -> u64 {
+        let newly_delivered = self.in_flight_count - self.acknowledged;
+        (self.acknowledged, self.acknowledged_at) = (self.in_flight_count, now);
+        self.first_undelivered = self.first_undelivered_after;
+        (self.exists, self.may_exist, self.tries) = (true, false, 0);
+        self.state = SeriesState::Idle;
+        newly_delivered
     }
 
     /// Returns true if the server has the event, as far as known.
@@ -185,30 +191,30 @@ impl Series {
         self.exists
     }
 
-    /// Returns the action after a 404.
-    pub(super) fn is_missing(&mut self) -> AfterResponse {
+    /// Processes a 404 (`NotFound`) and returns the next action.
+    pub(super) fn on_not_found(&mut self) -> AfterResponse {
         // For a create request, the namespace is missing.
         if !self.exists {
             return AfterResponse::Abandon;
         }
         // The event expired at the server, by default after an hour. It is created again with its full count.
-        (self.exists, self.is_in_doubt) = (false, false);
-        AfterResponse::Next
+        (self.exists, self.may_exist) = (false, false);
+        AfterResponse::SendNow
     }
 
-    /// Returns the action after a conflict with an existing name.
-    pub(super) fn is_there(&mut self) -> AfterResponse {
-        if !self.is_in_doubt {
+    /// Processes a 409 (`AlreadyExists`) for a create request and returns the next action.
+    pub(super) fn on_already_exists(&mut self) -> AfterResponse {
+        if !self.may_exist {
             return AfterResponse::Rename;
         }
-        // An earlier request without a response created the event, with the count of that time.
-        (self.exists, self.is_in_doubt) = (true, false);
-        if self.asked == 1 { AfterResponse::Told } else { AfterResponse::Next }
+        // An earlier create request without a response created the event, with the count of that time.
+        (self.exists, self.may_exist) = (true, false);
+        if self.in_flight_count == 1 { AfterResponse::Acknowledged } else { AfterResponse::SendNow }
     }
 
     /// Records that the outcome of the request is unknown.
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn mark_outcome_unknown(&mut self) {
         // A patch without a response is repeated. It sets an absolute count, so a repetition changes nothing.
-        self.is_in_doubt |= !self.exists;
+        self.may_exist |= !self.exists;
     }
 }
