@@ -31,8 +31,10 @@ pub use stats::{Durations, WorkqueueStats};
 /// - One worker at a time processes a key. Additions in the meantime are merged into one more run.
 /// - A key occupies one entry, so memory depends on the number of keys, not of additions.
 /// - Dropping a [`Work`], also by a panic of its worker, ends the work. No key is lost or locked.
-/// - The most urgent ready key is next ([`Priority`]), but every 17th may be a less urgent key. Groups of equal priority
-///   take turns ([`fairness_key`](WorkqueueBuilder::fairness_key)), and keys of a group come in insertion order.
+/// - The most urgent ready key is next ([`Priority`]). After 16 more urgent keys in a row, one less urgent key is
+///   taken.
+/// - Within a priority, groups take turns ([`fairness_key`](WorkqueueBuilder::fairness_key)). The keys of a group come
+///   in insertion order.
 pub struct Workqueue<T> {
     shared: Arc<Shared<T>>,
 }
@@ -44,8 +46,8 @@ struct Shared<T> {
     state: Mutex<State<T>>,
     /// Wakes one task that waits for a key.
     ready: Notify,
-    /// Wakes the task that waits for the first delay, after an earlier delay was added.
-    sooner: Notify,
+    /// Wakes the worker with the timer after an earlier delay was added.
+    earlier_delay: Notify,
     /// Wakes tasks that wait for an empty queue.
     emptied: Notify,
 }
@@ -54,8 +56,8 @@ type Group<T> = Box<dyn Fn(&T) -> u64 + Send + Sync>;
 
 struct State<T> {
     schedule: Schedule<T>,
-    /// True if a task waits for the first delay. This task is one of the tasks that wait for a key.
-    is_awaited: bool,
+    /// True if a waiting worker has the timer: it sleeps at most until the first delay expires.
+    has_timer_worker: bool,
 }
 
 /// Builder of a [`Workqueue`].
@@ -106,9 +108,9 @@ impl<T: Clone + Eq + Hash> WorkqueueBuilder<T> {
             environment: self.environment,
             hasher: RandomState::new(),
             group: self.group,
-            state: Mutex::new(State { schedule, is_awaited: false }),
+            state: Mutex::new(State { schedule, has_timer_worker: false }),
             ready: Notify::new(),
-            sooner: Notify::new(),
+            earlier_delay: Notify::new(),
             emptied: Notify::new(),
         };
         Workqueue { shared: Arc::new(shared) }
@@ -149,7 +151,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
 
     /// Adds a key with `priority`. A ready key keeps the higher priority.
     pub fn add_with_priority(&self, key: T, priority: Priority) {
-        let key = self.named(key);
+        let key = self.hashed(key);
         self.with(|state, now| state.schedule.add(key, priority, now));
     }
 
@@ -161,7 +163,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
 
     /// Adds a key after `delay` with `priority`.
     pub fn add_after_with_priority(&self, key: T, delay: Duration, priority: Priority) {
-        let key = self.named(key);
+        let key = self.hashed(key);
         self.with(|state, now| state.schedule.add_after(key, priority, delay, now));
     }
 
@@ -173,23 +175,23 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         if let Some(work) = self.next_ready() {
             return Some(work);
         }
-        let mut awaiting = WaitingWorker { shared: &self.shared, is_first: false };
+        let mut awaiting = WaitingWorker { shared: &self.shared, has_timer: false };
         loop {
             let mut ready = pin!(self.shared.ready.notified());
             // A key that becomes ready after this point wakes the task.
             ready.as_mut().enable();
             // Only one waiting worker sleeps until the first delay. The others sleep until a key is ready.
-            let taken = self.take(&mut awaiting.is_first);
+            let taken = self.take(&mut awaiting.has_timer);
             sync::between();
             match taken {
-                Taken::Key(work) => return Some(work),
-                Taken::Over => return None,
-                Taken::Nothing => ready.await,
-                Taken::WaitUntil(due) => tokio::select! {
+                TakeResult::Key(work) => return Some(work),
+                TakeResult::Over => return None,
+                TakeResult::Nothing => ready.await,
+                TakeResult::WaitUntil(due) => tokio::select! {
                     biased;
-                    // `sooner` reaches only the worker with the timer.
+                    // `earlier_delay` reaches only the worker with the timer.
                     () = ready => {}
-                    () = self.shared.sooner.notified() => {}
+                    () = self.shared.earlier_delay.notified() => {}
                     () = self.shared.environment.sleep_until(due) => {}
                 },
             }
@@ -204,21 +206,22 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         })
     }
 
-    /// Takes the next key. `is_first` is true if the caller is the task that waits for the first delay, and is updated.
-    fn take(&self, is_first: &mut bool) -> Taken<T> {
+    /// Takes the next key. `has_timer` states if the calling worker has the timer; the call may change this.
+    fn take(&self, has_timer: &mut bool) -> TakeResult<T> {
         self.with(|state, now| match state.schedule.next(now) {
-            Next::Key(number, key, priority) => Taken::Key(Work::new(self.clone(), number, key, priority)),
-            Next::Over => Taken::Over,
-            Next::Later(Some(due)) if *is_first || !state.is_awaited => {
-                state.is_awaited = true;
-                *is_first = true;
-                Taken::WaitUntil(due)
+            Next::Key(number, key, priority) => TakeResult::Key(Work::new(self.clone(), number, key, priority)),
+            Next::Over => TakeResult::Over,
+            Next::Later(Some(due)) if *has_timer || !state.has_timer_worker => {
+                state.has_timer_worker = true;
+                *has_timer = true;
+                TakeResult::WaitUntil(due)
             }
             Next::Later(_) => {
-                // This worker takes no timer. If it had the timer before, another worker must take it over.
-                state.is_awaited &= !*is_first;
-                *is_first = false;
-                Taken::Nothing
+                // No delay exists, or another worker has the timer. If this worker had the timer, it releases the
+                // timer.
+                state.has_timer_worker &= !*has_timer;
+                *has_timer = false;
+                TakeResult::Nothing
             }
         })
     }
@@ -255,8 +258,8 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         self.with(|state, now| state.schedule.stats(now))
     }
 
-    /// Stops accepting keys. Workers still receive ready keys, and keys added while running. Afterwards
-    /// [`next`](Self::next) returns none. Drops delayed keys and returns their number.
+    /// Stops accepting keys. Workers still receive the ready keys, and the keys that were added again while they were
+    /// running. Afterwards [`next`](Self::next) returns none. Drops delayed keys and returns their number.
     pub fn shut_down(&self) -> usize {
         self.with(|state, now| state.schedule.close(now))
     }
@@ -275,8 +278,8 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
     pub async fn drain(&self, timeout: Duration) -> Result<usize, NotDrained> {
         let delayed = self.shut_down();
         let environment = &self.shared.environment;
-        let mut over = pin!(environment.sleep_until(environment.now() + timeout));
-        let mut is_over = false;
+        let mut deadline = pin!(environment.sleep_until(environment.now() + timeout));
+        let mut is_expired = false;
         loop {
             let mut emptied = pin!(self.shared.emptied.notified());
             emptied.as_mut().enable();
@@ -284,21 +287,20 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
             if queued == 0 && running == 0 {
                 return Ok(delayed);
             }
-            if is_over {
+            if is_expired {
                 return Err(NotDrained { queued, running, longest_running, delayed, timeout });
             }
             tokio::select! {
                 biased;
                 () = emptied => {}
-                () = &mut over => is_over = true,
+                () = &mut deadline => is_expired = true,
             }
         }
     }
 
-    /// Computes hash and group of a key. Runs user code, so before the lock is taken.
-    fn named(&self, key: T) -> HashedKey<T> {
+    /// Computes hash and group of a key. Both run user code, so the caller must not hold the lock of the queue.
+    fn hashed(&self, key: T) -> HashedKey<T> {
         let hash = self.shared.hasher.hash_one(&key);
-        // Hashed here: user code must not run under the lock of the queue.
         let group = self.shared.group.as_ref().map_or(0, |group| group(&key));
         HashedKey { key, hash, group }
     }
@@ -314,8 +316,8 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         let due = state.schedule.next_due();
         let result = act(&mut state, now);
         let (is_over, is_done) = state.ended();
-        let is_sooner = state.schedule.next_due().is_some_and(|next| due.is_none_or(|due| next < due));
-        let is_awaited = state.is_awaited;
+        let is_earlier = state.schedule.next_due().is_some_and(|next| due.is_none_or(|due| next < due));
+        let has_timer_worker = state.has_timer_worker;
         let (newly_ready, dropped) = (state.schedule.newly_ready(), state.schedule.dropped());
         drop(state);
         // Keys are user types with destructors. They drop after the lock is released.
@@ -324,10 +326,11 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         for _ in 0..newly_ready {
             self.shared.ready.notify_one();
         }
-        // Some task must wait for the first delay, and only until that instant.
-        match is_awaited {
-            _ if !is_sooner => {}
-            true => self.shared.sooner.notify_one(),
+        // If the first delay is earlier than before, the worker with the timer must shorten the timer. Without such a
+        // worker, any waiting worker is woken and takes the timer.
+        match has_timer_worker {
+            _ if !is_earlier => {}
+            true => self.shared.earlier_delay.notify_one(),
             false => self.shared.ready.notify_one(),
         }
         if is_over && !was_over {
@@ -341,7 +344,8 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
 }
 
 impl<T: Clone + Eq> State<T> {
-    /// Returns two flags: no key will be ready again; and no key is running either.
+    /// Returns two flags. The first is true if no key can become ready again; the second, if in addition no key is
+    /// running.
     fn ended(&self) -> (bool, bool) {
         let is_over = self.schedule.is_over();
         (is_over, is_over && self.schedule.is_empty())
@@ -369,33 +373,33 @@ impl<T: Clone + Eq + Hash> fmt::Debug for Workqueue<T> {
 }
 
 /// Result of taking the next key.
-enum Taken<T: Clone + Eq + Hash> {
+enum TakeResult<T: Clone + Eq + Hash> {
     Key(Work<T>),
     Over,
-    /// No key is ready. Another task waits for the first delay, if any.
+    /// No key is ready. Another worker has the timer, or no delay exists.
     Nothing,
-    /// No key is ready before this instant, and no other task waits for this delay.
+    /// No key is ready before this instant, and the caller has the timer.
     WaitUntil(Instant),
 }
 
-/// Task that waits for a key.
+/// Worker that waits for a key.
 struct WaitingWorker<'a, T> {
     shared: &'a Shared<T>,
-    /// True if the task also waits for the first delay.
-    is_first: bool,
+    /// True if this worker has the timer.
+    has_timer: bool,
 }
 
 impl<T> Drop for WaitingWorker<'_, T> {
     fn drop(&mut self) {
-        if !self.is_first {
+        if !self.has_timer {
             return;
         }
         let mut state = self.shared.lock();
-        state.is_awaited = false;
+        state.has_timer_worker = false;
         let is_delayed = state.schedule.next_due().is_some();
         drop(state);
         if is_delayed {
-            // Another task must take over this wait.
+            // Another worker must take the timer.
             self.shared.ready.notify_one();
         }
     }
@@ -530,13 +534,13 @@ impl fmt::Debug for WorkqueueMetrics {
      {longest_running:?}; drain again, or drop the workers"
 )]
 pub struct NotDrained {
-    /// Keys that were ready, or running with a pending requeue.
+    /// Number of keys that were ready, and of running keys that were added again.
     pub queued: usize,
-    /// Running keys.
+    /// Number of running keys.
     pub running: usize,
     /// Duration of the longest run so far.
     pub longest_running: Duration,
-    /// Dropped delayed keys.
+    /// Number of delayed keys that were dropped.
     pub delayed: usize,
     /// The timeout.
     pub timeout: Duration,

@@ -115,7 +115,7 @@ impl<K> Object<K> {
     pub fn arc(&self) -> &Arc<K> {
         match &self.0.held {
             Held::Known { object, .. } => object,
-            Held::Tainted { .. } => unreachable!("nobody is given the handle of what could not be decoded"),
+            Held::Tainted { .. } => unreachable!("no caller has a handle of an undecodable state"),
         }
     }
 
@@ -275,7 +275,7 @@ impl<K> Entry<K> {
         matches!(&self.0.0.held, Held::Tainted { last: Some(last) } if last.version() == self.version())
     }
 
-    /// Returns the identity for modification; `None` if the entry is shared, since a shared identity never changes.
+    /// Returns a mutable reference to the identity; `None` if another handle shares the entry.
     pub(crate) fn identity_mut(&mut self) -> Option<&mut Identity> {
         Arc::get_mut(&mut self.0.0).map(|state| &mut state.identity)
     }

@@ -364,9 +364,11 @@ impl<K: Kept> Driver<K> {
                     self.chunk(id, chunk, parser);
                 }
             }
-            Arrival::Noticed(ConnectionEvent::Leave(true)) => self.step(Input::Unsettled(id)),
-            Arrival::Noticed(ConnectionEvent::Leave(false)) => self.step(Input::Settled(id)),
-            Arrival::Noticed(ConnectionEvent::Answering(answering)) => self.step(Input::Answering(id, answering)),
+            Arrival::ConnectionEvent(ConnectionEvent::Leave(true)) => self.step(Input::Unsettled(id)),
+            Arrival::ConnectionEvent(ConnectionEvent::Leave(false)) => self.step(Input::Settled(id)),
+            Arrival::ConnectionEvent(ConnectionEvent::Answering(answering)) => {
+                self.step(Input::Answering(id, answering))
+            }
             Arrival::Probed(Probed { version, sent }) => {
                 self.requests.over(id);
                 self.request_metrics.ended(id);

@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `told` | delivered events and statistics |
+//! | `event` | delivered events and statistics |
 //! | `calls` | one handler: its pending deliveries, calls and retries |
 //! | `all` | all handlers of one informer, including handlers of earlier runs |
 //! | `registration` | registration and removal |

@@ -667,9 +667,10 @@ impl<K: Kept> InformerBuilder<'_, K> {
 
     /// Enables or disables delta compression of objects that are kept encoded (`Lazy`). Disabled by default.
     ///
-    /// An object is stored as its difference from a similar object: preferably one with the same generated name. The
-    /// size falls to between a tenth and a fifth if the objects are alike, as the pods of a deployment are. Each write
-    /// and each read of an object costs some microseconds more. The setting has no effect on decoded objects.
+    /// An object is stored as its difference from a similar object, preferably from one with the same `generateName`
+    /// prefix. The size falls to between a tenth and a fifth if the objects are alike, as the pods of a deployment are.
+    /// Each write and each read of an object costs some microseconds more. The setting has no effect on decoded
+    /// objects.
     pub fn packed(mut self, packed: bool) -> Self {
         self.choices.packed = packed;
         self

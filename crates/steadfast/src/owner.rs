@@ -127,6 +127,6 @@ impl Origin {
     /// locally.
     pub(crate) fn may_hold(&self, key: &ObjectKey, labels: Option<&Labels>) -> bool {
         let selected = self.selector.as_ref().zip(labels).is_none_or(|(selector, labels)| selector.matches(labels));
-        self.scope.may_hold_name(key.name()) && selected
+        self.scope.may_match_name(key.name()) && selected
     }
 }

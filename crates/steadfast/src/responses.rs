@@ -29,8 +29,8 @@ pub(crate) enum Arrival {
     Opened(Encoding),
     /// Chunk of the body.
     Chunk(Bytes),
-    /// Event of the connection.
-    Noticed(ConnectionEvent),
+    /// Event of the connection that carries the response.
+    ConnectionEvent(ConnectionEvent),
     /// End of the body.
     Ended,
     /// Complete response to a probe.
@@ -47,47 +47,51 @@ pub(crate) struct InflightResponses {
     turn: usize,
 }
 
+/// State of one request.
 enum Inflight {
+    /// The request is sent. The response head is pending.
     AwaitingHead {
         head: BoxFuture<'static, Result<Head, Failure>>,
-        notices: BoxStream<'static, ConnectionEvent>,
-        /// Last known responsiveness of the server on the connection of a pending response.
-        answering: bool,
+        events: BoxStream<'static, ConnectionEvent>,
+        /// True unless the last event reported that the server does not respond on the connection.
+        is_responsive: bool,
     },
-    Reading {
-        body: Pin<Box<ResponseBody>>,
-        notices: BoxStream<'static, ConnectionEvent>,
-        gunzip: Option<Box<Gunzip>>,
-    },
+    /// The body is arriving.
+    Reading { body: Pin<Box<ResponseBody>>, events: BoxStream<'static, ConnectionEvent>, gunzip: Option<Box<Gunzip>> },
+    /// A probe is pending, whose complete response is one arrival.
     Probing(BoxFuture<'static, Result<Probed, Failure>>),
-    Over,
+    /// The last arrival was returned.
+    Finished,
 }
 
 /// Default maximum size of an object in bytes. etcd accepts 1.5 MiB, and JSON is larger than protobuf.
 pub(crate) const OBJECT_LIMIT: usize = 16 * 1024 * 1024;
 
 impl InflightResponses {
-    /// Sends `request` as `id`. A verification of a `doubted` stream uses a recent connection.
+    /// Sends `request` as `id`. If the stream of the informer is `doubted`, probes and short watches use a connection
+    /// that was opened recently.
     pub(crate) fn send(&mut self, id: RequestId, request: &Request, doubted: bool, request_builder: &RequestBuilder) {
-        let answer = match request {
+        let inflight = match request {
             Request::Probe { since } => Inflight::Probing(request_builder.probe(request, *since, doubted)),
             Request::ShortWatch { target, reach, .. } => {
-                Inflight::asked(request_builder.watch_shortly(request, target, *reach, doubted))
+                Inflight::without_events(request_builder.watch_shortly(request, target, *reach, doubted))
             }
-            // A list has its own timeout (R3), and a request next to a watch has a shorter one.
+            // Only watches receive connection events before their heads. Lists have their own timeout (R3), and
+            // requests next to a watch have a shorter one.
             Request::Watch { .. } => {
-                let (awaited, notices) = Awaited::new();
-                let head = request_builder.ask_telling(request, doubted, Some(awaited));
-                Inflight::AwaitingHead { head, notices: notices.chain(stream::pending()).boxed(), answering: true }
+                let (awaited, events) = Awaited::new();
+                let head = request_builder.send_with_events(request, doubted, Some(awaited));
+                let events = events.chain(stream::pending()).boxed();
+                Inflight::AwaitingHead { head, events, is_responsive: true }
             }
-            _ => Inflight::asked(request_builder.ask(request, doubted)),
+            _ => Inflight::without_events(request_builder.send(request, doubted)),
         };
-        self.running.push((id, answer));
+        self.running.push((id, inflight));
     }
 
     /// Lets `id` fail without sending a request.
     pub(crate) fn refuse(&mut self, id: RequestId, failure: Failure) {
-        self.running.push((id, Inflight::asked(Box::pin(std::future::ready(Err(failure))))));
+        self.running.push((id, Inflight::without_events(Box::pin(std::future::ready(Err(failure))))));
     }
 
     /// Drops the request `id` and its response.
@@ -100,8 +104,8 @@ impl InflightResponses {
         // Round robin: a response with a steady stream of data must not starve the others.
         for offset in 0..self.running.len() {
             let index = (self.turn + offset) % self.running.len();
-            let (id, answer) = &mut self.running[index];
-            let Poll::Ready(arrival) = answer.poll(context) else { continue };
+            let (id, inflight) = &mut self.running[index];
+            let Poll::Ready(arrival) = inflight.poll(context) else { continue };
             let id = *id;
             self.turn = index + 1;
             if matches!(arrival, Arrival::Ended | Arrival::Probed(_) | Arrival::Failed(_)) {
@@ -114,81 +118,81 @@ impl InflightResponses {
 }
 
 impl Inflight {
-    /// Creates a pending response without connection events.
-    fn asked(head: BoxFuture<'static, Result<Head, Failure>>) -> Self {
-        Self::AwaitingHead { head, notices: stream::pending().boxed(), answering: true }
+    /// Creates a pending response without connection events before its head.
+    fn without_events(head: BoxFuture<'static, Result<Head, Failure>>) -> Self {
+        Self::AwaitingHead { head, events: stream::pending().boxed(), is_responsive: true }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Arrival> {
         loop {
             match self {
-                Self::AwaitingHead { head, notices, answering } => match head.as_mut().poll(context) {
+                Self::AwaitingHead { head, events, is_responsive } => match head.as_mut().poll(context) {
                     Poll::Ready(Ok(Head { encoding, body, gzip })) => {
                         let gunzip = gzip.then(Box::<Gunzip>::default);
-                        *self = Self::Reading { notices: body.notices(*answering), body: Box::pin(body), gunzip };
+                        *self = Self::Reading { events: body.notices(*is_responsive), body: Box::pin(body), gunzip };
                         return Poll::Ready(Arrival::Opened(encoding));
                     }
                     Poll::Ready(Err(failure)) => {
-                        *self = Self::Over;
+                        *self = Self::Finished;
                         return Poll::Ready(Arrival::Failed(failure));
                     }
                     Poll::Pending => {
-                        let Some(notice) = std::task::ready!(notices.poll_next_unpin(context)) else {
+                        let Some(event) = std::task::ready!(events.poll_next_unpin(context)) else {
                             return Poll::Pending;
                         };
-                        if let ConnectionEvent::Answering(told) = notice {
-                            *answering = told;
+                        if let ConnectionEvent::Answering(responsive) = event {
+                            *is_responsive = responsive;
                         }
-                        return Poll::Ready(Arrival::Noticed(notice));
+                        return Poll::Ready(Arrival::ConnectionEvent(event));
                     }
                 },
                 Self::Reading { gunzip: Some(gunzip), .. } if gunzip.has_more() => match gunzip.next_piece() {
-                    // The compressed body may continue without output for long, so other responses are polled first.
+                    // Decompression may consume much input without output, so the other responses are polled first.
                     Ok(None) => {
                         context.waker().wake_by_ref();
                         return Poll::Pending;
                     }
                     Ok(Some(piece)) => return Poll::Ready(Arrival::Chunk(piece)),
                     Err(error) => {
-                        *self = Self::Over;
-                        let why = format!("malformed gzip: {error}; look at proxies on the way");
+                        *self = Self::Finished;
+                        let why = format!("malformed gzip: {error}; check the proxies on the network path");
                         return Poll::Ready(Arrival::Failed(Failure::unreadable(why)));
                     }
                 },
-                Self::Reading { body, notices, gunzip } => match body.as_mut().poll_frame(context) {
+                Self::Reading { body, events, gunzip } => match body.as_mut().poll_frame(context) {
                     Poll::Ready(Some(Ok(frame))) => match (frame.into_data(), gunzip) {
                         (Ok(chunk), Some(gunzip)) => gunzip.feed(chunk),
                         (Ok(chunk), None) => return Poll::Ready(Arrival::Chunk(chunk)),
                         (Err(_trailers), _) => {}
                     },
                     Poll::Ready(Some(Err(error))) => {
-                        *self = Self::Over;
+                        *self = Self::Finished;
                         let why: Arc<str> = error.cause().into();
                         return Poll::Ready(Arrival::Failed(Failure::unreachable(why)));
                     }
                     Poll::Ready(None) => {
                         // A body may end cleanly in the middle of its gzip stream if a proxy truncates it.
                         let is_whole = gunzip.as_mut().is_none_or(|gunzip| gunzip.is_whole());
-                        *self = Self::Over;
+                        *self = Self::Finished;
                         return Poll::Ready(if is_whole {
                             Arrival::Ended
                         } else {
-                            Arrival::Failed(Failure::unreachable("the answer ended early, within its gzip"))
+                            Arrival::Failed(Failure::unreachable("the response ended early, within its gzip data"))
                         });
                     }
                     Poll::Pending => {
-                        return match std::task::ready!(notices.poll_next_unpin(context)) {
-                            Some(notice) => Poll::Ready(Arrival::Noticed(notice)),
+                        return match std::task::ready!(events.poll_next_unpin(context)) {
+                            Some(event) => Poll::Ready(Arrival::ConnectionEvent(event)),
                             None => Poll::Pending,
                         };
                     }
                 },
                 Self::Probing(probed) => {
                     let probed = std::task::ready!(probed.as_mut().poll(context));
-                    *self = Self::Over;
+                    *self = Self::Finished;
                     return Poll::Ready(probed.map_or_else(Arrival::Failed, Arrival::Probed));
                 }
-                Self::Over => return Poll::Pending,
+                Self::Finished => return Poll::Pending,
             }
         }
     }

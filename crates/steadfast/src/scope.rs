@@ -64,7 +64,9 @@ impl Scope {
         self.fields.as_deref()
     }
 
-    /// Returns true if an existing object can leave the scope. `metadata.name` and `metadata.namespace` never change.
+    /// Returns true if an existing object may be able to leave the scope: by a change of its labels, or of a field
+    /// other than `metadata.name` and `metadata.namespace`, which never change. An inequality such as
+    /// `metadata.name!=a` also counts.
     pub(crate) fn is_selective(&self) -> bool {
         let changeable = |fields: &str| {
             fields
@@ -77,8 +79,8 @@ impl Scope {
             || self.fields.as_deref().is_some_and(changeable)
     }
 
-    /// Returns true if the field selector can match an object with this name, as far as its terms restrict the name.
-    pub(crate) fn may_hold_name(&self, name: &str) -> bool {
+    /// Returns false if a term `metadata.name=` of the field selector requires another name.
+    pub(crate) fn may_match_name(&self, name: &str) -> bool {
         let terms = self.fields.as_deref().unwrap_or_default().split(',');
         let mut named = terms.filter_map(|term| term.trim().strip_prefix("metadata.name="));
         named.all(|wanted| wanted.trim_start_matches('=') == name)
@@ -94,15 +96,15 @@ impl Scope {
 
     /// Returns the query parameters with a selector that matches no object.
     pub(crate) fn query_of_nothing(&self) -> String {
-        self.query_beside(OF_NOTHING)
+        self.query_with_fields(OF_NOTHING)
     }
 
-    /// Returns the query parameters for one object. The name must need no escape in a field selector.
+    /// Returns the query parameters for one object. The name must not contain characters that a field selector escapes.
     pub(crate) fn query_of_one(&self, name: &str) -> String {
-        self.query_beside(&format!("metadata.name={name}"))
+        self.query_with_fields(&format!("metadata.name={name}"))
     }
 
-    fn query_beside(&self, terms: &str) -> String {
+    fn query_with_fields(&self, terms: &str) -> String {
         let fields = match self.fields.as_deref().map(str::trim) {
             // The user's own terms come first: RBAC may grant access to one name only, and the server authorizes the
             // first `metadata.name` term.
@@ -113,8 +115,8 @@ impl Scope {
     }
 }
 
-/// `text`, or `None` if it is blank. The API treats an empty namespace or selector as absent. A path with an empty
-/// namespace must never be sent, because some servers return an empty list.
+/// Returns `text`, or none if it is blank. The API treats an empty namespace or selector as absent. Some servers return
+/// an empty list for a path with an empty namespace, so such a path must never be sent.
 fn not_empty(text: String) -> Option<String> {
     (!text.trim().is_empty()).then_some(text)
 }

@@ -10,15 +10,17 @@
 //! | `connector` | socket to an address of the server, proxy, TLS and protocol negotiation |
 //! | `http2`, `http1` | protocol driver of a connection, and one request on it |
 //! | `heartbeat` | pings that detect a dead peer without a request |
+//! | `dead_peer_probe` | detection of a vanished peer that may read slowly, by a new connection to its address |
 //! | `liveness_probes` | requests that detect an unresponsive server behind a proxy that responds to pings |
 //! | `upgrade` | dedicated connection of an upgraded request: `exec`, `attach`, `port-forward` |
 //! | `dispatch` | one request from deadlines to response, with a safe retry on another connection |
 //! | `body` | response body: a clean end, or an error with the cause of the interruption |
-//! | `connection_event` | events of the connection of a pending or arriving response |
+//! | `connection_event` | connection events for requests: the connection drains, or the server does not respond |
 //! | `http1_slot`, `upload`, `windows` | use of an HTTP/1.1 connection by one request; request bodies; flow control |
 //! | `fence` | time limit for sending, checked at each write to a socket |
 //! | `purpose`, `placement_request`, `end`, `failure` | purpose of a connection, requirements of a request, ends and failures |
 //! | `settings`, `report`, `error`, `cause`, `socket` | limits, reports, errors and their texts, byte counts |
+//! | `nanos` | instants as integers, for atomics |
 //!
 //! Time, tasks and sockets come only from the [`Environment`](crate::environment::Environment).
 

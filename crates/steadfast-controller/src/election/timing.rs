@@ -5,24 +5,24 @@ use std::time::Duration;
 
 use steadfast::k8s_openapi::jiff::Timestamp;
 
-/// Returns the wall clock.
+/// Function that returns the wall clock time.
 pub(super) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// Maximum jitter of a retry period, like client-go's `JitterFactor`. Prevents synchronized requests.
+/// Jitter factor of client-go: a candidate waits between 1 and 2.2 retry periods. Prevents synchronized requests.
 pub(super) const JITTER: f64 = 1.2;
 
-/// Maximum part of the lease duration in which its holder acts, whatever the renew deadline. The rest covers requests in
-/// flight, their processing, and different clock rates.
-const MAX_ACTING_PART: f64 = 0.8;
+/// Maximum fraction of the lease duration in which its holder acts, whatever the renew deadline. The rest covers
+/// requests in flight, their processing, and different clock rates.
+const MAX_ACTING_FRACTION: f64 = 0.8;
 
 /// Error that prevents an election or sharding.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElectionError {
     /// The lease duration is not a valid `leaseDurationSeconds`.
-    #[error("invalid lease duration {0:?}; use whole seconds from 1 s to 2³¹ s, the range of leaseDurationSeconds")]
+    #[error("invalid lease duration {0:?}; use whole seconds from 1 s to 2³¹ - 1 s, the range of leaseDurationSeconds")]
     LeaseDuration(Duration),
-    /// The leader would act longer than its lease.
+    /// The renew deadline is not below the lease duration.
     #[error(
         "the renew deadline {renew_deadline:?} is not below the lease duration {lease_duration:?}; raise the lease \
          duration, or lower the renew deadline"
@@ -33,9 +33,9 @@ pub enum ElectionError {
         /// The lease duration.
         lease_duration: Duration,
     },
-    /// The leader might not renew before its deadline.
+    /// The retry period with its jitter is not below the time for which the leader may act without a renewal.
     #[error(
-        "the retry period {retry_period:?} with up to 120 % jitter does not fit into {renew_deadline:?}; lower the retry \
+        "the retry period {retry_period:?} times 1.2 for jitter is not below {renew_deadline:?}; lower the retry \
          period below {:?}, but not to 0, or raise the renew deadline and the lease duration",
          .renew_deadline.div_f64(JITTER)
     )]
@@ -46,7 +46,7 @@ pub enum ElectionError {
         renew_deadline: Duration,
     },
     /// The identity is empty.
-    #[error("the identity is empty, which marks a free lease; use a name, such as the pod's name")]
+    #[error("the identity is empty; an empty holderIdentity marks a free lease; use a name, such as the pod's name")]
     Identity,
     /// The group is not a valid lease name prefix.
     #[error("{0:?} is not a valid group; use 1 to 63 characters of a-z, 0-9 and -, without - at either end")]
@@ -134,7 +134,7 @@ impl Timing {
 
     /// Returns the time for which a holder may act after sending a renewal.
     pub(super) fn acting(&self) -> Duration {
-        self.renew.min(self.lease.mul_f64(MAX_ACTING_PART))
+        self.renew.min(self.lease.mul_f64(MAX_ACTING_FRACTION))
     }
 
     /// Returns the time after the acting time in which no other candidate can acquire the lease.
@@ -142,7 +142,7 @@ impl Timing {
         self.lease.saturating_sub(self.acting())
     }
 
-    /// Returns the timeout of one request. Leaves time for a second request, as in client-go.
+    /// Returns the timeout of one request: half the acting time, so that a second attempt is possible, as in client-go.
     pub(super) fn patience(&self) -> Duration {
         self.acting() / 2
     }
@@ -165,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn defaults_leave_a_third_unused() {
-        let usual = Timing::default();
-        assert_eq!(usual.check(), Ok(()));
-        assert_eq!((usual.acting(), usual.margin()), (Duration::from_secs(10), Duration::from_secs(5)));
-        assert_eq!(usual.seconds(), 15);
+    fn default_margin_is_a_third_of_the_lease() {
+        let default = Timing::default();
+        assert_eq!(default.check(), Ok(()));
+        assert_eq!((default.acting(), default.margin()), (Duration::from_secs(10), Duration::from_secs(5)));
+        assert_eq!(default.seconds(), 15);
     }
 
     #[test]

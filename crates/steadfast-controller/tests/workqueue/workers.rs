@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-async fn work(queue: Workqueue<u32>, keys: Keys, takes: u64) {
+async fn work(queue: Workqueue<u32>, keys: Keys, run_ms: u64) {
     while let Some(work) = queue.next().await {
         let key = *work;
         {
@@ -52,7 +52,7 @@ async fn work(queue: Workqueue<u32>, keys: Keys, takes: u64) {
             assert!(!std::mem::replace(&mut seen.running, true), "{key} is processed twice concurrently");
             seen.begun = Some(Instant::now());
         }
-        sleep(Duration::from_millis(takes)).await;
+        sleep(Duration::from_millis(run_ms)).await;
         keys.borrow_mut().entry(key).or_default().running = false;
         if key % 5 == 4 && queue.failures(&key) < 3 {
             work.retry();
@@ -62,13 +62,14 @@ async fn work(queue: Workqueue<u32>, keys: Keys, takes: u64) {
     }
 }
 
-async fn run_steps(steps: Vec<Step>, workers: usize, takes: u64, fair: bool) {
+async fn run_steps(steps: Vec<Step>, workers: usize, run_ms: u64, is_grouped: bool) {
     let builder = builder(7);
-    let queue = if fair { builder.fairness_key(|key| key % 3).build() } else { builder.build() };
+    let queue = if is_grouped { builder.fairness_key(|key| key % 3).build() } else { builder.build() };
     let keys = Keys::default();
-    let begin = || tokio::task::spawn_local(work(queue.clone(), keys.clone(), takes));
+    let begin = || tokio::task::spawn_local(work(queue.clone(), keys.clone(), run_ms));
     let mut working: Vec<_> = (0..workers).map(|_| begin()).collect();
-    // A task that can be aborted. It never holds a key, because an aborted task is not polled after receiving one.
+    // Worker that `Replace` aborts. It is aborted only while it waits: once it has a key, it ends without waiting
+    // again.
     let mut waiting = tokio::task::spawn_local(std::future::pending::<()>());
     for step in steps {
         match step {
@@ -86,7 +87,7 @@ async fn run_steps(steps: Vec<Step>, workers: usize, takes: u64, fair: bool) {
                 waiting.abort();
                 let queue = queue.clone();
                 waiting = tokio::task::spawn_local(async move {
-                    // Times out immediately without a key, often just when woken.
+                    // Stops waiting after 1 ms, often at the instant of its wake-up.
                     if let Ok(Some(work)) = timeout(Duration::from_millis(1), queue.next()).await {
                         queue.add(*work);
                     }
@@ -110,13 +111,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn each_addition_starts_a_later_run(
+    fn each_addition_is_processed_after_it(
         steps in prop::collection::vec(step(), 1..120),
         workers in 1..5usize,
-        takes in 0..8u64,
-        fair in any::<bool>(),
+        run_ms in 0..8u64,
+        is_grouped in any::<bool>(),
     ) {
         let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
-        LocalSet::new().block_on(&runtime, run_steps(steps, workers, takes, fair));
+        LocalSet::new().block_on(&runtime, run_steps(steps, workers, run_ms, is_grouped));
     }
 }

@@ -41,7 +41,7 @@ enum Problem {
     Other,
 }
 
-/// Terms of serde for the values that it finds. A longer term precedes the terms that are its prefix.
+/// Serde's terms for the kinds of values, as they start the rest of its messages. No term is a prefix of another.
 const SORTS: [&str; 15] = [
     "boolean",
     "integer",

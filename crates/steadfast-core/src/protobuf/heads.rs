@@ -7,17 +7,17 @@ use super::wire::{Fault, Reader, Tag, Wire};
 pub(crate) struct Head {
     pub(crate) number: u32,
     pub(crate) wire: Wire,
-    /// Number of bytes after the head. A varint is part of the head and is skipped with it.
+    /// Number of bytes of the value after the head; 0 for a varint, which is read as part of the head.
     pub(crate) length: u64,
 }
 
 /// Maximum length of a head in bytes: two varints.
-const LONGEST: usize = 20;
+const MAX_HEAD_BYTES: usize = 20;
 
 /// Reader of heads, which buffers an incomplete head.
 #[derive(Default)]
 pub(crate) struct Heads {
-    held: [u8; LONGEST],
+    buffer: [u8; MAX_HEAD_BYTES],
     count: usize,
 }
 
@@ -27,31 +27,33 @@ impl Heads {
         self.count
     }
 
-    /// Reads the next head from the start of `piece`, and returns the number of its bytes in `piece`. An incomplete
-    /// head is buffered completely. The head and its value must fit into `room`, the rest of their message, counted
-    /// from the start of the head.
-    pub(crate) fn next(&mut self, piece: &[u8], room: u64) -> Result<(Option<Head>, usize), Fault> {
+    /// Reads the next head from the start of `piece`, and returns the number of its bytes in `piece`. If `piece` ends
+    /// within the head, all of `piece` is buffered.
+    ///
+    /// `remaining` is the number of bytes from the start of the head to the end of the enclosing message. The head and
+    /// its value must fit into them.
+    pub(crate) fn next(&mut self, piece: &[u8], remaining: u64) -> Result<(Option<Head>, usize), Fault> {
         // A head never crosses the end of the enclosing message.
-        let window = usize::try_from(room).unwrap_or(LONGEST).min(LONGEST);
+        let window = usize::try_from(remaining).unwrap_or(MAX_HEAD_BYTES).min(MAX_HEAD_BYTES);
         let taken = piece.len().min(window.saturating_sub(self.count));
-        let seen = if self.count == 0 {
+        let available = if self.count == 0 {
             &piece[..taken]
         } else {
-            self.held[self.count..self.count + taken].copy_from_slice(&piece[..taken]);
-            &self.held[..self.count + taken]
+            self.buffer[self.count..self.count + taken].copy_from_slice(&piece[..taken]);
+            &self.buffer[..self.count + taken]
         };
-        match read(seen) {
+        match read(available) {
             // The declared length must fit into the enclosing message.
-            Ok((head, length)) if head.length <= room.saturating_sub(length as u64) => {
+            Ok((head, length)) if head.length <= remaining.saturating_sub(length as u64) => {
                 let taken = length - self.count;
                 self.count = 0;
                 Ok((Some(head), taken))
             }
             // The head may continue in the next chunk.
-            Err(_) if seen.len() < window => {
-                let length = seen.len();
+            Err(_) if available.len() < window => {
+                let length = available.len();
                 if self.count == 0 {
-                    self.held[..taken].copy_from_slice(&piece[..taken]);
+                    self.buffer[..taken].copy_from_slice(&piece[..taken]);
                 }
                 self.count = length;
                 Ok((None, taken))

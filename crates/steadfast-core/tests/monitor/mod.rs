@@ -14,8 +14,7 @@ pub(crate) struct Monitor {
     pub(crate) transfer: Transfer,
     last: u64,
     staging: bool,
-    /// Set during a comparison with a list; the flag requires its result as the next input.
-    comparing: Option<bool>,
+    comparison: Comparison,
     stopped: bool,
 }
 
@@ -26,6 +25,16 @@ pub(crate) enum Transfer {
     None,
     Awaited,
     Held,
+}
+
+/// State of a comparison with a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Comparison {
+    #[default]
+    None,
+    Running,
+    /// The result must be the next input.
+    ResultPending,
 }
 
 impl Monitor {
@@ -44,7 +53,8 @@ impl Monitor {
     }
 
     pub(crate) fn judged(&mut self) {
-        assert_eq!(self.comparing.replace(false), Some(true), "a verdict without a pending judgement");
+        assert_eq!(self.comparison, Comparison::ResultPending, "a result of a comparison without its request");
+        self.comparison = Comparison::Running;
     }
 
     pub(crate) fn see(&mut self, outputs: &[Output]) {
@@ -57,11 +67,11 @@ impl Monitor {
             "more than 4 requests for single objects, or some without staging: {:?}",
             self.open
         );
-        let beside =
+        let others =
             self.open.values().filter(|request| !matches!(request, Request::Versions { .. })).count() - fetched;
-        assert!(beside <= 3, "more requests than a main one, a proof and a successor: {:?}", self.open);
+        assert!(others <= 3, "more requests than a main one, a proof and a successor: {:?}", self.open);
         assert!(
-            self.open.len() - beside - fetched <= usize::from(self.comparing.is_some()),
+            self.open.len() - others - fetched <= usize::from(self.comparison != Comparison::None),
             "a comparison has one request at a time"
         );
         assert_eq!(
@@ -71,7 +81,7 @@ impl Monitor {
         );
         if self.stopped {
             assert!(
-                self.comparing.is_none() && self.open.is_empty() && self.transfer == Transfer::None,
+                self.comparison == Comparison::None && self.open.is_empty() && self.transfer == Transfer::None,
                 "requests, a comparison or a permit remain after the stop"
             );
         }
@@ -99,12 +109,16 @@ impl Monitor {
             }
             Output::BeginStaging { .. } => assert!(!std::mem::replace(&mut self.staging, true)),
             Output::DropStaging | Output::Commit { .. } => assert!(std::mem::take(&mut self.staging)),
-            Output::BeginComparison => assert_eq!(self.comparing.replace(false), None),
-            Output::EndComparison => assert!(self.comparing.take().is_some()),
-            Output::JudgeComparison => {
-                assert!(self.comparing.replace(true).is_some(), "no comparison is in progress");
+            Output::BeginComparison => {
+                assert_eq!(self.comparison, Comparison::None);
+                self.comparison = Comparison::Running;
             }
-            Output::NameLost => assert!(self.comparing.is_some(), "no comparison is in progress"),
+            Output::EndComparison => assert_ne!(std::mem::take(&mut self.comparison), Comparison::None),
+            Output::JudgeComparison => {
+                assert_ne!(self.comparison, Comparison::None, "no comparison is in progress");
+                self.comparison = Comparison::ResultPending;
+            }
+            Output::NameLost => assert_ne!(self.comparison, Comparison::None, "no comparison is in progress"),
             Output::Advance(_) | Output::RememberPages { .. } | Output::RememberFull { .. } | Output::Diagnostic(_) => {
             }
         }

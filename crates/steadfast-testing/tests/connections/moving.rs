@@ -66,7 +66,7 @@ async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError>
         world.check_contract().await?;
         assert_eq!(log.said(), "");
         for ended in world.connection.recently_closed() {
-            assert!(["drained", "its only answer was dropped"].contains(&ended.why.as_str()), "{ended}");
+            assert!(["drained", "its only response was dropped"].contains(&ended.why.as_str()), "{ended}");
         }
     }
     Ok(())

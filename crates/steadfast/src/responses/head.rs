@@ -95,7 +95,8 @@ pub(super) async fn read_head(
     }
     if let Some(coding) = coding.filter(|_| !gzip) {
         let coding: String = coding.to_str().unwrap_or_default().chars().take(128).collect();
-        let why = format!("content encoding {coding:?}, which was not requested; look at proxies on the way");
+        let why =
+            format!("content encoding {coding:?}, which was not requested; check the proxies on the network path");
         return Err(Failure::unreadable(why).into());
     }
     let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();

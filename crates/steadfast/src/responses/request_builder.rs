@@ -141,13 +141,14 @@ impl RequestBuilder {
         format!("{key} is not in the namespace {wanted} that was requested")
     }
 
-    /// Sends `request`. A verification of a `doubted` stream uses a recent connection.
-    pub(super) fn ask(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<Head, Failure>> {
-        self.ask_telling(request, doubted, None)
+    /// Sends `request`. If the stream of the informer is `doubted`, probes and short watches use a connection that was
+    /// opened recently.
+    pub(super) fn send(&self, request: &Request, doubted: bool) -> BoxFuture<'static, Result<Head, Failure>> {
+        self.send_with_events(request, doubted, None)
     }
 
     /// Sends `request` and reports connection events to `awaited` until the response head.
-    pub(super) fn ask_telling(
+    pub(super) fn send_with_events(
         &self,
         request: &Request,
         doubted: bool,
@@ -244,7 +245,7 @@ impl RequestBuilder {
         reach: ProbeMethod,
         doubted: bool,
     ) -> BoxFuture<'static, Result<Head, Failure>> {
-        let Some(query) = short.reach_query() else { return self.ask(short, doubted) };
+        let Some(query) = short.reach_query() else { return self.send(short, doubted) };
         let uri = format!("{}?{query}{}", self.path, self.selectors_of_nothing);
         let streamed = reach == ProbeMethod::Streamed;
         let requests = self.request(short, doubted).and_then(|short| {

@@ -23,8 +23,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
         (snapshot, evidence, also)
     }
 
-    /// Records `changes` as pending deliveries of durable handlers. The first delivery after a restart also includes
-    /// the restored state `before` it.
+    /// Records `changes` as pending deliveries of durable handlers. `before` is the restored snapshot, given only for
+    /// the first publication after a restart. That publication also starts the deliveries.
     ///
     /// The caller must hold the lock of the publication.
     pub(super) fn owe(&self, changes: &[Change<K>], before: Option<&Snapshot<K>>) {
@@ -32,24 +32,24 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let now = self.snapshot();
         // A UID belongs to one cluster only. If none of the restored objects exists, the cluster may be another one,
         // and the deletion of all of them would be wrong.
-        let is_there = |entry: &steadfast_core::Entry<K>| {
+        let still_exists = |entry: &steadfast_core::Entry<K>| {
             let found = now.entry(entry.key().namespace(), entry.key().name());
             found.is_some_and(|found| found.uid() == entry.uid())
         };
-        if !before.is_empty() && !before.iter().any(is_there) {
+        if !before.is_empty() && !before.iter().any(still_exists) {
             self.durables.forget();
         }
         self.durables.record(changes);
         self.durables.open(|| first_view(&now));
     }
 
-    /// Records that all durable handlers of the file are restored.
+    /// Records that all durable handlers of the checkpoint are restored.
     pub(crate) fn durables_restored(&self) {
         let _publication = lock(&self.handlers);
         self.durables.restored();
     }
 
-    /// Replaces a durable handler by others.
+    /// Copies the pending deliveries of the durable handler `name` to `successors`, and removes the handler.
     pub(crate) fn replace_durable(&self, name: &str, successors: &[&str]) {
         let _publication = lock(&self.handlers);
         self.durables.replace(&self.name, name, successors, &self.environment);

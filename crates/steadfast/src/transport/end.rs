@@ -7,7 +7,7 @@ use std::fmt;
 pub(super) enum End {
     /// The connection failed, or the peer closed it.
     Failed(String),
-    /// The connection was announced to close, and its last request has finished.
+    /// The server or this program announced the end of the connection, and the last request has finished.
     Drained,
     /// The connection was unused.
     Idle,
@@ -23,7 +23,7 @@ impl fmt::Display for End {
             Self::Failed(how) => how,
             Self::Drained => "drained",
             Self::Idle => "not used",
-            Self::Abandoned => "its only answer was dropped",
+            Self::Abandoned => "its only response was dropped",
             Self::Closed => "closed by this program",
         })
     }

@@ -16,19 +16,20 @@ use crate::environment::{SharedEnvironment, Socket};
 /// Delay before the next address is tried in parallel (RFC 8305, section 8).
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// Timeout of one address.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of the connection attempt to one address.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time for which a failed address is tried last: about the restart time of an API server.
-const MEMORY: Duration = Duration::from_secs(60);
+/// Time for which a failed address is tried after all others. An API server needs about as long to restart.
+const FAILURE_MEMORY: Duration = Duration::from_secs(60);
 
 /// Maximum number of addresses tried for a name.
-const ADDRESSES: usize = 16;
+const MAX_ADDRESSES: usize = 16;
 
-/// Memory of addresses, so that connections spread over the working ones.
+/// Recent failures of addresses, and the rotation of the first address. New connections spread over the working
+/// addresses.
 pub(super) struct Addresses {
     environment: SharedEnvironment,
-    /// Index of the address to try first.
+    /// Number of the next connection. It rotates the addresses.
     turn: AtomicUsize,
     failed: Mutex<BTreeMap<SocketAddr, Instant>>,
 }
@@ -47,7 +48,7 @@ impl Addresses {
     fn record_failure(&self, address: SocketAddr) {
         let now = self.environment.now();
         let mut failed = self.failures();
-        failed.retain(|_, at| now.since(*at) < MEMORY);
+        failed.retain(|_, at| now.since(*at) < FAILURE_MEMORY);
         failed.insert(address, now);
     }
 
@@ -71,20 +72,21 @@ impl Addresses {
         let mut order = Vec::with_capacity(one.len() + other.len());
         let (mut one, mut other) = (one.into_iter(), other.into_iter());
         loop {
-            let (next, beside) = (one.next(), other.next());
-            if next.is_none() && beside.is_none() {
+            let (next, alternate) = (one.next(), other.next());
+            if next.is_none() && alternate.is_none() {
                 break;
             }
-            order.extend(next.into_iter().chain(beside));
+            order.extend(next.into_iter().chain(alternate));
         }
         // A stable sort keeps the alternation of families within both groups.
-        order.sort_by_key(|address| failed.get(address).is_some_and(|at| now.since(*at) < MEMORY));
-        order.truncate(ADDRESSES);
+        order.sort_by_key(|address| failed.get(address).is_some_and(|at| now.since(*at) < FAILURE_MEMORY));
+        order.truncate(MAX_ADDRESSES);
         order
     }
 }
 
-/// Connected address. It counts as failed unless a valid response proves it.
+/// Address with an open connection. Dropping the value records a failure of the address, unless [`prove`](Self::prove)
+/// was called.
 pub(in crate::transport) struct Reached {
     address: SocketAddr,
     addresses: Arc<Addresses>,
@@ -112,7 +114,7 @@ impl Drop for Reached {
     }
 }
 
-/// Connects to the first address of `host` that accepts.
+/// Connects to the first address of `host` that accepts. Calls `on_resolved` once the addresses are known.
 ///
 /// # Errors
 ///
@@ -121,44 +123,45 @@ pub(super) async fn dial(
     addresses: &Arc<Addresses>,
     host: &str,
     port: u16,
-    resolved: impl FnOnce(),
+    on_resolved: impl FnOnce(),
 ) -> io::Result<(Box<dyn Socket>, Reached)> {
     let environment = &addresses.environment;
     let found = environment.resolve(host, port).await.map_err(|error| {
-        let text = format!("the name {host:?} has no address that could be found: {error}");
+        let text = format!("cannot resolve {host:?}: {error}");
         io::Error::new(error.kind(), text)
     })?;
-    resolved();
+    on_resolved();
     if found.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, format!("the name {host:?} has no address")));
     }
     let mut waiting = addresses.order(found).into_iter();
     let mut attempts = FuturesUnordered::new();
-    let mut under_way = Vec::new();
+    // Addresses of pending attempts, in the order of their start.
+    let mut in_flight = Vec::new();
     let mut failures: Vec<(SocketAddr, io::Error)> = Vec::new();
     loop {
         let more = waiting.next().map(|address| {
-            under_way.push(address);
+            in_flight.push(address);
             attempts.push(attempt(environment, address));
         });
         if attempts.is_empty() {
             return Err(summary(&failures));
         }
-        // A failed attempt ends the wait early, so the next address is tried at once.
+        // The next address is tried after `STAGGER`, or at once if an attempt fails.
         let next = environment.sleep_until(environment.now() + STAGGER);
         tokio::select! {
             biased;
             Some((address, outcome)) = attempts.next() => match outcome {
                 Ok(socket) => {
-                    // Addresses that were tried earlier and are still pending count as failed.
-                    for slow in under_way.into_iter().take_while(|earlier| *earlier != address) {
+                    // Earlier attempts that are still pending count as failures of their addresses.
+                    for slow in in_flight.into_iter().take_while(|earlier| *earlier != address) {
                         addresses.record_failure(slow);
                     }
                     return Ok((socket, Reached { address, addresses: addresses.clone(), proven: false }));
                 }
                 Err(error) => {
                     addresses.record_failure(address);
-                    under_way.retain(|other| *other != address);
+                    in_flight.retain(|other| *other != address);
                     failures.push((address, error));
                 }
             },
@@ -171,8 +174,8 @@ async fn attempt(environment: &SharedEnvironment, address: SocketAddr) -> (Socke
     let outcome = tokio::select! {
         biased;
         outcome = environment.dial(address) => outcome,
-        () = environment.sleep_until(environment.now() + PATIENCE) => {
-            let silence = format!("no answer within {} s", PATIENCE.as_secs());
+        () = environment.sleep_until(environment.now() + ADDRESS_TIMEOUT) => {
+            let silence = format!("no answer within {} s", ADDRESS_TIMEOUT.as_secs());
             Err(io::Error::new(io::ErrorKind::TimedOut, silence))
         }
     };
@@ -182,6 +185,6 @@ async fn attempt(environment: &SharedEnvironment, address: SocketAddr) -> (Socke
 /// Combines all errors in their order.
 fn summary(failures: &[(SocketAddr, io::Error)]) -> io::Error {
     let kind = failures.last().map_or(io::ErrorKind::NotFound, |(_, error)| error.kind());
-    let told: Vec<String> = failures.iter().map(|(address, error)| format!("{address}: {error}")).collect();
-    io::Error::new(kind, told.join("; "))
+    let messages: Vec<String> = failures.iter().map(|(address, error)| format!("{address}: {error}")).collect();
+    io::Error::new(kind, messages.join("; "))
 }
