@@ -182,7 +182,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
             ready.as_mut().enable();
             // Only one waiting worker sleeps until the first delay. The others sleep until a key is ready.
             let taken = self.take(&mut awaiting.has_timer);
-            sync::between();
+            sync::interleaving_point();
             match taken {
                 TakeResult::Key(work) => return Some(work),
                 TakeResult::Over => return None,

@@ -34,11 +34,11 @@ pub struct Object<K>(Arc<State<K>>);
 // This order of the fields places the data that a lookup reads next to the counters that a clone changes.
 #[repr(C)]
 struct State<K> {
-    held: Held<K>,
+    held: CachedValue<K>,
     identity: Identity,
 }
 
-enum Held<K> {
+enum CachedValue<K> {
     Known {
         /// Size of the cached object in bytes, at most 4 GB. Stored here because the space next to the variant is
         /// otherwise unused.
@@ -71,7 +71,7 @@ impl<K> From<Arc<K>> for WithSize<K> {
     }
 }
 
-impl<K> From<WithSize<K>> for Held<K> {
+impl<K> From<WithSize<K>> for CachedValue<K> {
     fn from(WithSize { object, bytes }: WithSize<K>) -> Self {
         Self::Known { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), object }
     }
@@ -80,19 +80,19 @@ impl<K> From<WithSize<K>> for Held<K> {
 impl<K> Object<K> {
     /// Creates a handle with the given identity.
     pub fn new(identity: Identity, object: Arc<K>) -> Self {
-        Self::weighed(identity, WithSize::from(object))
+        Self::with_size(identity, WithSize::from(object))
     }
 
     /// Creates a handle with the given identity, for an object of known size.
-    pub(crate) fn weighed(identity: Identity, object: WithSize<K>) -> Self {
+    pub(crate) fn with_size(identity: Identity, object: WithSize<K>) -> Self {
         Self(Arc::new(State { held: object.into(), identity }))
     }
 
     /// Returns the size of the cached object in bytes: the object itself, and its heap memory as far as known.
     pub(crate) fn bytes(&self) -> usize {
         match &self.0.held {
-            Held::Known { bytes, .. } => *bytes as usize,
-            Held::Tainted { last } => last.as_ref().map_or(0, Self::bytes),
+            CachedValue::Known { bytes, .. } => *bytes as usize,
+            CachedValue::Tainted { last } => last.as_ref().map_or(0, Self::bytes),
         }
     }
 
@@ -114,8 +114,8 @@ impl<K> Object<K> {
     /// Returns the object without the handle, for callers that need an [`Arc`].
     pub fn arc(&self) -> &Arc<K> {
         match &self.0.held {
-            Held::Known { object, .. } => object,
-            Held::Tainted { .. } => unreachable!("no caller has a handle of an undecodable state"),
+            CachedValue::Known { object, .. } => object,
+            CachedValue::Tainted { .. } => unreachable!("no caller has a handle of an undecodable state"),
         }
     }
 
@@ -218,7 +218,7 @@ impl<K> Entry<K> {
     /// Creates the entry of an object whose newest state could not be decoded. `last` is its last decodable state.
     #[doc(hidden)]
     pub fn tainted(identity: Identity, last: Option<Object<K>>) -> Self {
-        Self(Object(Arc::new(State { held: Held::Tainted { last }, identity })))
+        Self(Object(Arc::new(State { held: CachedValue::Tainted { last }, identity })))
     }
 
     /// Returns the memory of the entry with its key and the object, in bytes.
@@ -259,20 +259,20 @@ impl<K> Entry<K> {
     /// Returns the last decodable state of the object; `None` if no state was decodable.
     pub fn last(&self) -> Option<&Object<K>> {
         match &self.0.0.held {
-            Held::Known { .. } => Some(&self.0),
-            Held::Tainted { last } => last.as_ref(),
+            CachedValue::Known { .. } => Some(&self.0),
+            CachedValue::Tainted { last } => last.as_ref(),
         }
     }
 
     /// Returns whether the newest state could not be decoded.
     pub fn is_tainted(&self) -> bool {
-        matches!(self.0.0.held, Held::Tainted { .. })
+        matches!(self.0.0.held, CachedValue::Tainted { .. })
     }
 
     /// Returns whether the newest state was delivered before a read found that it cannot be decoded. Another attempt
     /// would fail in the same way.
-    pub(crate) fn is_unfit(&self) -> bool {
-        matches!(&self.0.0.held, Held::Tainted { last: Some(last) } if last.version() == self.version())
+    pub(crate) fn is_delivered_undecodable(&self) -> bool {
+        matches!(&self.0.0.held, CachedValue::Tainted { last: Some(last) } if last.version() == self.version())
     }
 
     /// Returns a mutable reference to the identity; `None` if another handle shares the entry.
@@ -285,7 +285,7 @@ impl<K> Entry<K> {
         // An unshared entry is filled in place. A shared entry must stay unchanged.
         match Arc::get_mut(&mut self.0.0) {
             Some(state) => state.held = object.into(),
-            None => *self = Self::known(Object::weighed(self.identity().clone(), object)),
+            None => *self = Self::known(Object::with_size(self.identity().clone(), object)),
         }
     }
 

@@ -194,18 +194,18 @@ impl Stage {
                 _ => panic!("unknown outcome `{rest}`"),
             }),
             "granted" => {
-                self.monitor.granted();
+                self.monitor.transfer_granted();
                 Input::TransferGranted
             }
             "stop" => {
-                self.monitor.stopped();
+                self.monitor.reflector_stopped();
                 Input::Stop
             }
             "reachable" => Input::Reachable,
             "seek" => Input::SeekProof,
             "opened" => Input::Opened(request(rest).0),
             "ended" => {
-                self.monitor.closed(request(rest).0);
+                self.monitor.response_ended(request(rest).0);
                 Input::Ended(request(rest).0)
             }
             "unsettled" => Input::Unsettled(request(rest).0),
@@ -221,7 +221,7 @@ impl Stage {
                 let (id, rest) = request(rest);
                 let (version, more) = rest.split_once(", ").unwrap_or((rest, ""));
                 let asked = self.monitor.open.get(&id).cloned();
-                self.monitor.closed(id);
+                self.monitor.response_ended(id);
                 let version = version.strip_prefix("at ").map(ResourceVersion::from);
                 if let Some(Request::Probe { .. }) = asked {
                     let ago = more.strip_prefix("sent ").and_then(|ago| ago.strip_suffix(" ago"));
@@ -236,7 +236,7 @@ impl Stage {
                 let (count, backwards) =
                     rest.split_once(", ").map_or((rest, None), |(count, rest)| (count, Some(rest)));
                 let backwards = backwards.and_then(|text| text.split_once(" became "));
-                self.monitor.judged();
+                self.monitor.comparison_judged();
                 Input::Judged(Differences {
                     count: count.parse().expect("a count"),
                     backwards: backwards.map(|(held, listed)| (held.into(), listed.into())),
@@ -244,7 +244,7 @@ impl Stage {
             }
             "failed" => {
                 let (id, rest) = request(rest);
-                self.monitor.closed(id);
+                self.monitor.response_ended(id);
                 Input::Failed(id, failure(rest))
             }
             _ => panic!("unknown command `{command}`"),
@@ -262,7 +262,7 @@ impl Stage {
                 self.reflector.record(self.now, id, Record::Bookmark(&bookmark))
             }
             "error" => {
-                self.monitor.closed(id);
+                self.monitor.response_ended(id);
                 self.reflector.record(self.now, id, Record::Error(&status(rest)))
             }
             kind => {
@@ -289,7 +289,7 @@ impl Stage {
     }
 
     fn told(&mut self, outputs: &[Output]) -> Vec<String> {
-        self.monitor.see(outputs);
+        self.monitor.check_outputs(outputs);
         for output in outputs {
             if let Output::Send(id, _) = output {
                 self.sent.insert(*id, self.now);

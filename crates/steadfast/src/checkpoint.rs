@@ -21,11 +21,9 @@ mod generations;
 mod head;
 mod lock;
 mod partition;
-mod write_queue;
-debug_as_message!(CheckpointError);
-
 #[cfg(test)]
 mod torn;
+mod write_queue;
 mod writer;
 
 use std::fmt;
@@ -167,3 +165,5 @@ pub enum CheckpointError {
         source: io::Error,
     },
 }
+
+debug_as_message!(CheckpointError);

@@ -613,7 +613,7 @@ impl<K: Kept> Driver<K> {
         }
         // After the publication, so that a woken waiter finds the new state.
         if self.shared.stand(self.reflector.evidence()) || edited {
-            self.shared.tell_moved();
+            self.shared.notify_changed();
         }
         if disordered {
             self.ordering.is_known = true;

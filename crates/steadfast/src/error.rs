@@ -92,7 +92,7 @@ pub enum HandlerError {
     NoRuntime,
     /// The name of a durable handler is not valid. The name identifies its rows in the checkpoint file.
     #[error(
-        "{name:?} is no name of a durable handler: give it one of 1 to 63 bytes, the same in each life of the program"
+        "{name:?} is not a valid name of a durable handler; use 1 to 63 bytes, the same in each run of the program"
     )]
     Name {
         /// The rejected name.

@@ -781,7 +781,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         let environment = connection.environment().clone();
         let Choices { mut settings, managed_fields, object_limit, protobuf, packed, memory_limit, breaches, .. } =
             self.choices;
-        settings.rules = Rules { selective: self.scope.is_selective(), breaches };
+        settings.rules = Rules { selective: self.scope.can_objects_leave(), breaches };
         let rules = settings.rules;
         let mut reflector = Reflector::new(settings, environment.random());
         if let Some(until) = connection.remembers_pages(self.collection.everywhere()) {

@@ -67,7 +67,7 @@ impl Scope {
     /// Returns true if an existing object may be able to leave the scope: by a change of its labels, or of a field
     /// other than `metadata.name` and `metadata.namespace`, which never change. An inequality such as
     /// `metadata.name!=a` also counts.
-    pub(crate) fn is_selective(&self) -> bool {
+    pub(crate) fn can_objects_leave(&self) -> bool {
         let changeable = |fields: &str| {
             fields
                 .split(',')
@@ -140,12 +140,12 @@ mod tests {
 
     #[test]
     fn only_mutable_fields_are_selective() {
-        assert!(!Scope::all().is_selective());
-        assert!(!Scope::object("shop", "web-0").is_selective());
-        assert!(!Scope::namespace("shop").is_selective());
-        assert!(Scope::all().labels("app=web").is_selective());
-        assert!(Scope::object("shop", "web-0").fields("metadata.name=web-0,status.phase=Running").is_selective());
-        assert!(Scope::all().fields("metadata.name!=web-0").is_selective());
+        assert!(!Scope::all().can_objects_leave());
+        assert!(!Scope::object("shop", "web-0").can_objects_leave());
+        assert!(!Scope::namespace("shop").can_objects_leave());
+        assert!(Scope::all().labels("app=web").can_objects_leave());
+        assert!(Scope::object("shop", "web-0").fields("metadata.name=web-0,status.phase=Running").can_objects_leave());
+        assert!(Scope::all().fields("metadata.name!=web-0").can_objects_leave());
     }
 
     #[test]

@@ -214,7 +214,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// Returns true if handlers receive objects.
-    fn is_shown(&self) -> bool {
+    fn is_visible_to_handlers(&self) -> bool {
         self.is_synced() && !self.withheld.load(Ordering::Acquire)
     }
 
@@ -252,7 +252,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
         let told = deliver(&mut handlers, changes, screened, viewed);
         #[cfg(feature = "checkpoint")]
-        self.owe(owed, before.as_deref());
+        self.record_pending_deliveries(owed, before.as_deref());
         // Calls start after the lock is released: a called handler may need the lock, for example to add a handler.
         drop(handlers);
         told.iter().for_each(Runner::start);
@@ -285,7 +285,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// because no publication may happen concurrently.
     pub(crate) fn join(&self, handler: &Arc<Runner<K>>) {
         let Some(screen) = &handler.filter else { return };
-        if self.is_shown() {
+        if self.is_visible_to_handlers() {
             handler.push(screen.pass(first_view(&self.snapshot())), true);
         }
         screen.join();
@@ -320,7 +320,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.milestones.enter(version)
     }
 
-    pub(crate) fn tell_moved(&self) {
+    pub(crate) fn notify_changed(&self) {
         self.moved.send_modify(|count| *count += 1);
         let snapshot = self.snapshot();
         match snapshot.version() {
@@ -368,7 +368,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
                 runner.close();
                 return Err(Ended);
             }
-            if self.is_shown() && runner.filter.is_none() {
+            if self.is_visible_to_handlers() && runner.filter.is_none() {
                 // Under this lock nothing is published, so the snapshot equals the state delivered to the other
                 // handlers.
                 runner.push(first_view(&self.snapshot()), true);
@@ -400,7 +400,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// Marks the informer as stopped: waits end, and handlers added later receive nothing.
     pub(crate) fn stop(&self) {
         let _ = self.stopped.set(self.environment.now());
-        self.tell_moved();
+        self.notify_changed();
         let at_stop = lock(&self.at_stop).take();
         if let Some(at_stop) = at_stop {
             at_stop();

@@ -275,7 +275,7 @@ impl ElectionMachine {
                     // We hold the lease, but an earlier holder may still act.
                     Some(over) => self.next = self.next.min(over),
                     // The term counts from sending, because the server may have accepted the write at any time since.
-                    None => self.hold(uid, token, sent + self.timing.acting(), now),
+                    None => self.hold(uid, token, sent + self.timing.acting_time(), now),
                 }
             }
             // An admission plugin of the server changed our write.

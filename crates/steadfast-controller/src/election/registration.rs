@@ -75,7 +75,7 @@ impl Registration {
         Self {
             due: connection.environment().boot_time(),
             // This request must not delay the renewal of the lease.
-            requests: Requests::new(connection, timing.patience() / 2),
+            requests: Requests::new(connection, timing.request_timeout() / 2),
             request: Request::new(LeaseCandidate::url_path(&(), Some(&state.namespace))),
             candidate,
             state,
@@ -209,7 +209,7 @@ pub(super) async fn is_served(connection: &Connection, timing: &Timing) -> Optio
     let group = format!("/apis/{}/{}", LeaseCandidate::group(&()), LeaseCandidate::version(&()));
     let get = http::Request::get(group).body(Vec::new()).map_err(request::Error::BuildRequest);
     // Discovery needs no additional permission; every authenticated client may read it.
-    let requests = Requests::new(connection.clone(), timing.patience());
+    let requests = Requests::new(connection.clone(), timing.request_timeout());
     match requests.ask::<APIResourceList>(get, false).await {
         Ok(Ok(list)) => Some(list.resources.iter().any(|resource| resource.name == LeaseCandidate::plural(&()))),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => Some(false),

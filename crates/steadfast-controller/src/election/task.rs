@@ -55,7 +55,7 @@ impl ElectionTask {
         } else {
             ElectionMachine::new(namespace, name, identity, timing, now)
         };
-        let leases = Leases::new(connection.clone(), &state.namespace, &state.name, timing.patience());
+        let leases = Leases::new(connection.clone(), &state.namespace, &state.name, timing.request_timeout());
         Self {
             connection,
             leases,

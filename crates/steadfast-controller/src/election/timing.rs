@@ -125,7 +125,7 @@ impl Timing {
             return Err(ElectionError::RenewDeadline { renew_deadline: renew, lease_duration: lease });
         }
         // The acting time may be shorter than the renew deadline.
-        let acting = self.acting();
+        let acting = self.acting_time();
         if retry.is_zero() || retry >= acting || acting <= retry.mul_f64(JITTER) {
             return Err(ElectionError::RetryPeriod { retry_period: retry, renew_deadline: acting });
         }
@@ -133,18 +133,18 @@ impl Timing {
     }
 
     /// Returns the time for which a holder may act after sending a renewal.
-    pub(super) fn acting(&self) -> Duration {
+    pub(super) fn acting_time(&self) -> Duration {
         self.renew.min(self.lease.mul_f64(MAX_ACTING_FRACTION))
     }
 
     /// Returns the time after the acting time in which no other candidate can acquire the lease.
     pub(super) fn margin(&self) -> Duration {
-        self.lease.saturating_sub(self.acting())
+        self.lease.saturating_sub(self.acting_time())
     }
 
     /// Returns the timeout of one request: half the acting time, so that a second attempt is possible, as in client-go.
-    pub(super) fn patience(&self) -> Duration {
-        self.acting() / 2
+    pub(super) fn request_timeout(&self) -> Duration {
+        self.acting_time() / 2
     }
 
     /// Returns `leaseDurationSeconds`.
@@ -168,7 +168,7 @@ mod tests {
     fn default_margin_is_a_third_of_the_lease() {
         let default = Timing::default();
         assert_eq!(default.check(), Ok(()));
-        assert_eq!((default.acting(), default.margin()), (Duration::from_secs(10), Duration::from_secs(5)));
+        assert_eq!((default.acting_time(), default.margin()), (Duration::from_secs(10), Duration::from_secs(5)));
         assert_eq!(default.seconds(), 15);
     }
 
@@ -188,6 +188,6 @@ mod tests {
     fn acting_time_is_limited_to_four_fifths() {
         let close = of(10.0, 9.9, 2.0);
         assert_eq!(close.check(), Ok(()), "client-go accepts this too");
-        assert_eq!((close.acting(), close.margin()), (Duration::from_secs(8), Duration::from_secs(2)));
+        assert_eq!((close.acting_time(), close.margin()), (Duration::from_secs(8), Duration::from_secs(2)));
     }
 }

@@ -7,7 +7,7 @@ pub(super) use std::sync::{Mutex, MutexGuard};
 pub(super) use shuttle::sync::{Mutex, MutexGuard};
 
 /// Yields to the model checker between two critical sections. A real thread can be preempted here anyway.
-pub(super) fn between() {
+pub(super) fn interleaving_point() {
     #[cfg(feature = "shuttle")]
     shuttle::thread::yield_now();
 }

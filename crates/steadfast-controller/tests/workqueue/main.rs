@@ -29,11 +29,11 @@ fn queue() -> Workqueue<u32> {
 }
 
 /// Returns the next key if one is ready.
-fn now(queue: &Workqueue<u32>) -> Option<Work<u32>> {
+fn take_ready(queue: &Workqueue<u32>) -> Option<Work<u32>> {
     queue.next().now_or_never().flatten()
 }
 
 /// Processes all ready keys and returns them.
 fn all(queue: &Workqueue<u32>) -> Vec<u32> {
-    std::iter::from_fn(|| now(queue).map(|work| *work)).collect()
+    std::iter::from_fn(|| take_ready(queue).map(|work| *work)).collect()
 }

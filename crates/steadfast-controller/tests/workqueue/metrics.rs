@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use steadfast_controller::WorkqueueMetrics;
 use tokio::time::advance;
 
-use super::{now, queue};
+use super::{queue, take_ready};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,11 +23,11 @@ async fn scrape_matches_client_go_metrics() {
     queue.add(2);
     queue.add(3);
     advance(2 * SECOND).await;
-    let first = now(&queue).expect("it is ready");
+    let first = take_ready(&queue).expect("it is ready");
     queue.add(1);
     advance(SECOND).await;
-    drop(now(&queue));
-    let third = now(&queue).expect("it is ready");
+    drop(take_ready(&queue));
+    let third = take_ready(&queue).expect("it is ready");
     advance(5 * SECOND).await;
     queue.add_after(4, SECOND);
 

@@ -8,7 +8,7 @@ use steadfast_controller::{Priority, Work, Workqueue};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, advance};
 
-use super::{builder, now};
+use super::{builder, take_ready};
 
 /// Time for which failures of an idle key are remembered.
 const MEMORY: Duration = Duration::from_secs(20);
@@ -224,7 +224,7 @@ async fn run_steps(steps: Vec<Step>) {
                 model.forget(key);
             }
             Step::Next => {
-                let work = now(&queue);
+                let work = take_ready(&queue);
                 assert_eq!(work.as_ref().map(|work| (**work, work.priority().0)), model.next());
                 works.extend(work);
             }

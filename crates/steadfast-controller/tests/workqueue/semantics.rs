@@ -7,7 +7,7 @@ use futures::FutureExt;
 use steadfast_controller::{Priority, RateLimit, Work, Workqueue};
 use tokio::time::{Instant, advance};
 
-use super::{all, builder, environment, now, queue};
+use super::{all, builder, environment, queue, take_ready};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -26,11 +26,11 @@ async fn keys_come_once_in_insertion_order() {
 async fn additions_while_running_cause_one_run() {
     let queue = queue();
     queue.add(1);
-    let work = now(&queue).expect("it is ready");
+    let work = take_ready(&queue).expect("it is ready");
     for _ in 0..10 {
         queue.add(1);
     }
-    assert!(now(&queue).is_none(), "the key is running");
+    assert!(take_ready(&queue).is_none(), "the key is running");
     drop(work);
     assert_eq!(all(&queue), [1]);
 }
@@ -45,7 +45,7 @@ async fn earlier_delay_wins() {
     drop(queue.next().await);
     assert_eq!(begun.elapsed(), SECOND);
     advance(20 * SECOND).await;
-    assert!(now(&queue).is_none(), "no further key");
+    assert!(take_ready(&queue).is_none(), "no further key");
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,7 +99,7 @@ async fn retries_share_rate_limit() {
     let limit = RateLimit { per_second: 2.0, burst: 3 };
     let queue = builder(0).limit(limit).build();
     (0..5).for_each(|key| queue.add(key));
-    let works: Vec<_> = std::iter::from_fn(|| now(&queue)).collect();
+    let works: Vec<_> = std::iter::from_fn(|| take_ready(&queue)).collect();
     let waits: Vec<_> = works.into_iter().map(|work| work.retry().max(SECOND / 10)).collect();
     assert_eq!(waits, [SECOND / 10, SECOND / 10, SECOND / 10, SECOND / 2, SECOND]);
 }
@@ -111,14 +111,14 @@ async fn failures_expire_after_twice_the_ceiling() {
     for key in 0..1000 {
         queue.add(key);
     }
-    for work in std::iter::from_fn(|| now(&queue)).collect::<Vec<_>>() {
+    for work in std::iter::from_fn(|| take_ready(&queue)).collect::<Vec<_>>() {
         work.retry();
     }
     advance(SECOND).await;
     assert_eq!(all(&queue).len(), 1000);
     assert_eq!(queue.tracked(), 1000);
     advance(21 * SECOND).await;
-    assert!(now(&queue).is_none());
+    assert!(take_ready(&queue).is_none());
     assert_eq!(queue.tracked(), 0);
 }
 
@@ -127,15 +127,15 @@ async fn failures_expire_after_twice_the_ceiling() {
 async fn finish_cancels_retry_but_not_delay() {
     let queue = queue();
     queue.add(1);
-    now(&queue).expect("it is ready").retry();
+    take_ready(&queue).expect("it is ready").retry();
     queue.add(1);
-    now(&queue).expect("it was changed").finish();
+    take_ready(&queue).expect("it was changed").finish();
     advance(60 * SECOND).await;
-    assert!(now(&queue).is_none());
+    assert!(take_ready(&queue).is_none());
 
     queue.add_after(2, SECOND);
     queue.add(2);
-    now(&queue).expect("it is ready").finish();
+    take_ready(&queue).expect("it is ready").finish();
     advance(SECOND).await;
     assert_eq!(all(&queue), [2]);
 }

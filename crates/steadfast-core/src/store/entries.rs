@@ -25,7 +25,7 @@ impl<K> Replacement<K> {
 /// Creates the entry of a received state.
 pub(super) fn entry<K>(identity: Identity, object: Result<impl Into<WithSize<K>>, Tainted>) -> Entry<K> {
     match object {
-        Ok(object) => Entry::known(Object::weighed(identity, object.into())),
+        Ok(object) => Entry::known(Object::with_size(identity, object.into())),
         Err(Tainted) => Entry::tainted(identity, None),
     }
 }
@@ -56,7 +56,7 @@ pub(super) fn successor<K>(held: &Entry<K>, mut came: Entry<K>, any: bool) -> Op
 fn refuses<K>(held: &Entry<K>, came: &Entry<K>) -> bool {
     if held.uid() == came.uid() && held.version() == came.version() {
         // An equal state is rejected, unless it is decodable this time.
-        return !held.is_tainted() || came.is_tainted() || held.is_unfit();
+        return !held.is_tainted() || came.is_tainted() || held.is_delivered_undecodable();
     }
     came.version().is_older_than(held.version())
 }

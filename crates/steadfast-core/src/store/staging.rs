@@ -64,7 +64,8 @@ impl<K> Staging<K> {
     pub fn offer(&mut self, identity: &Identity) -> Offer {
         // A UID that was unknown must be stored.
         self.offer_if(identity, |held| {
-            (*held.uid() == identity.uid || !identity.uid.is_given()) && (!held.is_tainted() || held.is_unfit())
+            (*held.uid() == identity.uid || !identity.uid.is_given())
+                && (!held.is_tainted() || held.is_delivered_undecodable())
         })
     }
 
@@ -94,7 +95,7 @@ impl<K> Staging<K> {
 
     /// Stages an object whose state could not be decoded, with its last decodable state.
     pub fn put_tainted(&mut self, identity: Identity, last: Option<(Identity, WithSize<K>)>) {
-        let last = last.map(|(identity, object)| Object::weighed(identity, object));
+        let last = last.map(|(identity, object)| Object::with_size(identity, object));
         let entry = Entry::tainted(identity, last);
         self.listed += entry.footprint();
         self.staged.push(Staged::Listed(entry));

@@ -38,28 +38,28 @@ enum Comparison {
 }
 
 impl Monitor {
-    pub(crate) fn granted(&mut self) {
+    pub(crate) fn transfer_granted(&mut self) {
         assert_eq!(self.transfer, Transfer::Awaited, "granted without a pending request for a transfer");
         self.transfer = Transfer::Held;
     }
 
     /// Records the end of the response `id`.
-    pub(crate) fn closed(&mut self, id: RequestId) {
+    pub(crate) fn response_ended(&mut self, id: RequestId) {
         self.open.remove(&id);
     }
 
-    pub(crate) fn stopped(&mut self) {
+    pub(crate) fn reflector_stopped(&mut self) {
         self.stopped = true;
     }
 
-    pub(crate) fn judged(&mut self) {
+    pub(crate) fn comparison_judged(&mut self) {
         assert_eq!(self.comparison, Comparison::ResultPending, "a result of a comparison without its request");
         self.comparison = Comparison::Running;
     }
 
-    pub(crate) fn see(&mut self, outputs: &[Output]) {
+    pub(crate) fn check_outputs(&mut self, outputs: &[Output]) {
         for output in outputs {
-            self.see_one(output);
+            self.check_output(output);
         }
         let fetched = self.open.values().filter(|request| matches!(request, Request::State { .. })).count();
         assert!(
@@ -87,7 +87,7 @@ impl Monitor {
         }
     }
 
-    fn see_one(&mut self, output: &Output) {
+    fn check_output(&mut self, output: &Output) {
         match output {
             Output::Send(id, request) => {
                 assert!(!self.stopped && id.0 > self.last, "a request ID was reused, or used after the stop");

@@ -217,7 +217,7 @@ impl Client {
         }
         if self.grant_at.is_some_and(|at| self.now >= at) {
             self.grant_at = None;
-            self.monitor.granted();
+            self.monitor.transfer_granted();
             // The hints must precede the grant, because the grant selects the kind of list.
             self.reflector.expect(ListHints { held: self.store.len(), ..ListHints::default() });
             self.step(Input::TransferGranted);
@@ -255,7 +255,7 @@ impl Client {
                 Verdict::Apply | Verdict::Skip | Verdict::Older { .. } => {}
             },
             Arrival::Probed(version, sent) => {
-                self.monitor.closed(id);
+                self.monitor.response_ended(id);
                 self.step(Input::Probed(id, Some(version_of(version)), sent));
             }
             Arrival::Bookmark(version, initial_events_end) => {
@@ -265,7 +265,7 @@ impl Client {
                 }
             }
             Arrival::Error(status) => {
-                self.monitor.closed(id);
+                self.monitor.response_ended(id);
                 if let Verdict::Do(outputs) = self.reflector.record(self.now, id, Record::Error(&status)) {
                     self.perform(&outputs);
                 }
@@ -274,22 +274,22 @@ impl Client {
                 if let (Some(Request::Versions { .. }), Some(version)) = (self.monitor.open.get(&id), &meta.version) {
                     self.compared.1 = version.as_str().parse().unwrap();
                 }
-                self.monitor.closed(id);
+                self.monitor.response_ended(id);
                 self.step(Input::ListEnded(id, meta));
             }
             Arrival::Ended => {
-                self.monitor.closed(id);
+                self.monitor.response_ended(id);
                 self.step(Input::Ended(id));
             }
             Arrival::Refused(status, after) => {
-                self.monitor.closed(id);
+                self.monitor.response_ended(id);
                 self.step(Input::Failed(id, Failure::from_status(&status, after)));
             }
             Arrival::Unsettled => self.step(Input::Unsettled(id)),
             Arrival::Settled => self.step(Input::Settled(id)),
             Arrival::Answering(answering) => self.step(Input::Answering(id, answering)),
             Arrival::Broke => {
-                self.monitor.closed(id);
+                self.monitor.response_ended(id);
                 self.step(Input::Failed(id, Failure::unreachable("reset")));
             }
         }
@@ -309,11 +309,11 @@ impl Client {
         let stop = input == Input::Stop;
         let outputs = self.reflector.step(self.now, input);
         if stop {
-            self.monitor.stopped();
+            self.monitor.reflector_stopped();
         }
         self.perform(&outputs);
         if outputs.contains(&Output::JudgeComparison) {
-            self.monitor.judged();
+            self.monitor.comparison_judged();
             let found = self.compare();
             self.step(Input::Judged(found));
         }
@@ -341,7 +341,7 @@ impl Client {
     }
 
     fn perform(&mut self, outputs: &[Output]) {
-        self.monitor.see(outputs);
+        self.monitor.check_outputs(outputs);
         for output in outputs {
             match output {
                 Output::Send(id, request) => {

@@ -137,7 +137,7 @@ impl<T: Send + Sync + 'static> Attached for Partition<T> {
         // its deliveries, or the other way round.
         let mut state = lock(&self.state);
         let anew = state.generations.is_anew();
-        let (now, evidence, owed) = self.shared.published(|now, evidence| {
+        let (now, evidence, owed) = self.shared.with_publication(|now, evidence| {
             let can_be = !evidence.unnamed && self.has_version(now);
             if can_be { self.shared.durables.cut(anew) } else { Vec::new() }
         });

@@ -139,7 +139,7 @@ impl<K: Kept> Driver<K> {
         debug_assert!(committed.is_ok(), "an empty store takes any list");
         self.restore_owed(std::mem::take(&mut restored.owed));
         self.diagnostics.push(Diagnostic::Restored { version, objects });
-        self.shared.tell_moved();
+        self.shared.notify_changed();
         self.flush();
         Some(restored)
     }

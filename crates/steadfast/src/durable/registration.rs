@@ -219,7 +219,8 @@ impl<T: Send + Sync + 'static> DurableRegistration<T> {
     /// ```
     pub fn position(&self) -> Option<DurablePosition> {
         // Both values are read under one lock: each change in the snapshot is pending or acknowledged.
-        let (snapshot, _, (first_pending, is_viewed)) = self.shared.published(|_, _| self.durable.first_pending());
+        let (snapshot, _, (first_pending, is_viewed)) =
+            self.shared.with_publication(|_, _| self.durable.first_pending());
         let reached = snapshot.version().filter(|_| is_viewed)?.clone();
         Some(DurablePosition { reached, first_pending })
     }

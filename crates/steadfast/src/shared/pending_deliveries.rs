@@ -13,7 +13,7 @@ use crate::error::HandlerError;
 
 impl<K: Send + Sync + 'static> Shared<K> {
     /// Returns the snapshot, its evidence and the result of `also`, all of one publication.
-    pub(crate) fn published<T>(
+    pub(crate) fn with_publication<T>(
         &self,
         also: impl FnOnce(&Snapshot<K>, &Evidence) -> T,
     ) -> (Arc<Snapshot<K>>, Arc<Evidence>, T) {
@@ -27,7 +27,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// the first publication after a restart. That publication also starts the deliveries.
     ///
     /// The caller must hold the lock of the publication.
-    pub(super) fn owe(&self, changes: &[Change<K>], before: Option<&Snapshot<K>>) {
+    pub(super) fn record_pending_deliveries(&self, changes: &[Change<K>], before: Option<&Snapshot<K>>) {
         let Some(before) = before else { return self.durables.record(changes) };
         let now = self.snapshot();
         // A UID belongs to one cluster only. If none of the restored objects exists, the cluster may be another one,
@@ -72,12 +72,12 @@ impl<K: Send + Sync + 'static> Shared<K> {
                 Rejected::CheckpointUnsupported => HandlerError::CheckpointUnsupported { resource },
                 Rejected::Taken => HandlerError::Taken { resource, name: name.to_owned() },
             })?;
-            if self.is_shown() {
+            if self.is_visible_to_handlers() {
                 durable.open(first_view(&self.snapshot()));
             }
             durable
         };
-        self.tell_moved();
+        self.notify_changed();
         durable.start();
         Ok(durable)
     }

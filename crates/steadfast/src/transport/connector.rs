@@ -21,7 +21,7 @@ use super::socket::{Counted, Stream, Traffic};
 use crate::environment::SharedEnvironment;
 pub(crate) use login::Login;
 pub(crate) use proxy::Proxy;
-use race::{Addresses, Reached};
+use race::{Addresses, UnprovenAddress};
 use refusal::Judged;
 pub(crate) use target::Target;
 
@@ -67,7 +67,7 @@ pub(super) struct Wire {
     pub(super) protocol: Protocol,
     pub(super) peer: String,
     /// Address to prove by the first response. Otherwise the next connection tries another address first.
-    pub(super) reached: Reached,
+    pub(super) reached: UnprovenAddress,
 }
 
 /// Step of a connection attempt, for messages.

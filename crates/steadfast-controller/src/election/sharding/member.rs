@@ -62,9 +62,9 @@ impl Member {
         let now = connection.environment().boot_time();
         let MemberState { namespace, group, name, identity, .. } = &*state;
         Self {
-            leases: Leases::new(connection.clone(), namespace, name, timing.patience()),
+            leases: Leases::new(connection.clone(), namespace, name, timing.request_timeout()),
             // This request must not delay the renewal of the own lease.
-            group: GroupLeases::new(connection.clone(), namespace, group, timing.patience() / 2),
+            group: GroupLeases::new(connection.clone(), namespace, group, timing.request_timeout() / 2),
             machine: ElectionMachine::new(namespace, name, identity.clone(), timing, now),
             membership: Membership::new(group, name, timing, breaches),
             connection,
@@ -140,7 +140,7 @@ impl Member {
                 let Some((number, before)) = self.term.take() else { return false };
                 // Kept keys continue under the new term. Guards of the previous term keep their fence.
                 self.begin(number, now + before.fence.remaining());
-                self.hand_over = HandOver::Ending(before, now + self.timing.acting());
+                self.hand_over = HandOver::Ending(before, now + self.timing.acting_time());
                 // From now on no caller obtains the previous term.
                 self.tell();
                 false

@@ -87,13 +87,13 @@ impl Addresses {
 
 /// Address with an open connection. Dropping the value records a failure of the address, unless [`prove`](Self::prove)
 /// was called.
-pub(in crate::transport) struct Reached {
+pub(in crate::transport) struct UnprovenAddress {
     address: SocketAddr,
     addresses: Arc<Addresses>,
     proven: bool,
 }
 
-impl Reached {
+impl UnprovenAddress {
     /// Returns the address.
     pub(in crate::transport) fn address(&self) -> SocketAddr {
         self.address
@@ -106,7 +106,7 @@ impl Reached {
     }
 }
 
-impl Drop for Reached {
+impl Drop for UnprovenAddress {
     fn drop(&mut self) {
         if !self.proven {
             self.addresses.record_failure(self.address);
@@ -124,7 +124,7 @@ pub(super) async fn dial(
     host: &str,
     port: u16,
     on_resolved: impl FnOnce(),
-) -> io::Result<(Box<dyn Socket>, Reached)> {
+) -> io::Result<(Box<dyn Socket>, UnprovenAddress)> {
     let environment = &addresses.environment;
     let found = environment.resolve(host, port).await.map_err(|error| {
         let text = format!("cannot resolve {host:?}: {error}");
@@ -157,7 +157,7 @@ pub(super) async fn dial(
                     for slow in in_flight.into_iter().take_while(|earlier| *earlier != address) {
                         addresses.record_failure(slow);
                     }
-                    return Ok((socket, Reached { address, addresses: addresses.clone(), proven: false }));
+                    return Ok((socket, UnprovenAddress { address, addresses: addresses.clone(), proven: false }));
                 }
                 Err(error) => {
                     addresses.record_failure(address);
