@@ -43,7 +43,7 @@ fn expected(map: &BTreeMap<Number, u32>) -> Vec<(Number, u32)> {
 
 proptest! {
     #[test]
-    fn it_does_what_a_btree_map_does_and_snapshots_never_change(edits in vec(edit(), 0..1500), probes in vec(0..720_u16, 8)) {
+    fn map_equals_btree_map_and_snapshots_never_change(edits in vec(edit(), 0..1500), probes in vec(0..720_u16, 8)) {
         let (mut map, mut model) = (OrdMap::default(), BTreeMap::new());
         let mut snapshots = Vec::new();
         for edit in edits {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failed_probe_fails_only_its_caller() {
+    async fn failure_is_returned_only_to_its_caller() {
         let (board, environment, made) = stage();
         let refused = || Some(Err(Failure::unreachable("forbidden")));
         let (first, second, third) = tokio::join!(

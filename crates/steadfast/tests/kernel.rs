@@ -41,8 +41,8 @@ const EVENT: &str = "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resource
 const NOBODY: &str = "02:00:00:00:00:01";
 
 #[test]
-fn keepalive_detects_vanished_peer() {
-    in_a_network(0, "keepalive_detects_vanished_peer", async |network| {
+fn keepalive_detects_vanished_peer_of_idle_stream() {
+    in_a_network(0, "keepalive_detects_vanished_peer_of_idle_stream", async |network| {
         let mut ordinary = TcpStream::connect(network.peer).await.expect("a connection");
         let (connection, mut body) = watch(network.peer).await;
         network.cut();
@@ -61,8 +61,8 @@ fn keepalive_detects_vanished_peer() {
 }
 
 #[test]
-fn tcp_user_timeout_detects_unacknowledged_data() {
-    in_a_network(1, "tcp_user_timeout_detects_unacknowledged_data", async |network| {
+fn tcp_user_timeout_detects_vanished_peer() {
+    in_a_network(1, "tcp_user_timeout_detects_vanished_peer", async |network| {
         let threads = Threads::new().expect("threads");
         let peer = network.peer;
         let mut ordinary = TcpStream::connect(peer).await.expect("a connection");
@@ -111,8 +111,8 @@ fn upgraded_connection_detects_vanished_peer() {
 }
 
 #[test]
-fn silent_reachable_peer_is_kept() {
-    in_a_network(2, "silent_reachable_peer_is_kept", async |network| {
+fn connection_to_silent_peer_is_kept() {
+    in_a_network(2, "connection_to_silent_peer_is_kept", async |network| {
         let (connection, mut body) = watch(network.peer).await;
         timeout(BOUND + Duration::from_millis(500), piece(&mut body)).await.expect_err("neither an end nor data");
         assert_eq!(connection.connections().len(), 1);
@@ -122,8 +122,8 @@ fn silent_reachable_peer_is_kept() {
 /// Basis of a [`Fence`](steadfast::transport::Fence): the program does nothing after its write, as if it were
 /// suspended.
 #[test]
-fn limited_lateness_drops_delayed_write() {
-    let name = "limited_lateness_drops_delayed_write";
+fn limited_bytes_are_not_sent_after_a_cut() {
+    let name = "limited_bytes_are_not_sent_after_a_cut";
     in_a_network(4, name, async |network| {
         let threads = Threads::new().expect("threads");
         let limit = Duration::from_millis(2500);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn panicking_attempt_blocks_no_later_attempt() {
+    async fn panic_of_an_attempt_does_not_block_later_attempts() {
         let (environment, attempts) = (environment(), Attempts::new());
         let panics = || -> BoxFuture<'static, usize> { Box::pin(async { std::panic::resume_unwind(Box::new("no")) }) };
         assert_eq!(attempts.join(&environment, PAUSE, panics).await, None);

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn error_contains_no_secret_value() {
+    fn errors_never_quote_the_content() {
         let bodies: [&[u8]; 6] = [
             br#"{"kind":"Secret","apiVersion":"v1","metadata":{},"data":"hunter2"}"#,
             br#"{"kind":"Secret","apiVersion":"v1","metadata":{},"data":{"a":"hunter2!"}}"#,
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_responses_pass_check() {
+    fn valid_responses_pass_the_check() {
         let secret = br#"{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a"},"data":{"a":"aHVudGVyMg=="}}"#;
         let list = br#"{"kind":"SecretList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"a"}}]}"#;
         let status = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}"#;

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn malformed_kubeconfig_error_quotes_no_secret() {
+    fn malformed_kubeconfig_error_has_line_but_no_content() {
         let text = "users:\n- name: admin\n  user: {token: s3cr3t-token, token: [}\n";
         let error = Kubeconfig::from_yaml(text).unwrap_err();
         assert!(error.to_string().contains("s3cr3t"), "kube quotes the token: {error}");

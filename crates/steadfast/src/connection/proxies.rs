@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_and_loopback_bypass_proxy() {
+    fn no_proxy_and_loopback_bypass_the_environment_proxy() {
         for (exempt, host) in [
             ("", "localhost"),
             ("", "127.0.0.9"),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn kubeconfig_proxy_ignores_no_proxy() {
+    fn proxy_of_kubeconfig_ignores_no_proxy() {
         let ambient = Ambient { proxies: vec!["http://other:1".to_owned()], exempt: "*".to_owned() };
         let proxy = "http://proxy:3128".parse().expect("a URL");
         assert_eq!(ambient.choose(Some(&proxy), "localhost", 6443), Some(&proxy));

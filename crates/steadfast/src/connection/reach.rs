@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compression_depends_on_server_and_configuration() {
+    fn gzip_is_off_for_loopback_and_disable_compression() {
         for (url, compressed) in [
             ("https://api.example", true),
             ("https://10.0.0.1:6443", true),

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn fifth_transfer_waits_for_progressing_four() {
+    async fn fifth_transfer_waits_while_four_make_progress() {
         let transfers = four();
         let mut held = transfers.crowd(4).await;
         let mut fifth = transfers.wait("fifth");
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn dripping_transfer_counts_half_a_minute() {
+    async fn slow_transfer_counts_for_30_seconds() {
         let transfers = four();
         let mut held = transfers.crowd(4).await;
         let mut fifth = transfers.wait("fifth");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn revived_transfer_counts_again() {
+    async fn resumed_transfer_counts_again() {
         let transfers = four();
         let mut silent = transfers.crowd(4).await;
         let others = transfers.crowd(3).await;
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn formerly_silent_callers_wait_for_others() {
+    async fn silent_transfers_wait_and_leave_one_slot() {
         let transfers = four();
         drop({
             let held = transfers.crowd(8).await;
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn abandoned_waiter_takes_no_slot() {
+    async fn dropped_waiter_takes_no_slot() {
         let transfers = four();
         let held = transfers.crowd(4).await;
         drop(transfers.wait("gone"));

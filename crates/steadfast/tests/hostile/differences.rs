@@ -52,12 +52,12 @@ fn held() -> Vec<String> {
 }
 
 /// Asserts that a delta relist with `attacks` is abandoned because of `cause`, with bounded memory and without visible
-/// effects. Both objects stay cached, and are delivered once.
-async fn is_given_up(what: &str, attacks: impl IntoIterator<Item = Attack>, cause: &str, protobuf: bool) {
-    is_given_up_with(settings(), what, attacks, cause, protobuf).await;
+/// effects: both objects stay cached and are delivered once.
+async fn is_abandoned(what: &str, attacks: impl IntoIterator<Item = Attack>, cause: &str, protobuf: bool) {
+    is_abandoned_with(settings(), what, attacks, cause, protobuf).await;
 }
 
-async fn is_given_up_with(
+async fn is_abandoned_with(
     settings: ReflectorSettings,
     what: &str,
     attacks: impl IntoIterator<Item = Attack>,
@@ -105,15 +105,15 @@ async fn is_given_up_with(
 async fn invalid_metadata_list_is_not_compared() {
     let of_kind = |kind: &str| Attack { only: METADATA, ..list(&metadata_of(kind, "12", "")) };
     let whole = "whole objects where their metadata were requested";
-    is_given_up("whole objects", [of_kind("ConfigMapList")], whole, false).await;
-    is_given_up("another list", [of_kind("NodeList")], "\"NodeList\"", false).await;
+    is_abandoned("whole objects", [of_kind("ConfigMapList")], whole, false).await;
+    is_abandoned("another list", [of_kind("NodeList")], "\"NodeList\"", false).await;
     let nothing = Attack { only: METADATA, ..list(r#"{"kind":"PartialObjectMetadataList","metadata":{}}"#) };
-    is_given_up("no items", [nothing], "the response is not a list", false).await;
+    is_abandoned("no items", [nothing], "the response is not a list", false).await;
     let malformed = Attack { only: METADATA, ..list(r#"{"kind":"PartialObjectMetadataList","items":[}"#) };
-    is_given_up("malformed", [malformed], "malformed JSON", false).await;
+    is_abandoned("malformed", [malformed], "malformed JSON", false).await;
     for code in ["406 Not Acceptable", "415 Unsupported Media Type", "400 Bad Request", "404 Not Found"] {
         let refused = Attack { only: METADATA, ..answer(code, "") };
-        is_given_up(code, [refused], &code[..3], false).await;
+        is_abandoned(code, [refused], &code[..3], false).await;
     }
 }
 
@@ -121,18 +121,18 @@ async fn invalid_metadata_list_is_not_compared() {
 async fn incomparable_metadata_is_abandoned() {
     let older = metadata_of("PartialObjectMetadataList", "3", &held().join(","));
     let version = "not of one version that can be compared";
-    is_given_up("an older list", [Attack { only: METADATA, ..list(&older) }], version, false).await;
+    is_abandoned("an older list", [Attack { only: METADATA, ..list(&older) }], version, false).await;
     let opaque = metadata_of("PartialObjectMetadataList", "x", "");
-    is_given_up("an opaque version", [Attack { only: METADATA, ..list(&opaque) }], version, false).await;
+    is_abandoned("an opaque version", [Attack { only: METADATA, ..list(&opaque) }], version, false).await;
     let without = |part: &str| metadata(&[item("a", "default", "a").replace(part, "")]);
     let incomplete = "default/a came without a UID and a version to compare";
-    is_given_up("no UID", [without(r#","uid":"a""#)], incomplete, false).await;
-    is_given_up("no version", [without(r#","resourceVersion":"5""#)], incomplete, false).await;
-    is_given_up("no name", [without(r#""name":"a","#)], "metadata.name", false).await;
+    is_abandoned("no UID", [without(r#","uid":"a""#)], incomplete, false).await;
+    is_abandoned("no version", [without(r#","resourceVersion":"5""#)], incomplete, false).await;
+    is_abandoned("no name", [without(r#""name":"a","#)], "metadata.name", false).await;
     let elsewhere = metadata(&[item("a", "kube-system", "a")]);
-    is_given_up("another namespace", [elsewhere], "kube-system/a is not in the namespace default", false).await;
+    is_abandoned("another namespace", [elsewhere], "kube-system/a is not in the namespace default", false).await;
     let terms = metadata(&[changed("a,metadata.namespace=b", "c")]);
-    is_given_up("a name that is a selector", [terms], "a name that no field selector takes", false).await;
+    is_abandoned("a name that is a selector", [terms], "a name that no field selector takes", false).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,21 +140,21 @@ async fn empty_metadata_list_deletes_no_object() {
     // A server that responds to each metadata request with only the collection's version.
     let missing = "objects that are held are not among the metadata";
     for protobuf in [false, true] {
-        is_given_up_with(one_may_differ_in(2), "no objects", [metadata(&[])], missing, protobuf).await;
+        is_abandoned_with(one_may_differ_in(2), "no objects", [metadata(&[])], missing, protobuf).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn endless_metadata_is_abandoned() {
+async fn endless_metadata_list_is_abandoned() {
     let same = r#"{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"12","continue":"x"},"items":[]}"#;
-    is_given_up("the same token", [Attack { only: METADATA, ..list(same) }], "the list has no end", false).await;
+    is_abandoned("the same token", [Attack { only: METADATA, ..list(same) }], "the list has no end", false).await;
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000000\r\n\r\n";
     let begin =
         format!(r#"{head}{{"kind":"PartialObjectMetadataList","metadata":{{"resourceVersion":"12"}},"items":["#);
     let others = Attack { only: METADATA, ..endless(&begin, &format!("{},", changed("c", "c"))) };
-    is_given_up("objects for ever", [others], "more than 2 objects differ", false).await;
+    is_abandoned("objects for ever", [others], "more than 2 objects differ", false).await;
     let spaces = Attack { only: METADATA, ..endless(&begin, &" ".repeat(100)) };
-    is_given_up("spaces for ever", [spaces], "no progress of the list for 30 s", false).await;
+    is_abandoned("spaces for ever", [spaces], "no progress of the list for 30 s", false).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,30 +166,30 @@ async fn corrupt_protobuf_metadata_keep_protobuf_enabled() {
             ..messages::list(&enveloped_as("meta.k8s.io/v1", "PartialObjectMetadataList", &message))
         }
     };
-    is_given_up("an item longer than its list", [of(&[0x12, 0xff, 0x7f, 0])], "malformed protobuf", true).await;
+    is_abandoned("an item longer than its list", [of(&[0x12, 0xff, 0x7f, 0])], "malformed protobuf", true).await;
     let huge = of(&[[0x12].as_slice(), &[0xff; 9], &[1]].concat());
-    is_given_up("an item of 2^64 bytes", [huge], "malformed protobuf", true).await;
+    is_abandoned("an item of 2^64 bytes", [huge], "malformed protobuf", true).await;
     let anonymous = [field(1, b"a"), field(3, b"default"), field(6, b"5")].concat();
     let without = of(&field(2, &field(1, &anonymous)));
-    is_given_up("no UID", [without], "default/a came without a UID and a version to compare", true).await;
+    is_abandoned("no UID", [without], "default/a came without a UID and a version to compare", true).await;
     let refused = Attack { only: METADATA, ..answer("406 Not Acceptable", "") };
-    is_given_up("406", [refused], "406", true).await;
+    is_abandoned("406", [refused], "406", true).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn fetched_object_must_match_listed_metadata() {
     let listed = || metadata(&[changed("a", "a"), item("b", "default", "b")]);
     let other = "default/a was requested as it was at a version, and came as another state";
-    is_given_up("another UID", [listed(), state(&[changed("a", "c")])], other, false).await;
-    is_given_up("another version", [listed(), state(&[item("a", "default", "a")])], other, false).await;
-    is_given_up("another object", [listed(), state(&[changed("c", "c")])], other, false).await;
-    is_given_up("twice", [listed(), state(&[changed("a", "a"), changed("a", "a")])], other, false).await;
+    is_abandoned("another UID", [listed(), state(&[changed("a", "c")])], other, false).await;
+    is_abandoned("another version", [listed(), state(&[item("a", "default", "a")])], other, false).await;
+    is_abandoned("another object", [listed(), state(&[changed("c", "c")])], other, false).await;
+    is_abandoned("twice", [listed(), state(&[changed("a", "a"), changed("a", "a")])], other, false).await;
     let gone = "default/a was listed, and was not to be had as it was then";
-    is_given_up("nothing", [listed(), state(&[])], gone, false).await;
+    is_abandoned("nothing", [listed(), state(&[])], gone, false).await;
     let node = Attack { only: STATE, ..list(r#"{"kind":"NodeList","metadata":{},"items":[]}"#) };
-    is_given_up("another list", [listed(), node], "\"NodeList\"", false).await;
+    is_abandoned("another list", [listed(), node], "\"NodeList\"", false).await;
     let expired = Attack { only: STATE, ..answer("410 Gone", "") };
-    is_given_up("410", [listed(), expired], "410", false).await;
+    is_abandoned("410", [listed(), expired], "410", false).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,7 +23,7 @@ async fn another_document_is_no_empty_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endless_pages_are_abandoned() {
+async fn endless_paged_list_is_abandoned() {
     let same = of(r#""resourceVersion":"10","continue":"next","remainingItemCount":-5"#, "");
     survives("the same token", list(&same), "the list has no end").await;
     let long = of(&format!(r#""resourceVersion":"10","continue":"{}""#, "x".repeat(200_000)), "");

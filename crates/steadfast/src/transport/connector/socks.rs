@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn socks_request_encodes_names_and_addresses() {
+    async fn socks_request_contains_name_or_address_bytes() {
         let welcome = [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         let (outcome, said) = asked("api", None, &welcome).await;
         assert_eq!((outcome, said.as_slice()), (Ok(()), &b"\x05\x01\x00\x05\x01\x00\x03\x03api\x12\x34"[..]));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_are_named() {
+    async fn rejections_name_the_reason() {
         let login = Login { user: "me".to_owned(), password: "hunter2".to_owned() };
         for (login, answers, why) in [
             (None, &[5, 255][..], "put a user and password"),
