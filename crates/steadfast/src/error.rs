@@ -50,12 +50,12 @@ pub enum InformerError {
 pub enum CheckpointUnsupported {
     /// The objects are Secrets, and storing them on disk was not allowed.
     #[error(
-        "Secrets are not written to disk unless that is asked for; leave the checkpoint out, or ask with `including_secrets`"
+        "Secrets are written to disk only on request; leave the checkpoint out, or request it with `including_secrets`"
     )]
     Secrets,
     /// A transform changes the objects. The transform of the program's next release may return other results.
     #[error(
-        "what a transform leaves of objects may be another thing in the program's next release; leave one of the two out"
+        "a transform may leave other parts of the objects in the program's next release; leave the transform or the checkpoint out"
     )]
     Transformed,
     /// Another informer uses this partition.
@@ -100,7 +100,7 @@ pub enum HandlerError {
     },
     /// A durable handler was added to an informer without a checkpoint.
     #[error(
-        "{resource} is kept in no checkpoint, and so is what a durable handler would be owed; build the informer with one"
+        "{resource} has no checkpoint, in which the pending events of a durable handler must be saved; build the informer with one"
     )]
     CheckpointUnsupported {
         /// Resource and scope.
@@ -193,7 +193,7 @@ pub enum WaitError {
         version: String,
     },
     /// The object carries no version, so it was not returned by a server.
-    #[error("the object has no resourceVersion; wait for what the server returned")]
+    #[error("the object has no resourceVersion; wait for the object that the server returned")]
     NoVersion,
     /// The informer was stopped.
     #[error("the informer of {resource} was stopped while {target} was waited for")]

@@ -277,10 +277,10 @@ impl fmt::Display for Write {
             Outcome::Gone { key, .. } => write!(f, "the end of {plural}{dot}{group} {key}"),
             outcome => {
                 let what = match outcome {
-                    Outcome::Awaited => "a write that is under way",
-                    Outcome::Nothing => "a write that was refused",
+                    Outcome::Awaited => "a write in flight",
+                    Outcome::Nothing => "a rejected write",
                     Outcome::Unknown(None) => "what may have been written",
-                    _ => "a write whose answer was lost",
+                    _ => "a write whose response was lost",
                 };
                 write!(f, "{what}, {plural}{dot}{group}")?;
                 namespace.as_deref().map_or(Ok(()), |namespace| write!(f, " in {namespace}"))?;

@@ -226,10 +226,10 @@ impl fmt::Display for Diagnostic {
             Self::Restored { version, objects } => write!(f, "restored {objects} objects at {version}"),
             Self::NotRestored { why } => write!(f, "{why}; listing it all"),
             Self::NotKept { why } => {
-                write!(f, "what is held cannot be written to the checkpoint ({why}); its last state stays, and it is tried again")
+                write!(f, "the cache cannot be written to the checkpoint ({why}); the last saved state stays, and the write is retried")
             }
             Self::ToldUnwritten { why } => {
-                write!(f, "durable handlers are told what cannot be written to the checkpoint ({why})")
+                write!(f, "durable handlers receive events that cannot be written to the checkpoint ({why})")
             }
             Self::Resumed { version } => write!(f, "watch resumed from {version}"),
             Self::Moved { version } => write!(f, "watch moved to another connection at {version}"),

@@ -17,8 +17,8 @@ async fn secrets_need_explicit_permission() -> Result<(), WorldError> {
     let rejected = factory.build::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).start().expect_err("a Secret");
     assert_eq!(
         rejected.to_string(),
-        "secrets cannot be kept in a checkpoint: Secrets are not written to disk unless that is asked for; leave the checkpoint \
-         out, or ask with `including_secrets`"
+        "secrets cannot be kept in a checkpoint: Secrets are written to disk only on request; leave the checkpoint out, or \
+         request it with `including_secrets`"
     );
     // The annotations of secrets may contain all of their data.
     let metadata = factory.build::<Lazy<PartialObjectMeta<Secret>>>(Scope::all()).checkpoint(&checkpoint).start();

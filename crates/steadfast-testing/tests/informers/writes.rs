@@ -150,7 +150,7 @@ async fn lost_response_triggers_version_probe() -> Result<(), WorldError> {
     // Another client's write moves the server's version. The version could also be due to the unconfirmed write.
     world.server.create(&config_map("b", "1"))?;
     let writes = recording.writes();
-    assert_eq!(format!("{writes:?}"), "[\"a write whose answer was lost, configmaps in default\"]");
+    assert_eq!(format!("{writes:?}"), "[\"a write whose response was lost, configmaps in default\"]");
     assert!(!informer.has_writes(&writes));
     assert!(informer.wait_for_writes(&writes, SOON).await.is_err());
     world.server.faults().lag(false);
@@ -171,13 +171,13 @@ async fn abandoned_and_pending_writes_are_awaited() -> Result<(), WorldError> {
     let map = config_map("a", "1");
     let given_up = tokio::time::timeout(SOON, recording.of(maps.create(&created, &map))).await;
     assert!(given_up.is_err());
-    assert!(format!("{recording:?}").contains("a write whose answer was lost"), "{recording:?}");
+    assert!(format!("{recording:?}").contains("a write whose response was lost"), "{recording:?}");
     let under_way = connection.record_writes();
     let (other, work) = (maps.clone(), config_map("b", "1"));
     let work = under_way.of(async move { other.create(&PostParams::default(), &work).await.map(drop) });
     let work = tokio::spawn(work);
     settled().await;
-    assert!(format!("{under_way:?}").contains("under way"), "{under_way:?}");
+    assert!(format!("{under_way:?}").contains("in flight"), "{under_way:?}");
     assert!(!informer.has_writes(&under_way.writes()));
     informer.wait_for_writes(&under_way.writes(), LATER).await?;
     assert!(informer.lister()?.get("default", "b")?.is_some());

@@ -37,7 +37,7 @@ pub(super) async fn ask(connection: Connection, patient: bool) -> ClusterIdentit
         };
         match answer {
             Ok(asked) => return asked,
-            Err(why) if patient => tracing::debug!(%why, "the server has not said yet of which cluster it is"),
+            Err(why) if patient => tracing::debug!(%why, "the identity of the cluster is not known yet"),
             Err(why) => return unknown(&why),
         }
         environment.sleep_until(environment.now() + backoff.fail(&mut random)).await;

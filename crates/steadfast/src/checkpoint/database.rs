@@ -217,7 +217,7 @@ fn read(
         return Ok(Err(Some(format!("the checkpoint is of another server, {}", head.terms.server).into())));
     }
     if head.terms != *terms {
-        return Ok(Err(Some("the checkpoint has other parts of the objects than are asked for now".into())));
+        return Ok(Err(Some("the checkpoint contains other parts of the objects than are requested now".into())));
     }
     let mut found = Sum::default();
     let rows = transaction.open_table(TableDefinition::<&[u8], &[u8]>::new(&rows_of(name)))?;
@@ -327,7 +327,7 @@ fn checked<'a>(key: &[u8], value: &'a [u8]) -> Option<(&'a [u8], u32)> {
 fn contained<T>(action: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     std::panic::catch_unwind(AssertUnwindSafe(action)).unwrap_or_else(|panic| {
         drop_contained(panic);
-        Err(Fault("the store panicked over what is in it".into()))
+        Err(Fault("the database panicked while it read the file".into()))
     })
 }
 

@@ -145,7 +145,7 @@ impl<T: Send + Sync + 'static> Attached for Partition<T> {
         // silently. The file keeps the last complete state; after a restart the server sends the later changes again.
         if evidence.unnamed {
             drop(state);
-            self.go_without("something came that could not be named, and no list has told yet what it was", true);
+            self.go_without("an object could not be identified, and no list has resolved it yet", true);
             return None;
         }
         let name = self.claim.name.as_str();
@@ -252,7 +252,7 @@ impl<T: Send + Sync + 'static> Partition<T> {
                 self.shared.report(&Diagnostic::NotKept { why: why.clone() });
             }
             if waived {
-                tracing::warn!(informer = %self.shared.name, %why, "durable handlers are told what cannot be written down");
+                tracing::warn!(informer = %self.shared.name, %why, "durable handlers receive events that cannot be written to the checkpoint");
                 self.shared.report(&Diagnostic::ToldUnwritten { why });
             }
         }

@@ -63,7 +63,7 @@ async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
             continue;
         }
         if let Some(why) = news {
-            tracing::warn!(checkpoint = queue.place(), %why, "what is held cannot be written; it is tried again");
+            tracing::warn!(checkpoint = queue.place(), %why, "the cache cannot be written to the checkpoint; the write is retried");
             for (attached, _) in &followed {
                 attached.report(&Diagnostic::NotKept { why: why.clone() });
             }

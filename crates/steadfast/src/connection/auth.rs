@@ -36,7 +36,7 @@ const TOKEN_FILE: Duration = Duration::from_secs(60);
 const COMPLAINT: Duration = Duration::from_secs(60);
 
 /// Error of an attempt after its task was dropped.
-const GIVEN_UP: &str = "the attempt was given up";
+const GIVEN_UP: &str = "the attempt was abandoned";
 
 type Source = BoxCloneService<Request<Body>, Shown, BoxError>;
 
@@ -165,11 +165,11 @@ impl Authorizer {
         *complained = Some(now);
         let server = &self.server;
         if renewable(&self.current().config.auth_info) {
-            tracing::warn!(%server, "the server refuses the credentials (401), new ones from their source too");
+            tracing::warn!(%server, "the server rejects the credentials (401), also new ones from their source");
         } else {
             tracing::warn!(
                 %server,
-                "the server refuses the credentials (401), and the configuration has no source of others; \
+                "the server rejects the credentials (401), and the configuration has no source of others; \
                  give it new ones, or a tokenFile or an exec plugin that does"
             );
         }
@@ -280,7 +280,7 @@ impl Authorizer {
     async fn renew_now(&self) -> Result<(), String> {
         let config = self.current().config.clone();
         let plugin = self.plugin();
-        tracing::info!(server = %self.server, "the credentials are refused, or of another kind now; they are requested anew");
+        tracing::info!(server = %self.server, "the credentials were rejected, or are of another kind now; requesting new ones");
         if let Some(plugin) = plugin {
             // The plugin counts its runs, and they are part of the generation here.
             return self.ask_plugin(&plugin, Some(plugin.generation())).await.map(drop);
@@ -382,7 +382,7 @@ fn read_token(path: &Path) -> Result<HeaderValue, String> {
     if token.is_empty() {
         return Err(format!("the token file {shown} is empty"));
     }
-    bearer(token).ok_or_else(|| format!("what the token file {shown} holds is no token"))
+    bearer(token).ok_or_else(|| format!("the content of the token file {shown} is not a token"))
 }
 
 impl Credentials {

@@ -85,7 +85,7 @@ impl Connection {
         let (done, built) = oneshot::channel();
         let builder = builder.environment(environment.clone());
         environment.run_blocking(Box::new(move || drop(done.send(builder.build()))));
-        built.await.unwrap_or_else(|_| Err(ConnectError::Credentials { detail: "the attempt was given up".into() }))
+        built.await.unwrap_or_else(|_| Err(ConnectError::Credentials { detail: "the attempt was abandoned".into() }))
     }
 
     /// Connects to the server of `config`, in a separate environment with default settings.

@@ -209,7 +209,7 @@ impl ConfigReloader {
                 return false;
             }
             Err(detail) => {
-                tracing::warn!(%server, detail, "the configuration's files cannot be read; what they held is used");
+                tracing::warn!(%server, detail, "cannot read the configuration's files; their last content is used");
                 return false;
             }
         };
@@ -243,7 +243,7 @@ impl ConfigReloader {
     async fn in_time<T>(&self, answer: oneshot::Receiver<T>) -> Result<T, String> {
         tokio::select! {
             biased;
-            answer = answer => answer.map_err(|_| "the attempt was given up".to_owned()),
+            answer = answer => answer.map_err(|_| "the attempt was abandoned".to_owned()),
             () = self.environment.sleep_until(self.environment.now() + self.patience) => {
                 Err(format!("nothing came within {:.1} s", self.patience.as_secs_f64()))
             }

@@ -41,7 +41,7 @@ impl<K: Kept> Edit<K> {
                 let path = if new_epoch { Path::NewEpoch } else { Path::Listed { initial } };
                 let committed = store.commit(staging, version, &path, new_epoch, tell);
                 if let Err(error) = &committed {
-                    tracing::error!(%informer, %error, "a list was refused by the store");
+                    tracing::error!(%informer, %error, "the store rejected a list");
                 }
                 committed.is_ok()
             }

@@ -290,7 +290,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
             failures.entry(key.clone()).or_insert_with(|| Backoff::new(calls.patience)).fail(random)
         };
         let (informer, name) = (&self.informer, &self.name);
-        tracing::warn!(%informer, handler = %name, %key, id = due.id(), %why, "a durable handler failed; it is told again in {wait:?}");
+        tracing::warn!(%informer, handler = %name, %key, id = due.id(), %why, "a durable handler failed; the event is delivered again in {wait:?}");
         // Weak, so that a delayed retry does not keep a dropped handler alive.
         let (again, environment) = (Arc::downgrade(self), self.environment.clone());
         self.environment.spawn(Box::pin(async move {
@@ -472,7 +472,7 @@ impl<K: Send + Sync + 'static> Drop for Call<K> {
         if !self.durable.lock().is_closed {
             tracing::error!(
                 informer = %self.durable.informer, handler = %self.durable.name,
-                "the async runtime of a durable handler has ended; it is told nothing more, and what it is owed is kept"
+                "the async runtime of a durable handler has ended; no event is delivered any more, and pending events are kept"
             );
             self.durable.close();
         }

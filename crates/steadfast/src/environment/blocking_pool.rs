@@ -152,7 +152,7 @@ impl BlockingPool {
             Err(error) => {
                 state.unserved += 1;
                 let threads = state.threads.len();
-                tracing::error!(%error, threads, "no thread for what may block; it waits until another one ends");
+                tracing::error!(%error, threads, "no thread for a blocking task; the task waits until another one ends");
             }
         }
     }

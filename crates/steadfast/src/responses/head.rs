@@ -89,9 +89,10 @@ pub(super) async fn read_head(
     }
     if head.status != StatusCode::OK {
         let code = head.status.as_u16();
-        return Err(
-            Failure::unreadable(format!("the server answered {code}, which says that no objects follow")).into()
-        );
+        return Err(Failure::unreadable(format!(
+            "the server responded with {code}, which means that no objects follow"
+        ))
+        .into());
     }
     if let Some(coding) = coding.filter(|_| !gzip) {
         let coding: String = coding.to_str().unwrap_or_default().chars().take(128).collect();

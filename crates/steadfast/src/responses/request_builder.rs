@@ -111,7 +111,7 @@ impl RequestBuilder {
         match (&self.list_kind, kind) {
             (_, Some("PartialObjectMetadataList")) if metadata => Ok(()),
             (Some(wanted), Some(kind)) if kind != wanted => {
-                Err(Failure::unreadable(format!("the answer is a {told:?}, not the {wanted} that was requested")))
+                Err(Failure::unreadable(format!("the response is a {told:?}, not the {wanted} that was requested")))
             }
             _ => Ok(()),
         }
@@ -405,5 +405,5 @@ async fn read_version(encoding: Encoding, mut body: ResponseBody) -> Result<Opti
         }
     }
     framer.finish().map_err(|error| Failure::unreachable(error.to_string()))?;
-    meta.map(|meta| meta.version).ok_or_else(|| Failure::unreadable("the answer to a probe is not a list"))
+    meta.map(|meta| meta.version).ok_or_else(|| Failure::unreadable("the response to a probe is not a list"))
 }

@@ -28,7 +28,7 @@ pub(super) fn http2(error: &h2::Error) -> String {
 /// Formats an HTTP/1.1 error.
 pub(super) fn http1(error: &hyper::Error) -> String {
     if error.is_incomplete_message() {
-        "the server closed it before its answer was complete".to_owned()
+        "the server closed it before its response was complete".to_owned()
     } else if error.is_canceled() || error.is_closed() {
         "the server closed it".to_owned()
     } else {

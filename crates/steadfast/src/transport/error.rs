@@ -85,7 +85,7 @@ pub enum TransportError {
     },
     /// The server accepts connections but repeatedly rejects new requests.
     #[error(
-        "{peer} refused the request {attempts} times without looking at it ({reason}); it is overloaded or going away, ask later"
+        "{peer} refused the request {attempts} times without processing it ({reason}); the server is overloaded or shutting down, retry later"
     )]
     Refused {
         /// Server.
@@ -120,7 +120,7 @@ pub enum TransportError {
         maybe_sent: bool,
     },
     /// The response body made no progress before the timeout.
-    #[error("{peer} sent nothing more of its answer for {:.1} s; {}", .waited.as_secs_f64(), next(true))]
+    #[error("{peer} sent no more of its response for {:.1} s; {}", .waited.as_secs_f64(), next(true))]
     BodyStalled {
         /// Server.
         peer: String,
@@ -128,7 +128,7 @@ pub enum TransportError {
         waited: Duration,
     },
     /// The request body could not be read, after the head and possibly a part of the body was sent.
-    #[error("the request to {peer} was given up: its own body failed ({detail}); {}", next(true))]
+    #[error("the request to {peer} was cancelled: its own body failed ({detail}); {}", next(true))]
     Upload {
         /// Server.
         peer: String,

@@ -109,7 +109,7 @@ impl Traffic {
     /// Runs one `write`, unless writes are sealed.
     fn count(&self, write: impl FnOnce() -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if self.sent.fetch_or(WRITING, Ordering::SeqCst) & SEALED != 0 {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, "its requests were given up")));
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, "its requests were cancelled")));
         }
         // The last check before the system call.
         let written = if self.is_fenced() {

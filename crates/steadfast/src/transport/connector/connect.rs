@@ -32,12 +32,12 @@ pub(super) async fn ask(stream: &mut dyn Stream, target: &Target, login: Option<
     // Reads one byte at a time: data after the head belongs to the server, which may send first.
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= HEAD {
-            return Err(format!("its answer has a head of more than {HEAD} bytes; is it an HTTP proxy?"));
+            return Err(format!("its response has a head of more than {HEAD} bytes; is it an HTTP proxy?"));
         }
         match stream.read_u8().await {
             Ok(byte) => head.push(byte),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-                return Err("it closed the connection without an answer; is it an HTTP proxy?".to_owned());
+                return Err("it closed the connection without a response; is it an HTTP proxy?".to_owned());
             }
             Err(error) => return Err(lost(error)),
         }
@@ -59,9 +59,9 @@ fn judge(head: &[u8], known: bool) -> Result<(), String> {
         200..=299 => return Ok(()),
         407 if known => "it does not accept the user and password of proxy-url",
         407 => "put a user and password into proxy-url",
-        403 | 405 => "it does not let this server be reached; ask whoever runs it",
+        403 | 405 => "it denies access to this server; ask its operator",
         502..=504 => "it cannot reach the server itself",
-        _ => "ask whoever runs it",
+        _ => "ask its operator",
     };
     Err(format!("it answered {status}: {advice}"))
 }
