@@ -155,7 +155,7 @@ mod tests {
         assert_eq!((unordered.as_str(), unordered.is_ordered(), &unordered), ("9", false, &ordered));
         assert_eq!((unordered.order(&higher), unordered.order(&ordered)), (None, Some(Ordering::Equal)));
         assert_eq!(unordered.unordered().as_str(), "9");
-        assert_eq!(ResourceVersion::from("\09").as_str(), "\09", "versions of a server are sent back verbatim");
+        assert_eq!(ResourceVersion::from("\09").as_str(), "\09", "the version is sent back unchanged");
     }
 
     #[test]

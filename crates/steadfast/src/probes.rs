@@ -163,6 +163,6 @@ mod tests {
             others
         });
         assert!(stuck.is_err() && others.iter().all(Result::is_ok));
-        assert_eq!(made.load(Ordering::Relaxed), 2, "one stuck probe, and one probe for all other callers");
+        assert_eq!(made.load(Ordering::Relaxed), 2, "the stuck probe, and one for all other callers");
     }
 }

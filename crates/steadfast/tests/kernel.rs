@@ -75,7 +75,7 @@ fn tcp_user_timeout_detects_vanished_peer() {
         let answer = timeout(2 * BOUND, socket.read_u8()).await.expect("the connection ends");
         let noticed = begun.elapsed();
         let error = answer.expect_err("an error instead of data");
-        println!("unacknowledged data: {error}, after {noticed:.1?}");
+        println!("unacknowledged bytes: {error}, after {noticed:.1?}");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!((TOO_EARLY..=BOUND).contains(&noticed), "{noticed:?}");
         nothing_is_noticed_on(&mut ordinary).await;

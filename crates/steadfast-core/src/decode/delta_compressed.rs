@@ -252,7 +252,7 @@ mod tests {
         };
         for seed in 0..3 {
             let packed = families.pack(&key, &noise(seed));
-            let base = packed.base.as_ref().expect("others can be kept beside it");
+            let base = packed.base.as_ref().expect("the object is the base for others");
             assert!(packed.own.is_empty() && base.packed.base.is_none() && *packed.bytes() == *noise(seed));
         }
     }

@@ -63,7 +63,7 @@ impl<T> Places<T> {
             }
         }
         self.held.push(None);
-        Slot::try_from(self.held.len() - 1).expect("nobody keeps four thousand million objects")
+        Slot::try_from(self.held.len() - 1).expect("a cache has fewer than 2^32 objects")
     }
 
     /// Removes the value in a place.

@@ -152,7 +152,7 @@ mod tests {
     fn period_stays_within_its_bounds() {
         let settings = ReflectorSettings::default();
         assert_eq!(bookmark_interval(&settings, &[1, 1, 1, 1]), 10);
-        assert_eq!(bookmark_interval(&settings, &[120, 120, 120]), 60, "the default bound applies");
+        assert_eq!(bookmark_interval(&settings, &[120, 120, 120]), 60, "limited by the default maximum");
         let allowed = ReflectorSettings { longest_period: Some(SECOND * 150), ..settings };
         assert_eq!(bookmark_interval(&allowed, &[120, 120, 120]), 120);
         let short = ReflectorSettings { period: SECOND * 4, ..ReflectorSettings::default() };
@@ -193,7 +193,7 @@ mod tests {
         let settings = ReflectorSettings::default();
         let mut bookmark_interval = BookmarkInterval::new(&settings);
         bookmark_interval.without_bookmarks();
-        assert_eq!(bookmark_interval.period(), SECOND * 60, "the bound stays unchanged");
+        assert_eq!(bookmark_interval.period(), SECOND * 60, "the bound is unchanged");
         let mut bookmark_interval =
             BookmarkInterval::new(&ReflectorSettings { longest_period: Some(SECOND * 500), ..settings });
         bookmark_interval.without_bookmarks();

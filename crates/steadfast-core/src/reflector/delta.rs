@@ -238,9 +238,9 @@ mod tests {
         assert_eq!((worth(1600, false, Some(false)), worth(10, false, Some(true))), (false, false));
         let mut partial = delta_policy(1600, false, Some(true));
         partial.expect(ListHints { metadata_only: true, ..partial.hints });
-        assert!(!partial.is_worth_it(at(60), Some(at(50))), "a full list requests only metadata as well");
+        assert!(!partial.is_worth_it(at(60), Some(at(50))), "a full list contains only metadata anyway");
         partial.expect(ListHints { doubted: true, metadata_only: false, ..partial.hints });
-        assert!(!partial.is_worth_it(at(60), Some(at(50))), "objects that protobuf could not decode need a full list");
+        assert!(!partial.is_worth_it(at(60), Some(at(50))), "corrupt protobuf objects must be read again");
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Vacant {
             return slot;
         }
         let slot = self.end;
-        self.end = slot.checked_add(1).expect("nobody keeps four thousand million objects");
+        self.end = slot.checked_add(1).expect("a cache has fewer than 2^32 objects");
         slot
     }
 

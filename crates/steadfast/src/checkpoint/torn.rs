@@ -314,14 +314,14 @@ fn corrupted_bytes_never_yield_wrong_data() {
             bytes.truncate(below(&mut random, bytes.len() as u64) as usize);
         }
         match read(&Fake::of(bytes)) {
-            Ok((index, state)) => assert_eq!(state, states[index], "a whole state, one that was there"),
+            Ok((index, state)) => assert_eq!(state, states[index], "a complete state that was written"),
             Err(why) => {
-                assert!(why.is_some(), "an empty checkpoint has a reason");
+                assert!(why.is_some(), "a missing state has a reason");
                 fresh += 1;
             }
         }
     }
-    assert!(fresh > 20, "damage is detected: {fresh} of 200");
+    assert!(fresh > 20, "damage is detected too seldom: {fresh} of 200");
 }
 
 #[test]

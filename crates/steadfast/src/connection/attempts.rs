@@ -80,7 +80,7 @@ mod tests {
     const PAUSE: Duration = Duration::from_secs(5);
 
     fn environment() -> SharedEnvironment {
-        Arc::new(Local::new(1, |_, _| unreachable!("no connection is dialled")))
+        Arc::new(Local::new(1, |_, _| unreachable!("the test dials no address")))
     }
 
     #[tokio::test(start_paused = true)]

@@ -304,7 +304,7 @@ mod tests {
     use crate::environment::local::Local;
 
     fn four() -> TransferLimiter {
-        let environment = Local::new(1, |_, _| Box::pin(async { Err(std::io::Error::other("no server")) }));
+        let environment = Local::new(1, |_, _| Box::pin(async { Err(std::io::Error::other("no peer exists")) }));
         TransferLimiter::new(Arc::new(environment), 4)
     }
 
@@ -365,7 +365,7 @@ mod tests {
         let others = transfers.crowd(3).await;
         pass(Duration::from_millis(1)).await;
         silent[0].heard(transfers.now());
-        assert!(transfers.spare("fifth").is_none(), "the revived transfer takes the fourth place");
+        assert!(transfers.spare("fifth").is_none(), "the resumed transfer takes the fourth slot");
         drop((silent, others));
         assert!(transfers.spare("fifth").is_some());
     }
@@ -381,11 +381,11 @@ mod tests {
         });
         let crowd: Vec<_> = (0..8).map(|index| transfers.wait(&format!("crowd {index}"))).collect();
         let mut crowd: Vec<_> = crowd.into_iter().map(FutureExt::now_or_never).collect();
-        assert_eq!(crowd.iter().flatten().count(), 3, "the last place is for others");
-        let other = transfers.wait("other").now_or_never().expect("the last place");
+        assert_eq!(crowd.iter().flatten().count(), 3, "the last slot is for others");
+        let other = transfers.wait("other").now_or_never().expect("the last slot");
         let another = transfers.wait("another");
         crowd.clear();
-        assert!(another.now_or_never().is_some(), "served before suspects with longer waits");
+        assert!(another.now_or_never().is_some(), "it precedes silent transfers that wait longer");
         drop(other);
     }
 

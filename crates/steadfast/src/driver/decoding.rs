@@ -377,7 +377,7 @@ mod tests {
 
     impl Racing {
         fn new(helpers: Helpers) -> Arc<Self> {
-            let local = Local::new(1, |_, _| Box::pin(async { Err(io::Error::other("no server")) }));
+            let local = Local::new(1, |_, _| Box::pin(async { Err(io::Error::other("no peer exists")) }));
             Arc::new(Self { local, helpers, threads: Mutex::default() })
         }
 
@@ -458,7 +458,7 @@ mod tests {
         }
 
         fn read_whole<T>(&self, _: impl FnOnce(&ConfigMap) -> T) -> Result<T, DecodeError> {
-            unreachable!("no caller reads the object")
+            unreachable!("the test does not read the value")
         }
 
         fn metadata_only() -> bool {
@@ -553,7 +553,7 @@ mod tests {
             let racing = Racing::new(helpers);
             play(seed, Decoding::new(object_decoder(), racing.clone()));
             racing.join();
-            let local = Local::new(seed, |_, _| Box::pin(async { Err(io::Error::other("no server")) }));
+            let local = Local::new(seed, |_, _| Box::pin(async { Err(io::Error::other("no peer exists")) }));
             play(seed, Decoding::new(object_decoder(), Arc::new(local.with_helpers(helpers))));
         }
     }
@@ -569,14 +569,14 @@ mod tests {
 
         fn decode(_: &RawObject, _: &mut Decoder) -> Result<Self, DecodeError> {
             ENTERED.fetch_add(1, Ordering::SeqCst);
-            if let Some(gate) = &*GATE.lock().expect("no panic") {
+            if let Some(gate) = &*GATE.lock().expect("no thread panics") {
                 let _ = gate.recv();
             }
             Ok(Self)
         }
 
         fn read_whole<T>(&self, _: impl FnOnce(&ConfigMap) -> T) -> Result<T, DecodeError> {
-            unreachable!("no caller reads the object")
+            unreachable!("the test does not read the value")
         }
 
         fn metadata_only() -> bool {
@@ -595,7 +595,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn obsolete_objects_are_not_decoded() {
         let (open, gate) = mpsc::channel();
-        *GATE.lock().expect("no panic") = Some(gate);
+        *GATE.lock().expect("no thread panics") = Some(gate);
         let racing = Racing::new(Helpers { threads: 1, worth: 1 });
         let object_decoder = ObjectDecoder::<Gated>::new(Decoder::new(DecodeOptions::default()), None);
         let mut decoding = Decoding::new(object_decoder, racing.clone());
@@ -608,6 +608,6 @@ mod tests {
         drop(decoding);
         drop(open);
         racing.join();
-        assert_eq!(ENTERED.load(Ordering::SeqCst), 1, "the helper finishes only its current object");
+        assert_eq!(ENTERED.load(Ordering::SeqCst), 1, "the helper finishes its current object and starts no other");
     }
 }

@@ -102,7 +102,7 @@ mod tests {
         patient.allow_slow_peer(true);
         let writing = tokio::spawn(write_much(patient));
         let (impatient, _unread) = connect().await?;
-        let given_up = write_much(impatient).await.expect_err("no peer reads");
+        let given_up = write_much(impatient).await.expect_err("the peer does not read");
         assert_eq!(given_up.kind(), io::ErrorKind::TimedOut);
         let mut read = Vec::new();
         slow.read_to_end(&mut read).await?;

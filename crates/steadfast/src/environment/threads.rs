@@ -215,7 +215,7 @@ mod tests {
         drop(closed);
         let threads = Threads::new().expect("threads");
         assert_eq!(threads.resolve("127.0.0.1", address.port()).await.expect("an address"), [address]);
-        let Err(error) = threads.dial(address).await else { panic!("no server listens") };
+        let Err(error) = threads.dial(address).await else { panic!("no process listens") };
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

@@ -202,7 +202,7 @@ mod tests {
             assert!(came.is_err() || !gunzip.is_whole() || came.is_ok_and(|came| came == text), "at {place}");
         }
         let mut cut = Gunzip::default();
-        unpacked(&mut cut, &whole[..whole.len() - 9]).expect("the received part is valid gzip");
+        unpacked(&mut cut, &whole[..whole.len() - 9]).expect("the available part is valid gzip");
         assert!(!cut.is_whole());
         let mut more = Gunzip::default();
         assert!(unpacked(&mut more, &[&whole[..], b"more"].concat()).is_err() || !more.is_whole());

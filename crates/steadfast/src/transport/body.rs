@@ -144,7 +144,7 @@ impl Source {
                     frame.map_err(|error| {
                         let how = cause::http1(&error);
                         let Some(lease) = turn.as_ref().and_then(|turn| turn.lease.as_ref()) else {
-                            unreachable!("a turn lasts until the end of its answer")
+                            unreachable!("an HTTP/1.1 slot lasts until the end of its response")
                         };
                         // The rest of the response is lost, and with it the boundary to the next one.
                         let lost = lease.connection.lost(how.clone(), true);

@@ -58,7 +58,7 @@ pub(super) async fn handshake(
         .enable_push(false)
         .handshake(stream)
         .await?;
-    let Some(pings) = h2.ping_pong() else { unreachable!("the pings of a new connection are there to be taken") };
+    let Some(pings) = h2.ping_pong() else { unreachable!("the pings of a new connection are not taken yet") };
     let driver = Driver { h2, probe: Some(sender.clone()), allowed: 0, goodbye: false, connection, pool_handle };
     Ok((sender, driver, pings))
 }
