@@ -221,13 +221,13 @@ pub fn difference<K>(
 ) {
     let initial = matches!(path, Path::Listed { initial: true });
     // Handlers never received an entry without a decodable state, and therefore receive neither changes nor the end.
-    let told = old.and_then(|entry| Some((entry, entry.last()?.clone())));
+    let delivered = old.and_then(|entry| Some((entry, entry.last()?.clone())));
     // Another UID denotes another object with an equal name: an end and a new stay.
     let same = matches!((old, new), (Some(old), Some(new))
         if old.uid().is_same(new.uid()) || rules.breaches.commit(Breach::MergedIdentities));
 
     let silent = matches!(path, Path::Listed { .. }) && rules.breaches.commit(Breach::LostDeletes);
-    if let (Some((_, last)), false, false) = (&told, same, silent) {
+    if let (Some((_, last)), false, false) = (&delivered, same, silent) {
         let (version, certainty) = match path {
             Path::Watched { deletion: Some(version) } => (Some(version.clone()), Certainty::Observed),
             Path::Watched { deletion: None } | Path::Listed { .. } | Path::NewEpoch => (None, Certainty::Inferred),
@@ -242,7 +242,7 @@ pub fn difference<K>(
     }
     let Some(object) = new.and_then(Entry::object).cloned() else { return };
     let version = object.version().clone();
-    let event = match told {
+    let event = match delivered {
         Some((old, seen)) if same => {
             // In a new epoch, an equal version may denote another state.
             if *old.version() == version && !old.is_tainted() && *path != Path::NewEpoch {

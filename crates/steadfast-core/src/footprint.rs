@@ -26,9 +26,9 @@ pub(crate) fn tree(entries: usize, size: usize) -> usize {
     nodes * (NODE * size + NODE_HEAD)
 }
 
-/// Returns the memory that a `Vec` allocates for `elements` elements of `size` bytes, if `told` elements were reported
-/// to serde in advance. The capacity starts at the reported number and doubles when it is exhausted.
-pub(crate) fn sequence(elements: usize, size: usize, told: usize) -> usize {
+/// Returns the memory that a `Vec` allocates for `elements` elements of `size` bytes, if `reported` elements were
+/// announced to serde in advance. The capacity starts at the reported number and doubles when it is exhausted.
+pub(crate) fn sequence(elements: usize, size: usize, reported: usize) -> usize {
     let least = match size {
         0 => return 0,
         1 => 8,
@@ -36,7 +36,7 @@ pub(crate) fn sequence(elements: usize, size: usize, told: usize) -> usize {
         _ => 1,
     };
     // serde trusts a size hint only up to a limit.
-    let mut capacity = told.min(BELIEVED / size);
+    let mut capacity = reported.min(BELIEVED / size);
     while capacity < elements {
         capacity = (2 * capacity).max(least);
     }
@@ -49,17 +49,25 @@ mod tests {
 
     #[test]
     fn sequence_footprint_matches_vec() {
-        fn filled<T: Default>(elements: usize, told: usize) -> usize {
-            let mut vec = Vec::with_capacity(told);
+        fn filled<T: Default>(elements: usize, reported: usize) -> usize {
+            let mut vec = Vec::with_capacity(reported);
             vec.extend((0..elements).map(|_| T::default()).filter(|_| true));
             vec.capacity() * size_of::<T>()
         }
         for elements in [0, 1, 2, 3, 5, 8, 9, 100] {
-            for told in [0, 1, 3, 9, 64] {
-                assert_eq!(sequence(elements, 1, told), filled::<u8>(elements, told), "{elements} bytes after {told}");
-                assert_eq!(sequence(elements, 24, told), filled::<String>(elements, told), "{elements} after {told}");
-                let large = filled::<[[u64; 16]; 16]>(elements, told);
-                assert_eq!(sequence(elements, 2048, told), large, "{elements} large ones after {told}");
+            for reported in [0, 1, 3, 9, 64] {
+                assert_eq!(
+                    sequence(elements, 1, reported),
+                    filled::<u8>(elements, reported),
+                    "{elements} bytes after {reported}"
+                );
+                assert_eq!(
+                    sequence(elements, 24, reported),
+                    filled::<String>(elements, reported),
+                    "{elements} after {reported}"
+                );
+                let large = filled::<[[u64; 16]; 16]>(elements, reported);
+                assert_eq!(sequence(elements, 2048, reported), large, "{elements} large ones after {reported}");
             }
         }
         assert_eq!(sequence(0, 8, usize::MAX), BELIEVED);

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use crate::short::ShortText;
-use crate::text::told;
+use crate::text::printable;
 
 /// Maximum length of a name in messages, in bytes. Kubernetes limits names to 253 bytes, but another server may not.
 const LONGEST_TOLD: usize = 300;
@@ -205,7 +205,7 @@ impl FromStr for ObjectKey {
             (Some(namespace), Some(name), None) if !namespace.is_empty() && !name.is_empty() => {
                 Ok(Self::namespaced(namespace, name))
             }
-            _ => Err(InvalidKey { text: told(text, LONGEST_TOLD).to_string() }),
+            _ => Err(InvalidKey { text: printable(text, LONGEST_TOLD).to_string() }),
         }
     }
 }
@@ -213,8 +213,10 @@ impl FromStr for ObjectKey {
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parts() {
-            (Some(namespace), name) => write!(f, "{}/{}", told(namespace, LONGEST_TOLD), told(name, LONGEST_TOLD)),
-            (None, name) => f.write_str(&told(name, LONGEST_TOLD)),
+            (Some(namespace), name) => {
+                write!(f, "{}/{}", printable(namespace, LONGEST_TOLD), printable(name, LONGEST_TOLD))
+            }
+            (None, name) => f.write_str(&printable(name, LONGEST_TOLD)),
         }
     }
 }

@@ -4,18 +4,18 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Returns `text` on one line, with control characters escaped, shortened to about `limit` bytes.
-pub(crate) fn told(text: &str, limit: usize) -> Cow<'_, str> {
+pub(crate) fn printable(text: &str, limit: usize) -> Cow<'_, str> {
     // Control characters of a server could forge log lines.
     if text.len() <= limit && !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);
     }
-    let mut told = String::new();
+    let mut printable = String::new();
     for (at, letter) in text.char_indices() {
-        if told.len() >= limit {
-            let _ = write!(told, "… ({} bytes more)", text.len() - at);
+        if printable.len() >= limit {
+            let _ = write!(printable, "… ({} bytes more)", text.len() - at);
             break;
         }
-        if letter.is_control() { told.extend(letter.escape_default()) } else { told.push(letter) }
+        if letter.is_control() { printable.extend(letter.escape_default()) } else { printable.push(letter) }
     }
-    Cow::Owned(told)
+    Cow::Owned(printable)
 }

@@ -132,19 +132,19 @@ fn last_duplicate_member_counts_like_serde() {
 fn misfit_is_reported_on_read_without_content() {
     let mut object = pod();
     object["spec"]["containers"] = json!("s3cr3t");
-    let (own, told) = mpsc::channel();
+    let (own, errors) = mpsc::channel();
     let unread = move |error: &DecodeError| own.send(error.clone()).unwrap();
     let raw = raw(&object);
     let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default().tell_unread(Arc::new(unread)), &raw);
     assert_eq!(lazy.read::<String>(&"spec.nodeName".into()).unwrap(), Some("node-1".to_owned()));
-    assert!(told.try_recv().is_err(), "reading one field must not decode the object");
+    assert!(errors.try_recv().is_err(), "reading one field must not decode the object");
 
     let error = lazy.get().unwrap_err();
     let eager = Pod::decode(&raw, &mut Decoder::new(DecodeOptions { keep_managed_fields: true })).unwrap_err();
     assert_eq!((error.key(), error.version()), (eager.key(), eager.version()));
     assert!(error.to_string().contains("string") && !error.to_string().contains("s3cr3t"), "{error}");
     assert!(lazy.get().is_err() && lazy.annotations().is_ok() && lazy.get().is_err());
-    assert_eq!(told.try_iter().collect::<Vec<_>>(), [error], "the error must be reported once for all reads");
+    assert_eq!(errors.try_iter().collect::<Vec<_>>(), [error], "the error must be reported once for all reads");
 
     let error = lazy.read::<u32>(&"spec.nodeName".into()).unwrap_err();
     assert!(error.to_string().contains("shop/web-0") && !error.to_string().contains("node-1"), "{error}");
@@ -160,14 +160,14 @@ fn misfit_error_contains_original_identity() {
     assert_eq!((error.key(), error.version()), (&named.identity.key, &named.identity.version));
 
     object["metadata"]["labels"] = json!(7);
-    let (own, told) = mpsc::channel();
+    let (own, errors) = mpsc::channel();
     let unread = move |error: &DecodeError| own.send(error.clone()).unwrap();
     let lazy: Object<Lazy<Pod>> = held(&mut Decoder::default().tell_unread(Arc::new(unread)), &raw(&object));
     assert!(
-        lazy.read::<u32>(&"spec.nodeName".into()).is_err() && told.try_recv().is_err(),
+        lazy.read::<u32>(&"spec.nodeName".into()).is_err() && errors.try_recv().is_err(),
         "a wrong type in a query is not a decode error"
     );
-    assert!(lazy.labels().is_err() && told.try_recv().is_ok(), "labels of an invalid type are a decode error");
+    assert!(lazy.labels().is_err() && errors.try_recv().is_ok(), "labels of an invalid type are a decode error");
 }
 
 #[test]

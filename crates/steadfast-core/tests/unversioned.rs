@@ -75,11 +75,11 @@ fn record_without_version_triggers_list() {
     let Verdict::Do(outputs) = reflector.record(at(1), id, Record::Object(RecordKind::Deleted, &unversioned())) else {
         panic!("a deletion without a version has no place in the order of events");
     };
-    let told = |output: &Output| match output {
+    let is_reported = |output: &Output| match output {
         Output::Diagnostic(Diagnostic::Unidentified { why }) => why.contains("a came without a version"),
         _ => false,
     };
-    assert!(outputs.iter().any(told), "{outputs:?}");
+    assert!(outputs.iter().any(is_reported), "{outputs:?}");
     assert_eq!(reflector.version().map(ResourceVersion::as_str), Some("9"));
     let outputs = reflector.step(at(1), Input::Tick);
     assert!(outputs.contains(&Output::Cancel(id)), "the watch must be cancelled for a list: {outputs:?}");

@@ -311,11 +311,11 @@ impl InformerFactory {
         if others.is_empty() {
             return Writes::default();
         }
-        let told = told_by(informer, event);
-        if others.iter().all(|other| !other.is_waited_for(&told) || other.has_writes(&told)) {
+        let writes = told_by(informer, event);
+        if others.iter().all(|other| !other.is_waited_for(&writes) || other.has_writes(&writes)) {
             Writes::default()
         } else {
-            told
+            writes
         }
     }
 

@@ -250,12 +250,12 @@ impl<K: Send + Sync + 'static> Shared<K> {
         if viewed {
             self.synced.store(true, Ordering::Release);
         }
-        let told = deliver(&mut handlers, changes, screened, viewed);
+        let receivers = deliver(&mut handlers, changes, screened, viewed);
         #[cfg(feature = "checkpoint")]
         self.record_pending_deliveries(owed, before.as_deref());
         // Calls start after the lock is released: a called handler may need the lock, for example to add a handler.
         drop(handlers);
-        told.iter().for_each(Runner::start);
+        receivers.iter().for_each(Runner::start);
         #[cfg(feature = "checkpoint")]
         self.durables.start();
     }
@@ -544,15 +544,15 @@ fn deliver<K: Send + Sync + 'static>(
     if changes.is_empty() && !viewed {
         return Vec::new();
     }
-    let mut told: Vec<_> = handlers.members().filter(|handler| handler.filter.is_none()).cloned().collect();
-    for handler in &told {
+    let mut receivers: Vec<_> = handlers.members().filter(|handler| handler.filter.is_none()).cloned().collect();
+    for handler in &receivers {
         handler.push(changes.iter().cloned(), viewed);
     }
     for (handler, passing) in screened {
         handler.push(passing, viewed);
-        told.push(handler);
+        receivers.push(handler);
     }
-    told
+    receivers
 }
 
 /// Returns the initial objects for a late handler. A tainted object is delivered in its last readable state, because

@@ -11,17 +11,17 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct LogThrottle {
     count: u64,
-    told: Option<Instant>,
+    last_logged: Option<Instant>,
 }
 
 impl LogThrottle {
     /// Adds `more` occurrences. Returns the number since the last log line, if a line should be logged now.
     pub(super) fn of(&mut self, more: u64, now: Instant) -> Option<u64> {
         self.count += more;
-        if self.told.is_some_and(|told| now.since(told) < LOG_INTERVAL) {
+        if self.last_logged.is_some_and(|last_logged| now.since(last_logged) < LOG_INTERVAL) {
             return None;
         }
-        self.told = Some(now);
+        self.last_logged = Some(now);
         Some(std::mem::take(&mut self.count))
     }
 }

@@ -30,11 +30,11 @@ impl Wanted {
         if self.metadata && kind == Some("PartialObjectMetadata") && of_metadata {
             return Ok(());
         }
-        let told = |text: Option<&str>, none: &str| -> String {
-            text.map_or_else(|| none.to_owned(), |text| crate::text::told(text, LONGEST_TOLD).into())
+        let described = |text: Option<&str>, none: &str| -> String {
+            text.map_or_else(|| none.to_owned(), |text| crate::text::printable(text, LONGEST_TOLD).into())
         };
         Err(RecordProblem::OtherKind {
-            told: format!("{} of {}", told(kind, "object"), told(api_version, "no version")),
+            told: format!("{} of {}", described(kind, "object"), described(api_version, "no version")),
             wanted: format!("{} of {}", self.kind, self.api_version),
         })
     }

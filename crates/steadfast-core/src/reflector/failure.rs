@@ -101,7 +101,7 @@ impl Failure {
         };
         // A `Status` inside a stream has no header, only `retryAfterSeconds`.
         let told = status.retry_after_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
-        let reason = match (status.code, text::told(&status.reason, LONGEST_TOLD)) {
+        let reason = match (status.code, text::printable(&status.reason, LONGEST_TOLD)) {
             (code @ 300..400, _) => {
                 format!("the server answered {code}, a redirect, and none is followed; give the API server's own URL")
             }
@@ -110,7 +110,7 @@ impl Failure {
             (0, reason) => reason.into_owned(),
             (code, reason) => format!("{code} {reason}"),
         };
-        let message = text::told(&status.message, LONGEST_TOLD);
+        let message = text::printable(&status.message, LONGEST_TOLD);
         let why = match (reason.is_empty(), message.is_empty()) {
             (true, true) => "the server reported a failure without a code, reason or message".to_owned(),
             (true, false) => message.into_owned(),

@@ -58,24 +58,24 @@ pub(crate) fn arrays(text: &[u8]) -> Vec<Array> {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Vec<(u32, u32)> {
+    fn counted(text: &str) -> Vec<(u32, u32)> {
         arrays(text.as_bytes()).into_iter().map(|array| (array.elements, array.end)).collect()
     }
 
     #[test]
     fn arrays_are_returned_in_order_of_starts() {
         assert_eq!(
-            told(r#"{"a": [1, {"b": [], "c": [[2, 3], 4]}, "x,]["], "d": [ ], "e": ["\\"]}"#),
+            counted(r#"{"a": [1, {"b": [], "c": [[2, 3], 4]}, "x,]["], "d": [ ], "e": ["\\"]}"#),
             [(3, 4), (0, 2), (2, 4), (2, 4), (0, 5), (1, 6),]
         );
-        assert_eq!(told("[\n]"), [(0, 1)]);
-        assert_eq!(told("7"), []);
+        assert_eq!(counted("[\n]"), [(0, 1)]);
+        assert_eq!(counted("7"), []);
     }
 
     #[test]
     fn invalid_json_yields_bounded_result() {
-        assert_eq!(told("]]["), [(1, u32::MAX)]);
-        assert_eq!(told("[,,"), [(3, u32::MAX)]);
+        assert_eq!(counted("]]["), [(1, u32::MAX)]);
+        assert_eq!(counted("[,,"), [(3, u32::MAX)]);
         assert_eq!(arrays(&[b'['; 1000]).len(), DEPTH);
         assert_eq!(arrays(&b"[],".repeat(MOST + 1)).len(), MOST);
     }

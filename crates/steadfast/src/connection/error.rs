@@ -213,8 +213,8 @@ mod tests {
     fn malformed_kubeconfig_error_has_line_but_no_content() {
         let text = "users:\n- name: admin\n  user: {token: s3cr3t-token, token: [}\n";
         let error = Kubeconfig::from_yaml(text).unwrap_err();
-        assert!(error.to_string().contains("s3cr3t"), "kube quotes the token: {error}");
-        let told = unusable(&error);
-        assert!(told.contains("line 3") && !told.contains("s3cr3t"), "{told}");
+        assert!(error.to_string().contains("s3cr3t"), "kube quotes it: {error}");
+        let message = unusable(&error);
+        assert!(message.contains("line 3") && !message.contains("s3cr3t"), "{message}");
     }
 }

@@ -276,7 +276,7 @@ impl Inner {
     /// Checks if the leading thread is blocked, and relieves it.
     fn stand_by(self: &Arc<Self>) {
         let mut state = self.lock();
-        let mut told = false;
+        let mut is_reported = false;
         // Number of steps at the last check that found no step running.
         let mut idle = None;
         loop {
@@ -310,7 +310,7 @@ impl Inner {
             match self.begin("steadfast-relief", Self::stand_by) {
                 Ok(()) => {}
                 Err(error) => {
-                    if !std::mem::replace(&mut told, true) {
+                    if !std::mem::replace(&mut is_reported, true) {
                         tracing::error!(%error, "no thread to relieve the one that an informer holds up; all wait for it");
                     }
                     state = self.lock();
@@ -543,7 +543,7 @@ mod tests {
             done.send("stepped").expect("the test waits");
         }));
         let mut all = [finished.recv_timeout(LONG), finished.recv_timeout(LONG)]
-            .map(|told| told.expect("the executor continues"));
+            .map(|result| result.expect("the executor continues"));
         all.sort_unstable();
         assert_eq!(all, ["served", "stepped"]);
     }
@@ -575,8 +575,8 @@ mod tests {
                 }
                 let name = || thread::current().name().map(str::to_owned);
                 loop {
-                    let (told, made) = mpsc::channel();
-                    executor.spawn(Box::pin(async move { told.send(name()).expect("the test waits") }));
+                    let (sender, made) = mpsc::channel();
+                    executor.spawn(Box::pin(async move { sender.send(name()).expect("the test waits") }));
                     let by = made.recv_timeout(LONG).expect("the executor continues").expect("a thread name");
                     assert!(begun.elapsed() < LONG, "by {by}");
                     if (by == "steadfast-io") != held {
@@ -593,10 +593,10 @@ mod tests {
     fn often_blocking_task_gets_own_thread() {
         let executor = executor();
         let (release, held) = mpsc::channel::<()>();
-        let (told, threads) = mpsc::channel();
+        let (sender, threads) = mpsc::channel();
         let name = || thread::current().name().unwrap_or_default().to_owned();
         executor.spawn(Box::pin(async move {
-            while told.send(name()).is_ok() && held.recv().is_ok() {
+            while sender.send(name()).is_ok() && held.recv().is_ok() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }));

@@ -36,10 +36,10 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let screened = self.screened(&all, true);
         let mut handlers = lock(&self.handlers);
         self.withheld.store(false, Ordering::Release);
-        let told = deliver(&mut handlers, &all, screened, true);
+        let receivers = deliver(&mut handlers, &all, screened, true);
         self.durables.open(|| all.iter().cloned());
         drop(handlers);
-        told.iter().for_each(Runner::start);
+        receivers.iter().for_each(Runner::start);
         self.durables.start();
     }
 }

@@ -13,19 +13,19 @@ pub(crate) enum ConnectionEvent {
     /// True if the rest should be requested on another connection, because this one is ending or suspect; false if it
     /// recovered.
     Leave(bool),
-    /// Responsiveness of the server to other requests on the connection.
+    /// True if the server responds to other requests on the connection.
     Answering(bool),
 }
 
-/// Returns the values of `told` that differ from their predecessor, the first from `before`.
-pub(super) fn changes(told: watch::Receiver<bool>, before: bool) -> impl Stream<Item = bool> + Send + 'static {
-    stream::unfold((told, before), |(mut told, before)| async move {
-        let now = *told.wait_for(|now| *now != before).await.ok()?;
-        Some((now, (told, now)))
+/// Returns the values of `receiver` that differ from their predecessor, the first from `before`.
+pub(super) fn changes(receiver: watch::Receiver<bool>, before: bool) -> impl Stream<Item = bool> + Send + 'static {
+    stream::unfold((receiver, before), |(mut receiver, before)| async move {
+        let now = *receiver.wait_for(|now| *now != before).await.ok()?;
+        Some((now, (receiver, now)))
     })
 }
 
-/// Responsiveness of the server on the connection of a pending response, set as a request extension.
+/// Request extension that reports if the server responds on the connection of the pending response.
 ///
 /// The end of the connection is not reported here: the response still arrives, or the request fails.
 #[derive(Clone, Debug)]
@@ -34,18 +34,18 @@ pub(crate) struct Awaited(watch::Sender<bool>);
 impl Awaited {
     /// Creates the extension of a request, and the stream of its events.
     pub(crate) fn new() -> (Self, impl Stream<Item = ConnectionEvent> + Send + 'static) {
-        let told = watch::Sender::new(true);
-        let notices = changes(told.subscribe(), true).map(ConnectionEvent::Answering);
-        (Self(told), notices)
+        let sender = watch::Sender::new(true);
+        let events = changes(sender.subscribe(), true).map(ConnectionEvent::Answering);
+        (Self(sender), events)
     }
 
     /// Forwards the events of `connection`, which carries the request, until the future is dropped.
     pub(super) async fn follow(&self, connection: &Connection) -> Infallible {
-        let mut told = connection.whether_it_answers();
+        let mut receiver = connection.whether_it_answers();
         loop {
-            let answering = *told.borrow_and_update();
+            let answering = *receiver.borrow_and_update();
             self.0.send_if_modified(|before| std::mem::replace(before, answering) != answering);
-            if told.changed().await.is_err() {
+            if receiver.changed().await.is_err() {
                 return std::future::pending().await;
             }
         }

@@ -158,7 +158,7 @@ impl Pool {
             // If the byte count is still at the mark after a failure, the server has not seen the request.
             let mark = connection.traffic.sent();
             let alone = matches!(sender, Sender::Http1(_));
-            let told = async {
+            let forwarding = async {
                 match &awaited {
                     Some(awaited) => awaited.follow(&connection).await,
                     None => std::future::pending().await,
@@ -185,7 +185,7 @@ impl Pool {
                     let maybe_sent = !(alone && connection.traffic.seal_at(mark));
                     return Err(TransportError::HeadersTimeout { peer: connection.peer(), waited: limit, maybe_sent });
                 }
-                never = told => match never {},
+                never = forwarding => match never {},
             };
             if matches!(error, TransportError::Tls { .. }) {
                 // A server that rejects the client would also reject it on another connection.

@@ -179,8 +179,8 @@ async fn ask_aside(
     let Some((_, send)) = liveness_probes.means.get() else { return (now, true) };
     // Held across the probe: all silent connections wait for one probe instead of sending one each.
     let mut last = liveness_probes.aside.lock().await;
-    if let Some(told) = last.filter(|(then, _)| *then + settings.inquire_after > now) {
-        return told;
+    if let Some(result) = last.filter(|(then, _)| *then + settings.inquire_after > now) {
+        return result;
     }
     let begun = environment.now();
     let limit = settings.inquire_timeout;

@@ -38,7 +38,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 const REMEMBERED: usize = 16;
 
 /// Minimum interval between notifications that the server responds again.
-const TELLING: Duration = Duration::from_secs(2);
+const MIN_NOTIFICATION_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Connections to one server; cheap to clone, closed with the last clone.
 #[derive(Clone)]
@@ -76,7 +76,8 @@ struct State {
     looking: bool,
     /// True after a failure, until the server responds again.
     failing: bool,
-    told: Option<Instant>,
+    /// Time of the last notification that the server responds again after a failure.
+    notified_at: Option<Instant>,
     /// Last closed connections with time and reason, oldest first.
     ended: VecDeque<(Instant, ConnectionReport, String)>,
 }
@@ -142,7 +143,7 @@ impl Pool {
             closed: false,
             looking: false,
             failing: false,
-            told: None,
+            notified_at: None,
             ended: VecDeque::new(),
         };
         let traffic = Arc::new(Traffic::default());
@@ -173,12 +174,12 @@ impl Pool {
     pub(crate) fn recently_closed(&self) -> Vec<ClosedConnection> {
         let now = self.inner.environment.now();
         let state = self.inner.lock();
-        let told = |(at, report, why): &(Instant, ConnectionReport, String)| ClosedConnection {
+        let closed_connection = |(at, report, why): &(Instant, ConnectionReport, String)| ClosedConnection {
             connection: report.clone(),
             ago: now.since(*at),
             why: why.clone(),
         };
-        state.ended.iter().rev().map(told).collect()
+        state.ended.iter().rev().map(closed_connection).collect()
     }
 
     /// Drains all connections: requests in flight can finish, watches move to new connections, no new requests are
@@ -458,10 +459,10 @@ impl Inner {
     pub(super) fn answered(&self) {
         let now = self.environment.now();
         let mut state = self.lock();
-        let due = state.told.is_none_or(|told| now.since(told) >= TELLING);
+        let due = state.notified_at.is_none_or(|at| now.since(at) >= MIN_NOTIFICATION_INTERVAL);
         if state.failing && due {
             state.failing = false;
-            state.told = Some(now);
+            state.notified_at = Some(now);
             drop(state);
             self.reachable.send_modify(|count| *count += 1);
         }

@@ -122,8 +122,8 @@ async fn no_token_in_any_message() {
     let mut body = answer.into_body();
     let cut = piece(&mut body).await.expect("an error instead of a clean end").expect_err("no data");
     let refused = text(&connection, get(PODS)).await.expect_err("stopped");
-    let told = format!("{calm} {cut} {cut:?} {refused} {refused:?}");
-    assert!(!told.contains(TOKEN), "{told}");
+    let message = format!("{calm} {cut} {cut:?} {refused} {refused:?}");
+    assert!(!message.contains(TOKEN), "{message}");
 }
 
 #[tokio::test(start_paused = true)]

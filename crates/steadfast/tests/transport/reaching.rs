@@ -203,9 +203,9 @@ async fn error_names_every_failed_address() {
     let error = text(&connection, get(PODS)).await.expect_err("no address accepts a connection");
     assert!(matches!(error, SendError::Transport(TransportError::Dial { .. })), "{error:?}");
     assert_eq!(begun.elapsed().as_secs(), 5);
-    let told = error.to_string();
-    assert!(told.contains("cannot connect to api.example:6443: 10.0.0.1:6443: connection refused"), "{told}");
-    assert!(told.contains("[fd00::1]:6443: no answer within 5 s"), "{told}");
+    let message = error.to_string();
+    assert!(message.contains("cannot connect to api.example:6443: 10.0.0.1:6443: connection refused"), "{message}");
+    assert!(message.contains("[fd00::1]:6443: no answer within 5 s"), "{message}");
 
     let mut other = config(&server).await;
     other.cluster_url = "http://nowhere.example:6443".parse().expect("a URL");

@@ -118,6 +118,6 @@ async fn immediately_closed_connection_is_reported_lost() {
         Ok(Sockets::default().watch(near))
     });
     let error = text(&connection, get(PODS)).await.expect_err("closed");
-    let told = error.to_string();
-    assert!(told.contains("the connection to ") && told.contains(" was lost: "), "{error:?}: {told}");
+    let message = error.to_string();
+    assert!(message.contains("the connection to ") && message.contains(" was lost: "), "{error:?}: {message}");
 }

@@ -196,8 +196,8 @@ async fn every_spelling_of_watch_can_be_silent() {
         assert!(first.is_err(), "{spelling}: {first:?}");
     }
     for spelling in ["watch=false", "watch=0", "watch=FALSE"] {
-        let told = text(&connection, get(&format!("{PODS}?{spelling}"))).await.expect("a list");
-        assert!(told.contains("PodList"), "{spelling}: {told}");
+        let list = text(&connection, get(&format!("{PODS}?{spelling}"))).await.expect("a list");
+        assert!(list.contains("PodList"), "{spelling}: {list}");
     }
     assert!(connection.connections().iter().any(|report| !report.watches));
 }

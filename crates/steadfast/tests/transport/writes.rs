@@ -219,8 +219,8 @@ async fn fails(settings: fn() -> Settings, manners: &'static [Manner], maybe_sen
 
 fn judge(error: &SendError, maybe_sent: bool) {
     assert_eq!(error.maybe_sent(), maybe_sent, "{error}");
-    let told = error.to_string();
-    assert_eq!(told.contains(MAYBE), maybe_sent, "{told}");
+    let message = error.to_string();
+    assert_eq!(message.contains(MAYBE), maybe_sent, "{message}");
 }
 
 #[tokio::test(start_paused = true)]

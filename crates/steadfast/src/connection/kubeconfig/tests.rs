@@ -143,9 +143,9 @@ fn errors_name_field_without_secret() {
         ("cluster: k, user: u", "cluster: x, user: u", "the cluster \"x\" of the context \"c\" does not exist"),
     ] {
         let error = config(&WHOLE.replace(from, to)).expect_err(to);
-        let told = format!("{error} {error:?}");
-        assert!(told.contains(expected), "{told}");
-        assert!(!told.contains("hunter2") && !told.contains("1234567"), "{told}");
+        let message = format!("{error} {error:?}");
+        assert!(message.contains(expected), "{message}");
+        assert!(!message.contains("hunter2") && !message.contains("1234567"), "{message}");
     }
 }
 

@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn excerpt_keeps_the_end() {
         let long = format!("{}the reason", "trace ".repeat(500));
-        let told = excerpt(long.as_bytes(), b"", &[]);
-        assert!(told.starts_with('…') && told.ends_with("the reason"), "{told}");
-        assert!(told.chars().count() <= MAX_EXCERPT_LENGTH + 2);
+        let shown = excerpt(long.as_bytes(), b"", &[]);
+        assert!(shown.starts_with('…') && shown.ends_with("the reason"), "{shown}");
+        assert!(shown.chars().count() <= MAX_EXCERPT_LENGTH + 2);
     }
 }

@@ -124,10 +124,13 @@ fn missing_plugin_is_named_with_its_hint() {
 
 #[test]
 fn failed_plugin_is_quoted_without_secrets() {
-    let told = error("echo my-own-token-1; echo 'login failed for my-own-token-1: expired' >&2; exit 3");
-    assert!(told.contains("\"sh\" failed (exit status: 3): it printed: login failed for [redacted] expired"), "{told}");
-    let told = error("exit 4");
-    assert!(told.contains("it printed nothing on standard error"), "{told}");
+    let message = error("echo my-own-token-1; echo 'login failed for my-own-token-1: expired' >&2; exit 3");
+    assert!(
+        message.contains("\"sh\" failed (exit status: 3): it printed: login failed for [redacted] expired"),
+        "{message}"
+    );
+    let message = error("exit 4");
+    assert!(message.contains("it printed nothing on standard error"), "{message}");
 }
 
 #[test]
@@ -142,15 +145,15 @@ fn incomplete_credentials_are_named() {
         (json!({"token": "a", "expirationTimestamp": "soon"}), "no RFC 3339 time"),
         (json!({"token": ["a"]}), "is no ExecCredential"),
     ] {
-        let told = error(&returning(&status));
-        assert!(told.contains(expected) && told.contains("\"sh\""), "{status}: {told}");
+        let message = error(&returning(&status));
+        assert!(message.contains(expected) && message.contains("\"sh\""), "{status}: {message}");
     }
 }
 
 #[test]
 fn endless_output_is_cut() {
-    let told = error("yes");
-    assert!(told.contains("printed more than 1024 KiB, and was killed"), "{told}");
+    let message = error("yes");
+    assert!(message.contains("printed more than 1024 KiB, and was killed"), "{message}");
 }
 
 #[test]
