@@ -244,7 +244,7 @@ impl Connection {
         let known = inner.reloader.generation();
         // The caller's own credentials cannot be renewed here.
         let fixed = is_passed_on(request.uri().path()) || auth::is_authorized(request.headers());
-        let spare = transport::copy(&request);
+        let spare = transport::copy_request(&request);
         let (answer, generation) = self.send_once(request).await?;
         let answer = match answer {
             Err(error @ TransportError::Tls { .. }) => {

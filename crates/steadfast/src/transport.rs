@@ -6,7 +6,7 @@
 //! | `lease` | place of a request on a connection, and the connections' interface to the pool |
 //! | `connection` | one connection: its state, its streams, its report |
 //! | `state` | state machine of a connection as a table; a dead connection stays dead |
-//! | `life` | task of one connection, from dial to end |
+//! | `connection_task` | task of one connection, from dial to end |
 //! | `connector` | socket to an address of the server, proxy, TLS and protocol negotiation |
 //! | `http2`, `http1` | protocol driver of a connection, and one request on it |
 //! | `heartbeat` | pings that detect a dead peer without a request |
@@ -28,6 +28,7 @@ mod body;
 mod cause;
 mod connection;
 mod connection_event;
+mod connection_task;
 mod connector;
 mod dead_peer_probe;
 mod dispatch;
@@ -40,7 +41,6 @@ mod http1;
 mod http1_slot;
 mod http2;
 mod lease;
-mod life;
 mod liveness_probes;
 mod nanos;
 mod placement_request;
@@ -57,7 +57,7 @@ mod windows;
 pub use body::ResponseBody;
 pub(crate) use connection_event::{Awaited, ConnectionEvent};
 pub(crate) use connector::{Connector, Login, Proxy, Route, Target};
-pub(crate) use dispatch::{copy, is_long};
+pub(crate) use dispatch::{copy_request, is_long_lived};
 pub use error::TransportError;
 pub use fence::Fence;
 pub(crate) use pool::Pool;
@@ -65,4 +65,4 @@ pub use report::{ClosedConnection, ConnectionReport, Protocol};
 pub(crate) use settings::{Carrier, Reader};
 pub use settings::{Deadlines, Placement, Settings};
 pub use state::ConnectionState;
-pub(crate) use upgrade::{Keep, is_upgrade};
+pub(crate) use upgrade::{KeptValues, is_upgrade};

@@ -13,7 +13,7 @@ use tower::{BoxError, Service};
 
 use super::discreet::{Checked, Sensitive};
 use super::{Connection, SendError, patience};
-use crate::transport::{Keep, ResponseBody, is_upgrade};
+use crate::transport::{KeptValues, ResponseBody, is_upgrade};
 use crate::writes::Writes;
 use crate::writes::answer::Witness;
 use crate::writes::recording::Recording;
@@ -79,7 +79,7 @@ impl Service<Request<Body>> for Transport {
         let connection = self.connection.clone();
         // An upgraded stream (exec, port-forward) may outlive the client, and must keep the pool alive.
         if is_upgrade(&request) {
-            request.extensions_mut().insert(Keep::new(connection.clone()));
+            request.extensions_mut().insert(KeptValues::new(connection.clone()));
         }
         let sensitive = Sensitive::of(&request);
         connection.inner.manners.deadlines(&mut request);

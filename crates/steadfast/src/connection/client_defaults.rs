@@ -6,7 +6,7 @@ use http::Request;
 use http_body::Body as _;
 use kube::client::Body;
 
-use crate::transport::{Deadlines, Settings, is_long};
+use crate::transport::{Deadlines, Settings, is_long_lived};
 
 /// Default that `kube` writes into a configuration without this timeout. Our own default is shorter and replaces it.
 const DEFAULT_CONNECT: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ impl ClientDefaults {
             return;
         }
         // A watch or a log may be silent for a long time, so only a configured timeout limits it.
-        let progress = self.read.or_else(|| (!is_long(request.uri())).then_some(self.progress));
+        let progress = self.read.or_else(|| (!is_long_lived(request.uri())).then_some(self.progress));
         let headers = self.read.unwrap_or(self.headers) + write.unwrap_or_default();
         request.extensions_mut().insert(Deadlines { headers: Some(headers), progress });
     }

@@ -37,7 +37,7 @@ pub(super) async fn send(
     let mut backoff = Backoff::new(DELAYS);
     let mut next = request;
     loop {
-        let copy = transport::copy(&next).filter(|_| manners.retry && backoff.failures() < RETRIES);
+        let copy = transport::copy_request(&next).filter(|_| manners.retry && backoff.failures() < RETRIES);
         let answer = connection.send(next).await?;
         let busy = match answer.status() {
             // API Priority and Fairness rejects with 429 before the request is executed.

@@ -251,7 +251,8 @@ impl RequestBuilder {
         let requests = self.request(short, doubted).and_then(|short| {
             let uri =
                 uri.parse().map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
-            let mut asked = transport::copy(&short).ok_or_else(|| Failure::unreadable("the request has a body"))?;
+            let mut asked =
+                transport::copy_request(&short).ok_or_else(|| Failure::unreadable("the request has a body"))?;
             *asked.uri_mut() = uri;
             if !streamed {
                 asked.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));

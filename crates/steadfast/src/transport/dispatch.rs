@@ -57,7 +57,7 @@ impl Kind {
 }
 
 /// Returns true if the response for `uri` can be silent for long.
-pub(crate) fn is_long(uri: &Uri) -> bool {
+pub(crate) fn is_long_lived(uri: &Uri) -> bool {
     Kind::of(uri).long
 }
 
@@ -143,7 +143,7 @@ impl Pool {
             let Some(request) = next.take() else { unreachable!("each further attempt has a request") };
             attempt += 1;
             // Copied before the attempt, which consumes the request. A streamed body has no copy, and so no retry.
-            let spare = copy(&request);
+            let spare = copy_request(&request);
             let (lease, sender) = tokio::select! {
                 biased;
                 place = async {
@@ -240,7 +240,7 @@ fn is_settled(answer: &Result<Response<ResponseBody>, TransportError>) -> bool {
 }
 
 /// Clones the request, if its body can be cloned.
-pub(crate) fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+pub(crate) fn copy_request(request: &Request<Body>) -> Option<Request<Body>> {
     let body = request.body().try_clone()?;
     let mut copy = Request::new(body);
     *copy.method_mut() = request.method().clone();

@@ -9,12 +9,12 @@ use steadfast_core::breach::Breach;
 use tokio::sync::{oneshot, watch};
 
 use super::connection::{Connection, Sender};
+use super::connection_task;
 use super::connector::{Connector, Route};
 use super::end::End;
 use super::error::TransportError;
 use super::fence::Fence;
 use super::lease::{Lease, PoolHandle};
-use super::life;
 use super::liveness_probes::LivenessProbes;
 use super::placement_request::PlacementRequest;
 use super::purpose::{Purpose, Role};
@@ -405,14 +405,20 @@ impl Inner {
         let connection = Arc::new(self.connection(state.opened, purpose, server));
         state.connections.push(connection.clone());
         let (liveness_probes, connector) = (self.liveness_probes.clone(), self.connector.clone());
-        let life = life::run(connection.clone(), self.pool_handle(), liveness_probes, connector, self.settings.clone());
-        connection.driven_by(self.environment.spawn(Box::pin(life)));
+        let task = connection_task::run(
+            connection.clone(),
+            self.pool_handle(),
+            liveness_probes,
+            connector,
+            self.settings.clone(),
+        );
+        connection.driven_by(self.environment.spawn(Box::pin(task)));
     }
 
-    /// Dials a dedicated connection, driven by the task that `life` creates.
+    /// Dials a dedicated connection, driven by the task that `task` creates.
     pub(super) fn dial_alone<L>(
         self: &Arc<Self>,
-        life: impl FnOnce(Arc<Connection>, Arc<Connector>, Weak<dyn PoolHandle>) -> L,
+        task: impl FnOnce(Arc<Connection>, Arc<Connector>, Weak<dyn PoolHandle>) -> L,
     ) -> Result<Lease, TransportError>
     where
         L: Future<Output = ()> + Send + 'static,
@@ -430,8 +436,8 @@ impl Inner {
         let connection = Arc::new(self.connection(state.opened, ALONE, server));
         connection.occupy();
         state.connections.push(connection.clone());
-        let life = life(connection.clone(), self.connector.clone(), self.pool_handle());
-        connection.driven_by(self.environment.spawn(Box::pin(life)));
+        let task = task(connection.clone(), self.connector.clone(), self.pool_handle());
+        connection.driven_by(self.environment.spawn(Box::pin(task)));
         Ok(Lease::new(connection, self.pool_handle()))
     }
 

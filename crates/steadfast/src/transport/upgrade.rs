@@ -20,24 +20,24 @@ use tokio::sync::oneshot;
 
 use super::body::ResponseBody;
 use super::connection::Connection;
+use super::connection_task::Record;
 use super::connector::{Connector, Stage, Wire};
 use super::dead_peer_probe::peer_has_vanished;
 use super::end::End;
 use super::error::{TransportError, root_cause};
 use super::failure::Failure;
 use super::lease::{Lease, PoolHandle};
-use super::life::Record;
 use super::pool::Pool;
 use super::socket::Stream;
 use super::{cause, http1};
 
 /// Values that live as long as the upgraded stream, set as a request extension.
 #[derive(Clone)]
-pub(crate) struct Keep {
+pub(crate) struct KeptValues {
     _kept: Arc<dyn Any + Send + Sync>,
 }
 
-impl Keep {
+impl KeptValues {
     /// Keeps `kept`.
     pub(crate) fn new(kept: impl Any + Send + Sync) -> Self {
         Self { _kept: Arc::new(kept) }
@@ -52,7 +52,7 @@ pub(crate) fn is_upgrade(request: &Request<Body>) -> bool {
 /// Values owned by an upgraded stream.
 struct Held {
     _lease: Lease,
-    _keep: Option<Keep>,
+    _keep: Option<KeptValues>,
 }
 
 impl Pool {
