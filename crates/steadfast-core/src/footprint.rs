@@ -13,7 +13,7 @@ const SPLIT: usize = 7;
 const NODE_HEAD: usize = 16;
 
 /// Maximum memory that serde allocates in advance for a reported number of elements.
-const BELIEVED: usize = 1 << 20;
+const MAX_PREALLOCATED_BYTES: usize = 1 << 20;
 
 /// Returns the memory of an `Arc` around a value of `bytes` bytes.
 pub(crate) const fn shared(bytes: usize) -> usize {
@@ -36,7 +36,7 @@ pub(crate) fn sequence(elements: usize, size: usize, reported: usize) -> usize {
         _ => 1,
     };
     // serde trusts a size hint only up to a limit.
-    let mut capacity = reported.min(BELIEVED / size);
+    let mut capacity = reported.min(MAX_PREALLOCATED_BYTES / size);
     while capacity < elements {
         capacity = (2 * capacity).max(least);
     }
@@ -70,6 +70,6 @@ mod tests {
                 assert_eq!(sequence(elements, 2048, reported), large, "{elements} large ones after {reported}");
             }
         }
-        assert_eq!(sequence(0, 8, usize::MAX), BELIEVED);
+        assert_eq!(sequence(0, 8, usize::MAX), MAX_PREALLOCATED_BYTES);
     }
 }

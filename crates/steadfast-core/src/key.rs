@@ -9,7 +9,7 @@ use crate::short::ShortText;
 use crate::text::printable;
 
 /// Maximum length of a name in messages, in bytes. Kubernetes limits names to 253 bytes, but another server may not.
-const LONGEST_TOLD: usize = 300;
+const MAX_PRINTED_BYTES: usize = 300;
 
 /// Key of an object: its namespace (`None` for cluster-scoped objects) and its name.
 ///
@@ -205,7 +205,7 @@ impl FromStr for ObjectKey {
             (Some(namespace), Some(name), None) if !namespace.is_empty() && !name.is_empty() => {
                 Ok(Self::namespaced(namespace, name))
             }
-            _ => Err(InvalidKey { text: printable(text, LONGEST_TOLD).to_string() }),
+            _ => Err(InvalidKey { text: printable(text, MAX_PRINTED_BYTES).to_string() }),
         }
     }
 }
@@ -214,9 +214,9 @@ impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parts() {
             (Some(namespace), name) => {
-                write!(f, "{}/{}", printable(namespace, LONGEST_TOLD), printable(name, LONGEST_TOLD))
+                write!(f, "{}/{}", printable(namespace, MAX_PRINTED_BYTES), printable(name, MAX_PRINTED_BYTES))
             }
-            (None, name) => f.write_str(&printable(name, LONGEST_TOLD)),
+            (None, name) => f.write_str(&printable(name, MAX_PRINTED_BYTES)),
         }
     }
 }

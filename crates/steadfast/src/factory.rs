@@ -47,7 +47,7 @@ use crate::writes::Writes;
 const DOUBTED: Duration = Duration::from_secs(30);
 
 /// Interval at which a wait checks the freshness of its cache.
-const LOOK: Duration = Duration::from_secs(1);
+const FRESHNESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Creates informers on one connection and shuts them down together. Cheap to clone.
 ///
@@ -356,7 +356,7 @@ impl InformerFactory {
                     tokio::select! {
                         biased;
                         _ = changed.changed() => {}
-                        () = environment.sleep_until(environment.now() + LOOK) => {}
+                        () = environment.sleep_until(environment.now() + FRESHNESS_CHECK_INTERVAL) => {}
                     }
                 }
             };

@@ -15,7 +15,7 @@ use steadfast_core::{Instant, ResourceVersion};
 use crate::environment::SharedEnvironment;
 
 /// Maximum wait for another informer's probe before an informer probes itself: half of the probe timeout.
-const PATIENCE: Duration = Duration::from_millis(2500);
+const SHARED_PROBE_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// Response to a probe.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Board {
             return Ok(answer);
         }
         // A hanging probe of one informer must not block the others, so they move to a second queue after the timeout.
-        let patience = environment.sleep_until(environment.now() + PATIENCE);
+        let patience = environment.sleep_until(environment.now() + SHARED_PROBE_TIMEOUT);
         let _turn = tokio::select! {
             biased;
             turn = place.first.lock() => turn,

@@ -25,7 +25,7 @@ use crate::handler_stats::HandlerReading;
 use crate::handler_stats::HandlerStats;
 
 /// Number of retries of a call that panicked, before its event is counted and skipped (C3).
-const RETRIES: u32 = 3;
+const MAX_RETRIES: u32 = 3;
 
 /// One handler of an informer.
 pub(crate) struct Runner<K> {
@@ -397,7 +397,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
             return true;
         }
         self.panicked.fetch_add(1, Ordering::Relaxed);
-        let again = retry < RETRIES && !self.is_closed();
+        let again = retry < MAX_RETRIES && !self.is_closed();
         if again {
             tracing::warn!(%key, retry, "a handler panicked; it is called again with the same event");
         } else {

@@ -46,7 +46,7 @@ pub(crate) struct DictionaryGroups {
 }
 
 /// Minimum number of families before unused ones are removed.
-const FEW: usize = 256;
+const MIN_CLEANUP_FAMILIES: usize = 256;
 
 /// Window of LZ4. In longer texts, the bytes of a similar object would be out of its reach.
 const WINDOW: usize = 60 * 1024;
@@ -129,7 +129,7 @@ impl DictionaryGroups {
     fn forget(&mut self) {
         if self.bases.len() >= self.most {
             self.bases.retain(|_, base| base.strong_count() > 0);
-            self.most = (self.bases.len() * 2).max(FEW);
+            self.most = (self.bases.len() * 2).max(MIN_CLEANUP_FAMILIES);
         }
     }
 }
@@ -237,7 +237,7 @@ mod tests {
             let (key, bytes) = pod(owner, 1, 1);
             drop(families.pack(&key, &bytes));
         }
-        assert!(families.bases.len() <= FEW, "{}", families.bases.len());
+        assert!(families.bases.len() <= MIN_CLEANUP_FAMILIES, "{}", families.bases.len());
     }
 
     #[test]

@@ -58,10 +58,10 @@ const RAW: &str = "$serde_json::private::RawValue";
 const BUFFER: &str = "::Content";
 
 /// Maximum number of elements that is reported in advance.
-const MOST_TOLD: usize = 4096;
+const MAX_REPORTED_ELEMENTS: usize = 4096;
 
 /// Maximum length of a time or number.
-const LONG: usize = 64;
+const MAX_SCALAR_LENGTH: usize = 64;
 
 impl<'t> ByteCount<'t> {
     /// Creates a counter for values from the JSON `text`.
@@ -120,7 +120,7 @@ impl<'h, T> SizeCounting<'h, T> {
     fn text(&self, text: &str) {
         self.heap.add(match self.kept {
             Text::Kept => text.len(),
-            Text::Read if text.len() > LONG => text.len() / 4 * 3,
+            Text::Read if text.len() > MAX_SCALAR_LENGTH => text.len() / 4 * 3,
             Text::Read | Text::Name => 0,
         });
     }
@@ -487,7 +487,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
         }
         // The number comes from the server, and some types allocate for as many elements as reported.
         let all = || Some(self.inner.heap.told(self.array)?.saturating_sub(self.counted.count));
-        let hint = self.inner.size_hint().or_else(all).map(|hint| hint.min(MOST_TOLD));
+        let hint = self.inner.size_hint().or_else(all).map(|hint| hint.min(MAX_REPORTED_ELEMENTS));
         self.counted.hint.set(hint.map_or(0, |hint| self.counted.count + hint));
         hint
     }

@@ -16,7 +16,7 @@ pub struct Wanted {
 }
 
 /// Maximum length of a name in reports, in bytes.
-const LONGEST_TOLD: usize = 64;
+const MAX_PRINTED_BYTES: usize = 64;
 
 impl Wanted {
     /// Checks that an object with this `api_version` and `kind` was requested. A missing value is accepted: the items
@@ -31,7 +31,7 @@ impl Wanted {
             return Ok(());
         }
         let described = |text: Option<&str>, none: &str| -> String {
-            text.map_or_else(|| none.to_owned(), |text| crate::text::printable(text, LONGEST_TOLD).into())
+            text.map_or_else(|| none.to_owned(), |text| crate::text::printable(text, MAX_PRINTED_BYTES).into())
         };
         Err(RecordProblem::OtherKind {
             told: format!("{} of {}", described(kind, "object"), described(api_version, "no version")),

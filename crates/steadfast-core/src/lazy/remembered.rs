@@ -21,7 +21,7 @@ const SHARDS: usize = 16;
 
 /// Minimum number of entries before unused ones are removed. The next removal follows at twice the number of remaining
 /// entries.
-const FEW: usize = 64;
+const MIN_CLEANUP_ENTRIES: usize = 64;
 
 struct Shard<K> {
     decoded: OrdMap<u64, Weak<K>>,
@@ -69,7 +69,7 @@ impl<K> Shard<K> {
         if all.len() >= most {
             let held = all.iter().filter(|(_, decoded)| decoded.strong_count() > 0);
             all = OrdMap::from_sorted(held.map(|(number, decoded)| (*number, decoded.clone())).collect());
-            most = (all.len() * 2).max(FEW);
+            most = (all.len() * 2).max(MIN_CLEANUP_ENTRIES);
         }
         all.insert(number, Arc::downgrade(decoded));
         Self { decoded: all, most }
@@ -79,7 +79,7 @@ impl<K> Shard<K> {
 // Not derived: a derive would require objects with a default.
 impl<K> Default for Remembered<K> {
     fn default() -> Self {
-        let empty = || ArcSwap::from_pointee(Shard { decoded: OrdMap::default(), most: FEW });
+        let empty = || ArcSwap::from_pointee(Shard { decoded: OrdMap::default(), most: MIN_CLEANUP_ENTRIES });
         Self { given: AtomicU64::new(0), shards: std::array::from_fn(|_| empty()) }
     }
 }
@@ -97,7 +97,7 @@ mod tests {
             assert!(remembered.get(number).is_none());
         }
         let most: usize = remembered.shards.iter().map(|shard| shard.load().decoded.len()).sum();
-        assert!(most <= SHARDS * FEW, "{most}");
+        assert!(most <= SHARDS * MIN_CLEANUP_ENTRIES, "{most}");
         assert!(held.iter().all(|held| Arc::ptr_eq(&remembered.get(**held).unwrap(), held)));
         assert!(Arc::ptr_eq(&remembered.put(7, &Arc::new(7)), &held[7]), "the first entry stays");
     }

@@ -23,7 +23,7 @@ pub(super) struct Places<T> {
 
 /// Number of places that are searched linearly. Few queues exceed it after the first list. An empty queue keeps this
 /// capacity.
-const FEW: usize = 8;
+const MAX_LINEAR_PLACES: usize = 8;
 
 impl<T> Places<T> {
     /// Returns the place of a key.
@@ -47,7 +47,7 @@ impl<T> Places<T> {
         match hashes {
             Some(hashes) => hashes.insert(key.hash(), place, compare),
             // A linear search is cheapest for a few keys.
-            None if held.len() > FEW => {
+            None if held.len() > MAX_LINEAR_PLACES => {
                 *hashes = Some(Hashes::new(taken(held).map(|(place, key)| (key.hash(), place)), compare));
             }
             None => {}
@@ -90,7 +90,7 @@ impl<T> Places<T> {
             self.held.pop();
         }
         // The large difference to the growth threshold prevents repeated reallocations.
-        if self.held.len().max(FEW) < self.held.capacity() / 4 {
+        if self.held.len().max(MAX_LINEAR_PLACES) < self.held.capacity() / 4 {
             self.held.shrink_to(self.held.capacity() / 2);
         }
     }

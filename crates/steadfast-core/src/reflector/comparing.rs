@@ -27,7 +27,7 @@ pub(super) const WITHOUT_BOOKMARKS: &str =
     "the server sends no bookmarks, so only a list proves that nothing is missing, once in five periods at most";
 
 /// Time for a watch without bookmarks to deliver the changes that a list has shown.
-const GRACE: Duration = Duration::from_secs(5);
+const DELIVERY_GRACE: Duration = Duration::from_secs(5);
 
 /// Running comparison, and the schedule of the next.
 #[derive(Debug, Default)]
@@ -280,7 +280,7 @@ impl Reflector {
                 if matches!(self.side, ProbeState::Quiet) {
                     self.doubt(now, "a list has what our watch has not", out);
                 }
-                self.wait_to_judge(now + self.settings.period / 2 + GRACE, true);
+                self.wait_to_judge(now + self.settings.period / 2 + DELIVERY_GRACE, true);
             }
             // With bookmarks, the search for a proof decides about the watch. The audit only
             // repeats earlier.
@@ -295,7 +295,7 @@ impl Reflector {
     /// differences.
     fn await_differences(&mut self, now: Instant, out: &mut Vec<Output>) {
         if self.bookmark_interval.is_without_bookmarks() {
-            self.wait_to_judge(now + GRACE, false);
+            self.wait_to_judge(now + DELIVERY_GRACE, false);
         } else {
             self.wait_to_judge(now + self.settings.period * 2, false);
             self.search.want(now);
@@ -312,7 +312,7 @@ impl Reflector {
     /// Gives the replacement of a suspect watch a short time to deliver the listed changes.
     pub(super) fn watch_replaced(&mut self, now: Instant) {
         if let Some(Running { stage: Stage::Waiting { replaced: true, .. }, .. }) = &self.comparing.running {
-            self.wait_to_judge(now + GRACE, true);
+            self.wait_to_judge(now + DELIVERY_GRACE, true);
         }
     }
 

@@ -27,7 +27,7 @@ const MANY: usize = 200;
 const CHANGES_EACH: f64 = 2.0;
 
 /// Time after which half of the counted changes are forgotten.
-const MEMORY: Duration = Duration::from_secs(600);
+const CHANGE_HALF_LIFE: Duration = Duration::from_secs(600);
 
 /// Decision whether lists are made by difference, and its inputs.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl DeltaPolicy {
     /// Decays the count, so that old changes weigh less.
     pub(super) fn age(&mut self, now: Instant) {
         let counted = now.since(self.since);
-        if counted > MEMORY {
+        if counted > CHANGE_HALF_LIFE {
             // Halving count and window keeps the rate, and newer changes gain weight.
             self.changes /= 2;
             self.since = self.since + counted / 2;

@@ -41,7 +41,7 @@ pub enum FailureKind {
 }
 
 /// Maximum length of a server's message in reports, in bytes: enough for a sentence with a name in it.
-const LONGEST_TOLD: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// Longest `Retry-After` that the reflector respects (R11). Longer values are shortened to it.
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -101,7 +101,7 @@ impl Failure {
         };
         // A `Status` inside a stream has no header, only `retryAfterSeconds`.
         let told = status.retry_after_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
-        let reason = match (status.code, text::printable(&status.reason, LONGEST_TOLD)) {
+        let reason = match (status.code, text::printable(&status.reason, MAX_MESSAGE_BYTES)) {
             (code @ 300..400, _) => {
                 format!("the server answered {code}, a redirect, and none is followed; give the API server's own URL")
             }
@@ -110,7 +110,7 @@ impl Failure {
             (0, reason) => reason.into_owned(),
             (code, reason) => format!("{code} {reason}"),
         };
-        let message = text::printable(&status.message, LONGEST_TOLD);
+        let message = text::printable(&status.message, MAX_MESSAGE_BYTES);
         let why = match (reason.is_empty(), message.is_empty()) {
             (true, true) => "the server reported a failure without a code, reason or message".to_owned(),
             (true, false) => message.into_owned(),

@@ -38,7 +38,7 @@ enum Move {
 
 /// Delay before a move is complete. A server that does not accept a version reports it within the stream, directly
 /// after the response head.
-const GRACE: Duration = Duration::from_millis(250);
+const MOVE_DELAY: Duration = Duration::from_millis(250);
 
 impl Moving {
     /// Creates the state without a planned move.
@@ -156,7 +156,7 @@ impl Reflector {
     }
 
     pub(super) fn successor_opened(&mut self, now: Instant, id: RequestId) {
-        self.moving.state = Move::Open { id, at: now + GRACE };
+        self.moving.state = Move::Open { id, at: now + MOVE_DELAY };
     }
 
     /// Replaces the watch by the successor, which continues from the version at the time of its request. The previous

@@ -115,11 +115,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Maximum time until a proof is requested after a broken watch is open again. The time is random, so that the first
 /// informer's probe serves the other informers of the resource.
-const SOON: Duration = Duration::from_secs(2);
+const MAX_PROOF_DELAY: Duration = Duration::from_secs(2);
 
 /// Time for our own watch to deliver the changes that a short watch has shown. Also the minimum silence of a short
 /// watch at its end, since the server may end it between two changes.
-const MOMENT: Duration = Duration::from_secs(1);
+const SHORT_WATCH_GRACE: Duration = Duration::from_secs(1);
 
 /// Part of a period: the maximum age of another informer's probe to be used here. It exceeds the jitter between
 /// informers that became silent at the same time.
@@ -233,7 +233,7 @@ impl Reflector {
 
     /// Schedules an early request for a proof after a new stream replaced a broken one.
     pub(super) fn hasten_proof(&mut self, now: Instant) {
-        let soon = now + self.random.between(Duration::ZERO, SOON);
+        let soon = now + self.random.between(Duration::ZERO, MAX_PROOF_DELAY);
         // A schedule within the window stays. Only overdue and later searches move.
         if self.search.at <= now || self.search.at > soon {
             self.search.at = soon;
@@ -310,7 +310,7 @@ impl Reflector {
             _ if wanted => now,
             // After a broken connection, neither a probe from before the break helps nor one from long before the new
             // connection.
-            Some(broken) => broken.max(now - SOON * 2),
+            Some(broken) => broken.max(now - MAX_PROOF_DELAY * 2),
             None => now - self.bookmark_interval.period() / SHARED_WITHIN,
         };
         let id = self.next_id();
@@ -477,9 +477,9 @@ impl Reflector {
         let ProbeState::Reaching { target, sent, ahead, heard, complete, brief, opened, .. } = &mut self.side else {
             return;
         };
-        let quiet = ahead.as_ref().is_none_or(|(_, at)| now.since(*at) >= MOMENT);
+        let quiet = ahead.as_ref().is_none_or(|(_, at)| now.since(*at) >= SHORT_WATCH_GRACE);
         // A slow server may end a brief watch before sending anything.
-        let lasted = !*brief || opened.is_some_and(|opened| now.since(opened) >= MOMENT / 2);
+        let lasted = !*brief || opened.is_some_and(|opened| now.since(opened) >= SHORT_WATCH_GRACE / 2);
         // A bookmark below the probe's version means that this watch has not reached it, even if the server reported
         // the version as reached.
         *complete |= trusted && quiet && lasted && !*heard;
@@ -494,7 +494,7 @@ impl Reflector {
         // Old events that are repeated prove nothing.
         if let Some((target, sent, ahead)) = shown.filter(|(.., ahead)| self.is_news(ahead)) {
             // Our own watch has a short time to deliver the same events.
-            self.side = ProbeState::Following { target, sent, ahead, complete, deadline: now + MOMENT };
+            self.side = ProbeState::Following { target, sent, ahead, complete, deadline: now + SHORT_WATCH_GRACE };
             return;
         }
         if !complete

@@ -75,12 +75,12 @@ pub struct ReflectorSettings {
 /// Maximum duration of a setting. It replaces longer durations, such as `Duration::MAX` for "never".
 ///
 /// Periods are multiplied by up to 80 (lists that name unnamed records), which must not overflow.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl ReflectorSettings {
     /// Returns these settings with durations that can be multiplied and added without an overflow.
     pub(super) fn bounded(self) -> Self {
-        let bounded = |duration: Duration| duration.min(LONGEST);
+        let bounded = |duration: Duration| duration.min(MAX_DURATION);
         let BackoffSettings { first, second, ceiling } = self.backoff;
         Self {
             streamed_lists: self.streamed_lists,

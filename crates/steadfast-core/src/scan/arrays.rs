@@ -17,10 +17,10 @@ pub(crate) struct Array {
 const DEPTH: usize = 128;
 
 /// Maximum number of recorded arrays, which take half a megabyte.
-const MOST: usize = 1 << 16;
+const MAX_ARRAYS: usize = 1 << 16;
 
 /// Returns the arrays of `text` in the order of their starts, up to the first part that is nested too deep, and at most
-/// [`MOST`].
+/// [`MAX_ARRAYS`].
 ///
 /// For an invalid text, the result is bounded: no array has more elements than the text has bytes.
 pub(crate) fn arrays(text: &[u8]) -> Vec<Array> {
@@ -36,7 +36,7 @@ pub(crate) fn arrays(text: &[u8]) -> Vec<Array> {
             }
             // Beyond these limits, the remaining arrays stay unknown.
             b'[' | b'{' if open.len() == DEPTH => return ControlFlow::Break(()),
-            b'[' if arrays.len() == MOST => return ControlFlow::Break(()),
+            b'[' if arrays.len() == MAX_ARRAYS => return ControlFlow::Break(()),
             b'{' => open.push(None),
             b'[' => {
                 let first = text[at + 1..].iter().find(|byte| !byte.is_ascii_whitespace());
@@ -77,6 +77,6 @@ mod tests {
         assert_eq!(counted("]]["), [(1, u32::MAX)]);
         assert_eq!(counted("[,,"), [(3, u32::MAX)]);
         assert_eq!(arrays(&[b'['; 1000]).len(), DEPTH);
-        assert_eq!(arrays(&b"[],".repeat(MOST + 1)).len(), MOST);
+        assert_eq!(arrays(&b"[],".repeat(MAX_ARRAYS + 1)).len(), MAX_ARRAYS);
     }
 }

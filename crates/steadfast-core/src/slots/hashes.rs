@@ -18,7 +18,7 @@ const BITS: u32 = 4;
 const WIDTH: usize = 1 << BITS;
 
 /// Maximum number of slots in a leaf with different hashes.
-const MOST: usize = 64;
+const MAX_LEAF_SLOTS: usize = 64;
 
 /// Slots by hash, cheap to clone.
 #[derive(Clone, Default)]
@@ -70,7 +70,7 @@ fn child(hash: u32, bits: u32) -> usize {
 fn grown(hashed: &[Hashed], bits: u32, compare: &mut impl FnMut(Slot, Slot) -> Ordering) -> Node {
     match hashed {
         [] => Node::Empty,
-        few if few.len() <= MOST => Node::Leaf(few.into()),
+        few if few.len() <= MAX_LEAF_SLOTS => Node::Leaf(few.into()),
         // All bits of the hash are equal, so the slots are ordered by their keys.
         many if bits == 0 => {
             let mut slots: Vec<Slot> = many.iter().map(|hashed| hashed.slot()).collect();
@@ -96,7 +96,7 @@ impl Node {
             Self::Leaf(leaf) => {
                 let (before, behind) = leaf.split_at(leaf.partition_point(|held| *held < new));
                 let hashed: Arc<[Hashed]> = before.iter().chain([&new]).chain(behind).copied().collect();
-                *self = if hashed.len() <= MOST { Self::Leaf(hashed) } else { grown(&hashed, bits, compare) };
+                *self = if hashed.len() <= MAX_LEAF_SLOTS { Self::Leaf(hashed) } else { grown(&hashed, bits, compare) };
             }
             Self::Inner(inner) => {
                 let inner = Arc::make_mut(inner);
@@ -124,7 +124,7 @@ impl Node {
                 inner.children[child(old.hash(), bits)].remove(old, bits - BITS, compare);
                 // This threshold is well below the one for growth, so that alternating edits do not rebuild the node
                 // repeatedly.
-                if inner.len <= MOST / 2 {
+                if inner.len <= MAX_LEAF_SLOTS / 2 {
                     let mut hashed = Vec::with_capacity(inner.len);
                     self.collect(&mut hashed);
                     hashed.sort_unstable();
@@ -133,7 +133,7 @@ impl Node {
             }
             Self::Same(hash, slots) => {
                 slots.remove(|held| compare(held, old.slot()));
-                if slots.len() <= MOST / 2 {
+                if slots.len() <= MAX_LEAF_SLOTS / 2 {
                     let mut hashed: Vec<Hashed> = slots.iter().map(|slot| Hashed::new(*hash, slot)).collect();
                     hashed.sort_unstable();
                     *self = grown(&hashed, bits, compare);

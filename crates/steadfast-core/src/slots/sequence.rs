@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::Slot;
 use crate::footprint::shared;
 
-/// Maximum number of slots in a leaf. Copies of a leaf are cheap, because slots are plain numbers.
-const MOST: usize = 64;
+/// Maximum number of slots in a leaf. Slots are plain numbers, so copies are cheap.
+const MAX_LEAF_SLOTS: usize = 64;
 
 /// Maximum number of children of a node.
 const WIDTH: usize = 32;
@@ -112,7 +112,7 @@ impl Node {
     fn is_small(&self) -> bool {
         match self {
             Self::Inner(inner) => inner.children.len() < WIDTH / FULL,
-            leaf => leaf.slots().len() < MOST / FULL,
+            leaf => leaf.slots().len() < MAX_LEAF_SLOTS / FULL,
         }
     }
 
@@ -135,7 +135,7 @@ impl Node {
         let at = slots.partition_point(|held| position(*held).is_lt());
         let (before, behind) = slots.split_at(at);
         let slots: Arc<[Slot]> = before.iter().chain([&slot]).chain(behind).copied().collect();
-        if slots.len() <= MOST {
+        if slots.len() <= MAX_LEAF_SLOTS {
             *self = if slots.len() == 1 { Self::One(slot) } else { Self::Leaf(slots) };
             return None;
         }
@@ -181,7 +181,7 @@ impl Node {
             return left.split();
         }
         let slots = [self.slots(), right.slots()].concat();
-        let half = if slots.len() <= MOST { slots.len() } else { slots.len() / 2 };
+        let half = if slots.len() <= MAX_LEAF_SLOTS { slots.len() } else { slots.len() / 2 };
         *self = Self::leaf(&slots[..half]);
         (half < slots.len()).then(|| Self::leaf(&slots[half..]))
     }
@@ -209,7 +209,7 @@ fn group_size(len: usize, most: usize) -> usize {
 impl Sequence {
     /// Creates the sequence of `slots`, which must be in order.
     pub fn from_sorted(slots: &[Slot]) -> Self {
-        let mut level: Vec<Node> = slots.chunks(group_size(slots.len(), MOST)).map(Node::leaf).collect();
+        let mut level: Vec<Node> = slots.chunks(group_size(slots.len(), MAX_LEAF_SLOTS)).map(Node::leaf).collect();
         while level.len() > 1 {
             let size = group_size(level.len(), WIDTH);
             let mut nodes = level.into_iter();

@@ -18,7 +18,7 @@ const PATH: &str = "/api/v1/namespaces/kube-system";
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Backoff between attempts, as for informers (R6).
-const PATIENCE: BackoffSettings = BackoffSettings {
+const RETRY_BACKOFF: BackoffSettings = BackoffSettings {
     first: Duration::from_millis(250),
     second: Duration::from_millis(500),
     ceiling: Duration::from_secs(8),
@@ -28,7 +28,7 @@ const PATIENCE: BackoffSettings = BackoffSettings {
 pub(super) async fn ask(connection: Connection, patient: bool) -> ClusterIdentity {
     let environment = connection.environment().clone();
     let mut random = Random::new(environment.random());
-    let mut backoff = Backoff::new(PATIENCE);
+    let mut backoff = Backoff::new(RETRY_BACKOFF);
     loop {
         let answer = tokio::select! {
             biased;

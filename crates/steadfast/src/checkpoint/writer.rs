@@ -17,7 +17,7 @@ use crate::environment::SharedEnvironment;
 const BATCH: Duration = Duration::from_millis(50);
 
 /// Backoff after a failed write.
-const PATIENCE: BackoffSettings = BackoffSettings {
+const RETRY_BACKOFF: BackoffSettings = BackoffSettings {
     first: Duration::from_millis(500),
     second: Duration::from_secs(1),
     ceiling: Duration::from_secs(30),
@@ -35,7 +35,7 @@ type Followed = (Arc<dyn Attached>, watch::Receiver<u64>);
 /// Runs until no attached informer has pending changes.
 async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
     let mut random = Random::new(environment.random());
-    let mut backoff = Backoff::new(PATIENCE);
+    let mut backoff = Backoff::new(RETRY_BACKOFF);
     let mut followed: Vec<Followed> = Vec::new();
     while let Some(newcomers) = queue.newcomers(followed.len()) {
         followed.extend(newcomers.into_iter().map(|attached| {

@@ -13,7 +13,7 @@ use super::{Connection, SendError};
 use crate::transport::{self, ResponseBody};
 
 /// Maximum number of retries of a request, as in `kube::Client`.
-const RETRIES: u32 = 15;
+const MAX_RETRIES: u32 = 15;
 
 /// Delays between attempts without `Retry-After`: those of `kube::Client`, at most a minute.
 const DELAYS: BackoffSettings = BackoffSettings {
@@ -37,7 +37,7 @@ pub(super) async fn send(
     let mut backoff = Backoff::new(DELAYS);
     let mut next = request;
     loop {
-        let copy = transport::copy_request(&next).filter(|_| manners.retry && backoff.failures() < RETRIES);
+        let copy = transport::copy_request(&next).filter(|_| manners.retry && backoff.failures() < MAX_RETRIES);
         let answer = connection.send(next).await?;
         let busy = match answer.status() {
             // API Priority and Fairness rejects with 429 before the request is executed.

@@ -19,13 +19,13 @@ use tokio::sync::{Notify, oneshot};
 use crate::environment::SharedEnvironment;
 
 /// Silence after which a transfer stops counting, if no other transfer is silent.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Minimum of the timeout as it shrinks: longer than a healthy server takes for the head of a response.
-const LEAST_PATIENCE: Duration = Duration::from_millis(200);
+const MIN_SILENCE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Maximum time for which a transfer counts, so that a slowly dripping transfer does not block others for longer.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_COUNTED_TIME: Duration = Duration::from_secs(30);
 
 /// Handicap of a suspect in the order of waiting, as if its request had arrived this much later.
 const HANDICAP: Duration = Duration::from_secs(10);
@@ -199,13 +199,13 @@ impl State {
     fn patience(&self, limit: usize) -> Duration {
         // As many silent transfers as places halve the timeout, twice as many divide it by three.
         let share = u32::try_from(1 + self.silent.len() / limit).unwrap_or(u32::MAX);
-        (PATIENCE / share).max(LEAST_PATIENCE)
+        (SILENCE_TIMEOUT / share).max(MIN_SILENCE_TIMEOUT)
     }
 
     /// Returns the time at which the next transfer stops counting, unless its bytes arrive before.
     fn next(&self, limit: usize) -> Option<Instant> {
         let patience = self.patience(limit);
-        self.counting.values().map(|holder| (holder.heard + patience).min(holder.begun + LONGEST)).min()
+        self.counting.values().map(|holder| (holder.heard + patience).min(holder.begun + MAX_COUNTED_TIME)).min()
     }
 
     /// Stops counting transfers that have been silent for too long.
@@ -213,7 +213,7 @@ impl State {
         // One at a time, since each silent transfer shortens the timeout of the next.
         while let Some(due) = self.next(limit).filter(|due| *due <= now) {
             let patience = self.patience(limit);
-            let over = |holder: &Holder| (holder.heard + patience).min(holder.begun + LONGEST) == due;
+            let over = |holder: &Holder| (holder.heard + patience).min(holder.begun + MAX_COUNTED_TIME) == due;
             let Some(number) = self.counting.iter().find(|(_, holder)| over(holder)).map(|(number, _)| *number) else {
                 return;
             };
@@ -271,7 +271,7 @@ impl Place {
         } else if let Some(mut holder) = state.silent.remove(&self.number) {
             state.suspects.remove(&holder.what);
             (holder.heard, holder.suspect) = (at, false);
-            if at.since(holder.begun) < LONGEST {
+            if at.since(holder.begun) < MAX_COUNTED_TIME {
                 state.counting.insert(self.number, holder);
             } else {
                 // Past the maximum, the transfer must not take a place again, even with progress.
@@ -355,7 +355,7 @@ mod tests {
             }
         }
         let took = transfers.now().since(begun);
-        assert!((LONGEST..=LONGEST + Duration::from_secs(1)).contains(&took), "{took:?}");
+        assert!((MAX_COUNTED_TIME..=MAX_COUNTED_TIME + Duration::from_secs(1)).contains(&took), "{took:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -375,7 +375,7 @@ mod tests {
         let transfers = four();
         drop({
             let held = transfers.crowd(8).await;
-            pass(PATIENCE).await;
+            pass(SILENCE_TIMEOUT).await;
             transfers.shared.serve(transfers.shared.lock());
             held
         });

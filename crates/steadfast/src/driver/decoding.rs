@@ -21,7 +21,7 @@ use crate::runner::drop_contained;
 
 /// Maximum number of bytes in decoding. Input stays in memory until it is decoded, so reading pauses at this limit
 /// (R9).
-const MOST: usize = 1024 * 1024;
+const MAX_DECODING_BYTES: usize = 1024 * 1024;
 
 /// Minimum number of bytes that a helper takes, so that the hand-over does not dominate for small objects.
 const PIECE: usize = 8 * 1024;
@@ -133,7 +133,7 @@ impl<K: Kept> Decoding<K> {
             self.share();
         }
         // The limit is enforced here, on the reading side: without further reads, HTTP/2 flow control pauses the server.
-        while self.held > MOST {
+        while self.held > MAX_DECODING_BYTES {
             self.take_part();
         }
     }
@@ -525,7 +525,7 @@ mod tests {
             };
             expected.push_back((purpose, said(&keep(&mut alone, object.clone()))));
             decoding.hand_in(purpose, object, place % 7 * 20_000);
-            assert!(decoding.held <= MOST, "seed {seed}: {} bytes are on their way", decoding.held);
+            assert!(decoding.held <= MAX_DECODING_BYTES, "seed {seed}: {} bytes are on their way", decoding.held);
             match (seed + number) % 61 {
                 0..30 => check(&mut decoding, &mut expected),
                 30..32 => {

@@ -20,7 +20,7 @@ const MOST_DOUBTED: usize = 64;
 
 /// Number of consecutive lists that must confirm an out-of-order record. A single one may be a lost event that is
 /// repeated when a watch resumes.
-const OFTEN: u32 = 3;
+const CONFIRMING_LISTS: u32 = 3;
 
 /// Observations about the order of versions.
 #[derive(Default)]
@@ -95,7 +95,7 @@ impl OrderingDetector {
             return false;
         };
         self.true_again += 1;
-        *first || was_true.any(|(.., unbroken)| *unbroken) || self.true_again >= OFTEN
+        *first || was_true.any(|(.., unbroken)| *unbroken) || self.true_again >= CONFIRMING_LISTS
     }
 
     /// Marks the version as unordered, if versions are known to be unordered.

@@ -21,7 +21,7 @@ pub(super) struct Resyncs<K> {
 type Periodic<K> = (Duration, Weak<Runner<K>>);
 
 /// Minimum number of entries for a cleanup.
-const FEW: usize = 64;
+const MIN_CLEANUP_ENTRIES: usize = 64;
 
 impl<K: Send + Sync + 'static> Resyncs<K> {
     /// Schedules a resync of `handler` for each `period` after `now`.
@@ -29,7 +29,7 @@ impl<K: Send + Sync + 'static> Resyncs<K> {
         // Amortized: the threshold doubles, so handlers that come and go cost constant time each.
         if self.due.len() >= self.roomy {
             self.due.retain(|_, (_, handler)| handler.upgrade().is_some_and(|handler| !handler.is_closed()));
-            self.roomy = FEW.max(2 * self.due.len());
+            self.roomy = MIN_CLEANUP_ENTRIES.max(2 * self.due.len());
         }
         self.put(now + period, period, Arc::downgrade(handler));
     }
@@ -62,6 +62,6 @@ impl<K: Send + Sync + 'static> Resyncs<K> {
 // Implemented manually: a derive would require `K: Default`.
 impl<K> Default for Resyncs<K> {
     fn default() -> Self {
-        Self { due: BTreeMap::new(), count: 0, roomy: FEW }
+        Self { due: BTreeMap::new(), count: 0, roomy: MIN_CLEANUP_ENTRIES }
     }
 }

@@ -21,7 +21,7 @@ const CONCURRENCY: usize = 16;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-const PATIENCE: BackoffSettings = BackoffSettings {
+const DEFAULT_BACKOFF: BackoffSettings = BackoffSettings {
     first: Duration::from_millis(500),
     second: Duration::from_secs(1),
     ceiling: Duration::from_secs(60),
@@ -59,7 +59,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
             concurrency: CONCURRENCY,
             namespace_share: None,
             deadline: DEADLINE,
-            patience: PATIENCE,
+            patience: DEFAULT_BACKOFF,
             unseen_ends: false,
         }
     }

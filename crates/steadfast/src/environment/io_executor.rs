@@ -26,7 +26,7 @@ use super::blocking_pool::{BlockingPool, BlockingThreads, STUCK, ThreadAffinity}
 
 /// Interval of the standby thread's checks. A step that lasts from one check to the next blocks the other tasks, for at
 /// most twice this time.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Maximum number of steps before the sockets are served again; no step starts after this time either.
 const STEPS: u32 = 16;
@@ -34,11 +34,11 @@ const TURN: Duration = Duration::from_millis(2);
 
 /// Number of blocking steps in close succession after which a task moves to a thread of its own. A single one may be a
 /// large list, or an overloaded machine.
-const OFTEN: u32 = 4;
-const SOON: Duration = Duration::from_secs(1);
+const MAX_BLOCKING_STEPS: u32 = 4;
+const BLOCKING_STEPS_WINDOW: Duration = Duration::from_secs(1);
 
 /// Maximum duration of a prompt step.
-const PROMPT: Duration = LOOK;
+const PROMPT: Duration = CHECK_INTERVAL;
 
 /// Time of only prompt steps after which a task returns from a thread of its own.
 const PROBATION: Duration = Duration::from_secs(1);
@@ -296,11 +296,11 @@ impl Inner {
                     state.asleep = true;
                     state = self.relief.wait(state).unwrap_or_else(PoisonError::into_inner);
                 } else {
-                    state = self.relief.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+                    state = self.relief.wait_timeout(state, CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
                 }
                 continue;
             }
-            let looked = self.relief.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner);
+            let looked = self.relief.wait_timeout(state, CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner);
             state = looked.0;
             if state.closed || state.steps != seen || !looked.1.timed_out() {
                 continue;
@@ -388,9 +388,9 @@ impl UserTask {
     fn held_up(&self) {
         let now = Instant::now();
         let mut step = self.lock();
-        let before = step.held_up.filter(|(_, last)| now - *last < SOON).map_or(0, |(times, _)| times);
+        let before = step.held_up.filter(|(_, last)| now - *last < BLOCKING_STEPS_WINDOW).map_or(0, |(times, _)| times);
         step.held_up = Some((before + 1, now));
-        if before + 1 >= OFTEN {
+        if before + 1 >= MAX_BLOCKING_STEPS {
             step.apart = Some(now);
         }
     }
@@ -603,7 +603,7 @@ mod tests {
         for time in 0.. {
             let name = threads.recv_timeout(LONG).expect("the executor continues");
             if name == OWN {
-                assert!(time >= OFTEN, "after {time} times");
+                assert!(time >= MAX_BLOCKING_STEPS, "after {time} times");
                 break;
             }
             goes_on(&executor);

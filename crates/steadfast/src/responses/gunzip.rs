@@ -13,7 +13,7 @@ const PIECE: usize = 64 * 1024;
 
 /// Maximum number of input bytes for one output chunk. Some bodies produce no output, for example many empty gzip
 /// members, each of which costs as much as hundreds of its bytes.
-const MOST: usize = 16 * STEP;
+const MAX_INPUT_BYTES: usize = 16 * STEP;
 
 /// Decompressor of one body.
 ///
@@ -65,7 +65,7 @@ impl Gunzip {
     ///
     /// Returns an error if the body is not valid gzip, or has other data after its end.
     pub(super) fn next_piece(&mut self) -> io::Result<Option<Bytes>> {
-        let least = self.input.len().saturating_sub(MOST);
+        let least = self.input.len().saturating_sub(MAX_INPUT_BYTES);
         while self.decoder.get_ref().len() < PIECE && self.input.len() > least {
             let step = self.input.len().min(STEP);
             self.decoder.write_all(&self.input[..step])?;
@@ -170,8 +170,8 @@ mod tests {
         let mut steps = 0;
         while gunzip.has_more() {
             let before = gunzip.input.len();
-            assert_eq!(gunzip.next_piece().expect("valid gzip"), None);
-            assert!(before - gunzip.input.len() <= MOST);
+            assert_eq!(gunzip.next_piece().expect("it is gzip"), None);
+            assert!(before - gunzip.input.len() <= MAX_INPUT_BYTES);
             steps += 1;
         }
         assert!(steps >= 10, "{steps}");

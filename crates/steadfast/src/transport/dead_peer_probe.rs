@@ -13,14 +13,14 @@ use super::socket::Traffic;
 use crate::environment::SharedEnvironment;
 
 /// Time without received data, after data was sent, before the peer's address is dialled.
-const SILENCE: Duration = Duration::from_secs(10);
+const SILENCE_BEFORE_PROBE: Duration = Duration::from_secs(10);
 
 /// Minimum interval between successful probes. The sender of a large upload receives nothing during the upload, and the
 /// server may log each probe.
-const AGAIN: Duration = Duration::from_secs(20);
+const MIN_PROBE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Timeout of an attempt; several follow, because packets are lost and listeners busy.
-const PATIENCE: Duration = Duration::from_secs(4);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
 const ATTEMPTS: u32 = 3;
 
 /// Completes when the peer at `address` has vanished, with the evidence.
@@ -31,9 +31,9 @@ pub(super) async fn peer_has_vanished(
 ) -> String {
     let mut earliest = environment.now();
     loop {
-        let due = earliest.max(traffic.heard() + SILENCE);
+        let due = earliest.max(traffic.heard() + SILENCE_BEFORE_PROBE);
         if environment.now() < due || !traffic.awaits_an_answer() {
-            environment.sleep_until(due.max(environment.now() + SILENCE / 4)).await;
+            environment.sleep_until(due.max(environment.now() + SILENCE_BEFORE_PROBE / 4)).await;
             continue;
         }
         let silent_since = traffic.heard();
@@ -53,7 +53,7 @@ pub(super) async fn peer_has_vanished(
             let silent = now.since(silent_since).as_secs();
             return format!("nothing was heard for {silent} s, and nobody is at {address} any more: {said}");
         }
-        earliest = now + AGAIN;
+        earliest = now + MIN_PROBE_INTERVAL;
     }
 }
 
@@ -63,15 +63,15 @@ async fn attempt(address: SocketAddr, environment: &SharedEnvironment) -> io::Re
     let dialled = tokio::select! {
         biased;
         dialled = environment.dial(address) => dialled.map(drop),
-        () = environment.sleep_until(begun + PATIENCE) => {
-            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", PATIENCE.as_secs())))
+        () = environment.sleep_until(begun + ATTEMPT_TIMEOUT) => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs())))
         }
     };
     match dialled {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
         Err(error) => {
             // An unreachable network fails immediately, but may recover.
-            environment.sleep_until(begun + PATIENCE).await;
+            environment.sleep_until(begun + ATTEMPT_TIMEOUT).await;
             Err(error)
         }
         Ok(()) => Ok(()),

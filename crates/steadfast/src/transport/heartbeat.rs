@@ -19,7 +19,7 @@ const WHEN_BUSY: Duration = Duration::from_secs(30);
 const LATENESS: Duration = Duration::from_secs(1);
 
 /// Factor of the ping timeout while other data arrives.
-const PATIENCE: u32 = 4;
+const BUSY_TIMEOUT_FACTOR: u32 = 4;
 
 /// Pings the peer after each silence. Completes with the reason after the connection is dead.
 pub(super) async fn beat(
@@ -71,7 +71,7 @@ async fn ping(
     loop {
         let alive = connection.traffic.heard().max(sent);
         // A ping response waits behind data that the server has queued. While bytes arrive, the timeout is longer.
-        let given_up = sent + timeout * PATIENCE;
+        let given_up = sent + timeout * BUSY_TIMEOUT_FACTOR;
         let next = given_up.min(alive + if suspected { timeout } else { timeout / 2 });
         tokio::select! {
             biased;
@@ -96,7 +96,7 @@ async fn ping(
         if now >= given_up {
             return Err(format!(
                 "a ping was not answered within {} s, though bytes arrive",
-                (timeout * PATIENCE).as_secs()
+                (timeout * BUSY_TIMEOUT_FACTOR).as_secs()
             ));
         }
         let silence = now.since(heard.max(sent));

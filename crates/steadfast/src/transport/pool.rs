@@ -29,13 +29,13 @@ use crate::metrics::traffic::Traffic;
 const DIALS: usize = 8;
 
 /// Maximum age of a connection that is used to verify a doubted stream.
-const NEW: Duration = Duration::from_secs(10);
+const MAX_RECENT_AGE: Duration = Duration::from_secs(10);
 
 /// Delay before another dial to a server that currently allows no streams.
-const AGAIN: Duration = Duration::from_secs(5);
+const REDIAL_DELAY: Duration = Duration::from_secs(5);
 
 /// Number of closed connections kept for reports.
-const REMEMBERED: usize = 16;
+const MAX_CLOSED_REPORTS: usize = 16;
 
 /// Minimum interval between notifications that the server responds again.
 const MIN_NOTIFICATION_INTERVAL: Duration = Duration::from_secs(2);
@@ -85,7 +85,7 @@ struct State {
 type Place = (Lease, Sender);
 
 /// Purpose of a dedicated connection.
-const ALONE: Purpose = Purpose { role: Role::Upgrade, reader: Reader::Caller };
+const DEDICATED: Purpose = Purpose { role: Role::Upgrade, reader: Reader::Caller };
 
 struct Waiter {
     /// Connections that rejected the request.
@@ -330,7 +330,7 @@ impl Inner {
                         || behind
                         || role == want.purpose().role
                         || connection.protocol() == Some(Protocol::Http1));
-                let other = want.placement() != Placement::Elsewhere || now.since(connection.opened) <= NEW;
+                let other = want.placement() != Placement::Elsewhere || now.since(connection.opened) <= MAX_RECENT_AGE;
                 let other = other && !avoid.contains(&connection.id);
                 let admitted = || connection.admit(self.settings.streams, want.purpose());
                 let sender = (fits && other).then(admitted).flatten()?;
@@ -372,11 +372,11 @@ impl Inner {
     fn is_held_off(self: &Arc<Self>, state: &mut State, purpose: Purpose) -> bool {
         let now = self.environment.now();
         let barren = |connection: &Arc<Connection>| {
-            connection.purpose == purpose && now.since(connection.opened) < AGAIN && connection.takes_none()
+            connection.purpose == purpose && now.since(connection.opened) < REDIAL_DELAY && connection.takes_none()
         };
         let is_held_off = state.connections.iter().any(barren);
         if is_held_off && !std::mem::replace(&mut state.looking, true) {
-            let (later, pool) = (self.environment.sleep_until(now + AGAIN), Arc::downgrade(self));
+            let (later, pool) = (self.environment.sleep_until(now + REDIAL_DELAY), Arc::downgrade(self));
             self.environment.spawn(Box::pin(async move {
                 later.await;
                 if let Some(pool) = pool.upgrade() {
@@ -428,12 +428,12 @@ impl Inner {
         if state.closed {
             return Err(self.over());
         }
-        if !self.may_open(&state, ALONE.reader) {
+        if !self.may_open(&state, DEDICATED.reader) {
             let detail = format!("{} connections are open; raise `Settings::connections`", state.connections.len());
             return Err(TransportError::Busy { peer: server, detail, waited: Duration::ZERO });
         }
         state.opened += 1;
-        let connection = Arc::new(self.connection(state.opened, ALONE, server));
+        let connection = Arc::new(self.connection(state.opened, DEDICATED, server));
         connection.occupy();
         state.connections.push(connection.clone());
         let task = task(connection.clone(), self.connector.clone(), self.pool_handle());
@@ -552,7 +552,7 @@ impl PoolHandle for Inner {
             if !self.settings.breaches.commit(Breach::DeadAgain) {
                 state.connections.retain(|connection| connection.id != gone.id);
             }
-            if state.ended.len() == REMEMBERED {
+            if state.ended.len() == MAX_CLOSED_REPORTS {
                 state.ended.pop_front();
             }
             let why = error.as_ref().map(ToString::to_string).or_else(|| Some(gone.ended()?.to_string()));

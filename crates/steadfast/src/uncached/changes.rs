@@ -28,7 +28,7 @@ use crate::transport::{ConnectionEvent, ResponseBody};
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// Maximum time without an open watch before the stream is stale.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STALE_AFTER: Duration = Duration::from_secs(10);
 
 /// Watch timeout in the request. The server ends a watch after a random time between one and two times this value.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(300);
@@ -110,7 +110,7 @@ impl<K: Kept> Changes<K> {
             proven: None,
             polled: None,
             bound: PERIOD * 2,
-            patience: PATIENCE,
+            patience: STALE_AFTER,
             tainted: KeySet::default(),
             unnamed: false,
             breaches: Breaches::NONE,

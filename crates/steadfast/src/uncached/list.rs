@@ -23,7 +23,7 @@ use crate::transport::ResponseBody;
 const PAGE: u32 = 500;
 
 /// Maximum time of failed attempts, and maximum time without progress in a response body.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Stream of the objects of a resource, one list. At most one object is buffered.
 ///
@@ -206,7 +206,7 @@ impl Reading {
             limit: Some(PAGE),
             continue_token: self.continue_token.clone(),
         };
-        match self.source.request_builder.ask_for_caller(&request, Some(PATIENCE)).await {
+        match self.source.request_builder.ask_for_caller(&request, Some(PROGRESS_TIMEOUT)).await {
             Ok((encoding, body)) => {
                 let framer = ItemFramer::new(encoding, OBJECT_LIMIT);
                 self.open = Some(Page { body: Box::pin(body), framer, meta: None });
@@ -237,7 +237,7 @@ impl Reading {
         let now = self.source.environment.now();
         let failing = now.since(*self.failing_since.get_or_insert(now));
         let expired = failure.kind == FailureKind::Expired;
-        if failing > PATIENCE || (expired && rest.is_none()) {
+        if failing > PROGRESS_TIMEOUT || (expired && rest.is_none()) {
             return Err(StreamError::Interrupted { resource, why: failure.why });
         }
         if self.version.get().is_none() && !self.given.is_empty() {
