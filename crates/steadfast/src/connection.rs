@@ -49,8 +49,8 @@ pub use kubeconfig::{KubeconfigFiles, MergedKubeconfig};
 pub(crate) use observing::WeakConnection;
 use remembered::Remembered;
 use request_decorator::RequestDecorator;
-pub(crate) use transfer_limiter::Place;
 use transfer_limiter::TransferLimiter;
+pub(crate) use transfer_limiter::TransferSlot;
 pub use warnings::ServerWarning;
 use warnings::Warnings;
 
@@ -170,12 +170,12 @@ impl Connection {
     }
 
     /// Waits for a place among the concurrent full transfers, for the collection at `path`.
-    pub(crate) fn transfer(&self, path: &str) -> BoxFuture<'static, Place> {
+    pub(crate) fn transfer(&self, path: &str) -> BoxFuture<'static, TransferSlot> {
         self.inner.transfers.wait(path)
     }
 
     /// Returns a place among the full transfers if a place is free now and no task waits for it.
-    pub(crate) fn spare_transfer(&self, path: &str) -> Option<Place> {
+    pub(crate) fn spare_transfer(&self, path: &str) -> Option<TransferSlot> {
         self.inner.transfers.spare(path)
     }
 

@@ -36,7 +36,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 #[cfg(feature = "checkpoint")]
 use crate::cache_storage::CacheStorage;
-use crate::connection::Place;
+use crate::connection::TransferSlot;
 use crate::metrics::request_metrics::RequestMetrics;
 use crate::probes::Probed;
 use crate::responses::{Arrival, InflightResponses, RequestBuilder};
@@ -136,14 +136,14 @@ impl<K: Send + Sync + 'static> Drop for Ending<K> {
 /// Slot among the concurrent full transfers of a server.
 enum Transfer {
     None,
-    Awaited(BoxFuture<'static, Place>),
-    Held(Place),
+    Awaited(BoxFuture<'static, TransferSlot>),
+    Held(TransferSlot),
 }
 
 enum Wake {
     Command(Option<Command>),
     Arrival(RequestId, Arrival),
-    Granted(Place),
+    Granted(TransferSlot),
     Reachable,
     Timer,
     /// No more buffered data.

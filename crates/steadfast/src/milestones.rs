@@ -22,24 +22,24 @@ struct Waiting {
     /// Epoch of the cache. In another epoch a target may never be reached.
     epoch: u64,
     /// `None` until the first poll.
-    by_place: BTreeMap<Place, Option<Waker>>,
+    by_place: BTreeMap<VersionWait, Option<Waker>>,
 }
 
 /// An ordered version and the number of a waiter for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct VersionWait {
     version: ResourceVersion,
     number: u64,
 }
 
-impl Ord for Place {
+impl Ord for VersionWait {
     fn cmp(&self, other: &Self) -> Ordering {
         let versions = self.version.order(&other.version).expect("none that cannot be ordered has a place");
         versions.then(self.number.cmp(&other.number))
     }
 }
 
-impl PartialOrd for Place {
+impl PartialOrd for VersionWait {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -52,7 +52,7 @@ impl Milestones {
     pub(crate) fn enter(&self, version: &ResourceVersion) -> Option<Milestone<'_>> {
         version.is_ordered().then(|| {
             let mut waiting = self.lock();
-            let place = Place { version: version.clone(), number: waiting.next };
+            let place = VersionWait { version: version.clone(), number: waiting.next };
             waiting.next += 1;
             waiting.by_place.insert(place.clone(), None);
             Milestone { milestones: self, place }
@@ -72,7 +72,7 @@ impl Milestones {
                 return;
             } else {
                 // Waiter numbers increase and never reach the maximum.
-                let ahead = waiting.by_place.split_off(&Place { version: version.clone(), number: u64::MAX });
+                let ahead = waiting.by_place.split_off(&VersionWait { version: version.clone(), number: u64::MAX });
                 std::mem::replace(&mut waiting.by_place, ahead)
             }
         };
@@ -91,14 +91,14 @@ impl Milestones {
     }
 }
 
-fn wake(passed: BTreeMap<Place, Option<Waker>>) {
+fn wake(passed: BTreeMap<VersionWait, Option<Waker>>) {
     passed.into_values().flatten().for_each(Waker::wake);
 }
 
 /// A waiter, ready after the cache has reached its version, or after the wait became pointless.
 pub(crate) struct Milestone<'a> {
     milestones: &'a Milestones,
-    place: Place,
+    place: VersionWait,
 }
 
 impl Future for Milestone<'_> {

@@ -29,12 +29,12 @@ pub(crate) struct Probed {
 /// Probes of all resources of a server.
 #[derive(Default)]
 pub(crate) struct Board {
-    resources: Mutex<BTreeMap<String, Arc<Place>>>,
+    resources: Mutex<BTreeMap<String, Arc<ResourceProbes>>>,
 }
 
 /// Probes of one resource.
 #[derive(Default)]
-struct Place {
+struct ResourceProbes {
     last: Mutex<Option<Probed>>,
     /// Held during a probe.
     first: tokio::sync::Mutex<()>,
@@ -42,7 +42,7 @@ struct Place {
     second: tokio::sync::Mutex<()>,
 }
 
-impl Place {
+impl ResourceProbes {
     fn answer(&self, since: Instant) -> Option<Probed> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.clone().filter(|answer| answer.sent >= since)

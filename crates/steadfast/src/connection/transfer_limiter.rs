@@ -1,11 +1,12 @@
-//! Limiter of concurrent full transfers (R5). A place requires progress, so a hanging transfer blocks no other (R7).
+//! Limiter of concurrent full transfers (R5). A slot requires progress, so a hanging transfer blocks no other (R7).
 //!
-//! A transfer counts while its bytes arrive. A silent transfer loses its place to the next one and continues. When its
+//! A transfer counts while its bytes arrive. A silent transfer loses its slot to the next one and continues. When its
 //! bytes arrive after all, the reader accepts them at once, and the transfer counts again, even above the limit. The
 //! server has done its work already, and would have to buffer unread bytes.
 //!
-//! Detecting silence costs the waiting transfers time. So the timeout shrinks with the number of silent transfers. A
-//! suspect, which was silent the last time, yields to others and never takes the last place.
+//! The waiting transfers lose time until a silence is detected. So the timeout shrinks with the number of silent
+//! transfers. A suspect is a collection whose last transfer was silent: it waits for the others and never takes the last
+//! slot.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -27,10 +28,10 @@ const MIN_SILENCE_TIMEOUT: Duration = Duration::from_millis(200);
 /// Maximum time for which a transfer counts, so that a slowly dripping transfer does not block others for longer.
 const MAX_COUNTED_TIME: Duration = Duration::from_secs(30);
 
-/// Handicap of a suspect in the order of waiting, as if its request had arrived this much later.
+/// Handicap of a suspect in the order of waiting: its request counts as if it had arrived this much later.
 const HANDICAP: Duration = Duration::from_secs(10);
 
-/// The places for full transfers from one server; cheap to clone.
+/// The slots for full transfers from one server; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct TransferLimiter {
     shared: Arc<Shared>,
@@ -40,16 +41,16 @@ struct Shared {
     environment: SharedEnvironment,
     limit: usize,
     state: Mutex<State>,
-    /// Notified when the usher must wake earlier.
-    sooner: Notify,
+    /// Notified if the granter must wake up earlier.
+    earlier_wake_up: Notify,
 }
 
 #[derive(Default)]
 struct State {
     numbers: u64,
-    /// The transfers that count, by number.
+    /// Transfers that count, by number.
     counting: BTreeMap<u64, Holder>,
-    /// The transfers that do not count until their next bytes arrive.
+    /// Transfers that do not count until their next bytes arrive.
     silent: BTreeMap<u64, Holder>,
     /// Collections that were silent in their last transfer.
     suspects: BTreeSet<Arc<str>>,
@@ -57,66 +58,66 @@ struct State {
     waiting: VecDeque<Waiter>,
     /// Waiting suspects in the order of their requests.
     waiting_suspects: VecDeque<Waiter>,
-    /// Next wake-up of the usher, while the usher runs.
-    usher: Option<Instant>,
+    /// Next wake-up of the granter, if it runs.
+    granter: Option<Instant>,
 }
 
 struct Holder {
-    what: Arc<str>,
+    collection: Arc<str>,
     suspect: bool,
     begun: Instant,
     heard: Instant,
 }
 
 struct Waiter {
-    what: Arc<str>,
-    asked: Instant,
-    place: oneshot::Sender<Place>,
+    collection: Arc<str>,
+    requested_at: Instant,
+    slot: oneshot::Sender<TransferSlot>,
 }
 
-/// A place among the full transfers, until it is dropped.
-pub(crate) struct Place {
+/// A slot among the full transfers, until it is dropped.
+pub(crate) struct TransferSlot {
     shared: Arc<Shared>,
     number: u64,
     heard: Instant,
 }
 
 impl TransferLimiter {
-    /// Creates a limiter with `limit` places, at least one.
+    /// Creates a limiter with `limit` slots, at least one.
     pub(super) fn new(environment: SharedEnvironment, limit: usize) -> Self {
-        let (limit, state, sooner) = (limit.max(1), Mutex::default(), Notify::new());
-        Self { shared: Arc::new(Shared { environment, limit, state, sooner }) }
+        let (limit, state, earlier_wake_up) = (limit.max(1), Mutex::default(), Notify::new());
+        Self { shared: Arc::new(Shared { environment, limit, state, earlier_wake_up }) }
     }
 
-    /// Waits for a place for a transfer of the collection with the path `what`.
-    pub(super) fn wait(&self, what: &str) -> BoxFuture<'static, Place> {
-        let (place, granted) = oneshot::channel();
+    /// Waits for a slot for a transfer of `collection`, a path.
+    pub(super) fn wait(&self, collection: &str) -> BoxFuture<'static, TransferSlot> {
+        let (slot, granted) = oneshot::channel();
         let now = self.shared.environment.now();
         let mut state = self.shared.lock();
-        let suspect = state.suspects.get(what).cloned();
+        let suspect = state.suspects.get(collection).cloned();
         let queue = if suspect.is_some() { &mut state.waiting_suspects } else { &mut state.waiting };
-        queue.push_back(Waiter { what: suspect.unwrap_or_else(|| what.into()), asked: now, place });
+        queue.push_back(Waiter { collection: suspect.unwrap_or_else(|| collection.into()), requested_at: now, slot });
         self.shared.serve(state);
         Box::pin(async move {
             match granted.await {
-                Ok(place) => place,
+                Ok(slot) => slot,
                 // The sender drops only with the limiter, and so with the connection: the task is about to be dropped too.
                 Err(_) => std::future::pending().await,
             }
         })
     }
 
-    /// Returns a place if one is free now and only suspects wait.
-    pub(super) fn spare(&self, what: &str) -> Option<Place> {
+    /// Returns a slot if one is free now and only suspects wait.
+    pub(super) fn spare(&self, collection: &str) -> Option<TransferSlot> {
         let now = self.shared.environment.now();
         let mut state = self.shared.lock();
         state.settle(now, self.shared.limit);
-        state.forget_who_left();
+        state.drop_cancelled_waiters();
         let free = state.waiting.is_empty() && state.counting.len() < self.shared.limit;
         free.then(|| {
-            let what = what.into();
-            let suspect = state.suspects.contains(&what);
-            self.shared.place(&mut state, now, what, suspect)
+            let collection = collection.into();
+            let suspect = state.suspects.contains(&collection);
+            self.shared.occupy(&mut state, now, collection, suspect)
         })
     }
 }
@@ -126,85 +127,83 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(self: &Arc<Self>, state: &mut State, now: Instant, what: Arc<str>, suspect: bool) -> Place {
+    fn occupy(self: &Arc<Self>, state: &mut State, now: Instant, collection: Arc<str>, suspect: bool) -> TransferSlot {
         state.numbers += 1;
-        state.counting.insert(state.numbers, Holder { what, suspect, begun: now, heard: now });
-        Place { shared: self.clone(), number: state.numbers, heard: now }
+        state.counting.insert(state.numbers, Holder { collection, suspect, begun: now, heard: now });
+        TransferSlot { shared: self.clone(), number: state.numbers, heard: now }
     }
 
-    /// Grants free places to waiting transfers, and schedules the usher for the next one.
+    /// Grants free slots to waiting transfers, and schedules the granter for the next one.
     fn serve(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let now = self.environment.now();
-        let given = self.grant(&mut state, now);
-        let due = state.next(self.limit).filter(|_| !state.nobody_waits());
-        match (due, state.usher) {
+        let granted = self.grant(&mut state, now);
+        let due = state.next(self.limit).filter(|_| !state.has_no_waiter());
+        match (due, state.granter) {
             (Some(due), None) => {
-                state.usher = Some(due);
-                self.environment.spawn(Box::pin(usher(Arc::downgrade(self))));
+                state.granter = Some(due);
+                self.environment.spawn(Box::pin(granter(Arc::downgrade(self))));
             }
             (Some(due), Some(before)) if due < before => {
-                state.usher = Some(due);
-                self.sooner.notify_one();
+                state.granter = Some(due);
+                self.earlier_wake_up.notify_one();
             }
             _ => {}
         }
         drop(state);
-        // After the lock: if the receiver has been dropped, the place drops here, and its destructor takes the lock.
-        for (waiter, place) in given {
-            drop(waiter.place.send(place));
+        // After the lock: if the receiver has been dropped, the slot drops here, and its destructor takes the lock.
+        for (waiter, slot) in granted {
+            drop(waiter.slot.send(slot));
         }
     }
 
-    fn grant(self: &Arc<Self>, state: &mut State, now: Instant) -> Vec<(Waiter, Place)> {
-        let mut given = Vec::new();
+    fn grant(self: &Arc<Self>, state: &mut State, now: Instant) -> Vec<(Waiter, TransferSlot)> {
+        let mut granted = Vec::new();
         state.settle(now, self.limit);
-        state.forget_who_left();
+        state.drop_cancelled_waiters();
         while state.counting.len() < self.limit {
             let Some((waiter, suspect)) = state.take_next(self.limit) else { break };
-            let place = self.place(state, now, waiter.what.clone(), suspect);
-            given.push((waiter, place));
-            state.forget_who_left();
+            let slot = self.occupy(state, now, waiter.collection.clone(), suspect);
+            granted.push((waiter, slot));
+            state.drop_cancelled_waiters();
         }
-        given
+        granted
     }
 }
 
-/// Grants places whenever a transfer may have become silent, while any transfer waits.
-async fn usher(transfers: Weak<Shared>) {
+/// Grants slots whenever a transfer may have become silent, while any transfer waits.
+async fn granter(transfers: Weak<Shared>) {
     loop {
         let Some(shared) = transfers.upgrade() else { return };
-        let given = {
+        let granted = {
             let now = shared.environment.now();
             let mut state = shared.lock();
-            let given = shared.grant(&mut state, now);
-            state.usher = state.next(shared.limit).filter(|_| !state.nobody_waits());
-            given
+            let granted = shared.grant(&mut state, now);
+            state.granter = state.next(shared.limit).filter(|_| !state.has_no_waiter());
+            granted
         };
-        // Without the lock, because a place that no receiver takes is dropped here and locks the state.
-        for (waiter, place) in given {
-            drop(waiter.place.send(place));
+        for (waiter, slot) in granted {
+            drop(waiter.slot.send(slot));
         }
-        let Some(due) = shared.lock().usher else { return };
+        let Some(due) = shared.lock().granter else { return };
         let sleep = shared.environment.sleep_until(due);
         tokio::select! {
             biased;
             () = sleep => {}
-            () = shared.sooner.notified() => {}
+            () = shared.earlier_wake_up.notified() => {}
         }
     }
 }
 
 impl State {
     /// Returns the current timeout for a silent transfer.
-    fn patience(&self, limit: usize) -> Duration {
-        // As many silent transfers as places halve the timeout, twice as many divide it by three.
+    fn silence_timeout(&self, limit: usize) -> Duration {
         let share = u32::try_from(1 + self.silent.len() / limit).unwrap_or(u32::MAX);
         (SILENCE_TIMEOUT / share).max(MIN_SILENCE_TIMEOUT)
     }
 
     /// Returns the time at which the next transfer stops counting, unless its bytes arrive before.
     fn next(&self, limit: usize) -> Option<Instant> {
-        let patience = self.patience(limit);
+        let patience = self.silence_timeout(limit);
         self.counting.values().map(|holder| (holder.heard + patience).min(holder.begun + MAX_COUNTED_TIME)).min()
     }
 
@@ -212,7 +211,7 @@ impl State {
     fn settle(&mut self, now: Instant, limit: usize) {
         // One at a time, since each silent transfer shortens the timeout of the next.
         while let Some(due) = self.next(limit).filter(|due| *due <= now) {
-            let patience = self.patience(limit);
+            let patience = self.silence_timeout(limit);
             let over = |holder: &Holder| (holder.heard + patience).min(holder.begun + MAX_COUNTED_TIME) == due;
             let Some(number) = self.counting.iter().find(|(_, holder)| over(holder)).map(|(number, _)| *number) else {
                 return;
@@ -220,33 +219,32 @@ impl State {
             if let Some(holder) = self.counting.remove(&number) {
                 // A dripping transfer that reached its maximum does not become a suspect.
                 if holder.heard + patience <= now {
-                    self.suspects.insert(holder.what.clone());
+                    self.suspects.insert(holder.collection.clone());
                 }
                 self.silent.insert(number, holder);
             }
         }
     }
 
-    fn nobody_waits(&self) -> bool {
+    fn has_no_waiter(&self) -> bool {
         self.waiting.is_empty() && self.waiting_suspects.is_empty()
     }
 
     /// Removes cancelled waiters from the heads of the queues.
-    fn forget_who_left(&mut self) {
+    fn drop_cancelled_waiters(&mut self) {
         for queue in [&mut self.waiting, &mut self.waiting_suspects] {
-            // Only the heads matter: later waiters are checked when they reach the head.
-            while queue.front().is_some_and(|waiter| waiter.place.is_closed()) {
+            while queue.front().is_some_and(|waiter| waiter.slot.is_closed()) {
                 queue.pop_front();
             }
         }
     }
 
-    /// Removes and returns the next waiter, and if it is a suspect. Suspects leave one of several places to others.
+    /// Removes and returns the next waiter, and if it is a suspect. Suspects leave one of several slots to others.
     fn take_next(&mut self, limit: usize) -> Option<(Waiter, bool)> {
         let suspects = self.counting.values().filter(|holder| holder.suspect).count();
         let room = suspects < limit.saturating_sub(1).max(1);
         let suspect = match (self.waiting.front(), self.waiting_suspects.front().filter(|_| room)) {
-            (Some(other), Some(suspect)) => suspect.asked + HANDICAP < other.asked,
+            (Some(other), Some(suspect)) => suspect.requested_at + HANDICAP < other.requested_at,
             (other, suspect) => other.is_none() && suspect.is_some(),
         };
         let queue = if suspect { &mut self.waiting_suspects } else { &mut self.waiting };
@@ -254,7 +252,7 @@ impl State {
     }
 }
 
-impl Place {
+impl TransferSlot {
     /// Records that bytes of the transfer arrived at `at`.
     pub(crate) fn heard(&mut self, at: Instant) {
         if at <= self.heard {
@@ -266,22 +264,22 @@ impl Place {
         if let Some(holder) = state.counting.get_mut(&self.number) {
             holder.heard = at;
             if std::mem::take(&mut holder.suspect) {
-                state.suspects.remove(&holder.what);
+                state.suspects.remove(&holder.collection);
             }
         } else if let Some(mut holder) = state.silent.remove(&self.number) {
-            state.suspects.remove(&holder.what);
+            state.suspects.remove(&holder.collection);
             (holder.heard, holder.suspect) = (at, false);
             if at.since(holder.begun) < MAX_COUNTED_TIME {
                 state.counting.insert(self.number, holder);
             } else {
-                // Past the maximum, the transfer must not take a place again, even with progress.
+                // Past the maximum, the transfer must not take a slot again, even with progress.
                 state.silent.insert(self.number, holder);
             }
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for TransferSlot {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.counting.remove(&self.number);
@@ -290,9 +288,9 @@ impl Drop for Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for TransferSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("TransferSlot").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
@@ -313,7 +311,7 @@ mod tests {
             self.shared.environment.now()
         }
 
-        async fn crowd(&self, number: usize) -> Vec<Place> {
+        async fn crowd(&self, number: usize) -> Vec<TransferSlot> {
             let mut held = Vec::new();
             for index in 0..number {
                 held.push(self.wait(&format!("crowd {index}")).await);
@@ -333,8 +331,8 @@ mod tests {
         let mut fifth = transfers.wait("fifth");
         for _ in 0..20 {
             pass(Duration::from_millis(900)).await;
-            for place in &mut held {
-                place.heard(transfers.now());
+            for slot in &mut held {
+                slot.heard(transfers.now());
             }
             assert!((&mut fifth).now_or_never().is_none(), "four transfers count already");
         }
@@ -350,8 +348,8 @@ mod tests {
         let begun = transfers.now();
         while (&mut fifth).now_or_never().is_none() {
             pass(Duration::from_millis(500)).await;
-            for place in &mut held {
-                place.heard(transfers.now());
+            for slot in &mut held {
+                slot.heard(transfers.now());
             }
         }
         let took = transfers.now().since(begun);

@@ -7,7 +7,7 @@ use steadfast_core::reflector::{Diagnostic, Differences, RequestId};
 use steadfast_core::store::Snapshot;
 use steadfast_core::{ObjectKey, ResourceVersion, Uid};
 
-use crate::connection::Place;
+use crate::connection::TransferSlot;
 
 /// Maximum number of removals remembered during a list. Beyond this number, uncached objects of the list are not
 /// judged.
@@ -22,7 +22,7 @@ pub(super) struct Comparison {
     /// Request of the current page.
     pub(super) id: Option<RequestId>,
     /// Slot among the concurrent transfers of a server, until the list is complete.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<TransferSlot>,
     /// Version of the list.
     pub(super) version: Option<ResourceVersion>,
     /// True if the comparison must be evaluated after all earlier records are in the store.

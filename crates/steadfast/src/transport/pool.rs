@@ -82,7 +82,7 @@ struct State {
     ended: VecDeque<(Instant, ConnectionReport, String)>,
 }
 
-type Place = (Lease, Sender);
+type Assignment = (Lease, Sender);
 
 /// Purpose of a dedicated connection.
 const DEDICATED: Purpose = Purpose { role: Role::Upgrade, reader: Reader::Caller };
@@ -90,7 +90,7 @@ const DEDICATED: Purpose = Purpose { role: Role::Upgrade, reader: Reader::Caller
 struct Waiter {
     /// Connections that rejected the request.
     avoid: Vec<u64>,
-    place: oneshot::Sender<Result<Place, TransportError>>,
+    place: oneshot::Sender<Result<Assignment, TransportError>>,
 }
 
 impl State {
@@ -235,7 +235,7 @@ impl Pool {
     }
 
     /// Waits for a place for one request. Dials a new connection if all but those in `avoid` are full.
-    pub(super) async fn place(&self, want: PlacementRequest, avoid: &[u64]) -> Result<Place, TransportError> {
+    pub(super) async fn place(&self, want: PlacementRequest, avoid: &[u64]) -> Result<Assignment, TransportError> {
         let place = {
             let mut state = self.inner.lock();
             if state.closed {
@@ -262,7 +262,7 @@ impl Pool {
     }
 
     /// Returns a place on that connection, if one is free.
-    pub(super) fn place_on(&self, carrier: Carrier, purpose: Purpose) -> Result<Place, TransportError> {
+    pub(super) fn place_on(&self, carrier: Carrier, purpose: Purpose) -> Result<Assignment, TransportError> {
         let state = self.inner.lock();
         let carrying = state.connections.iter().find(|connection| connection.id == carrier.0);
         let place = carrying.and_then(|connection| {
@@ -317,7 +317,7 @@ impl Inner {
 
     /// Returns a place on an existing connection. Prefers the oldest connection with capacity, so that others become
     /// idle.
-    fn choose(self: &Arc<Self>, state: &State, want: PlacementRequest, avoid: &[u64]) -> Option<Place> {
+    fn choose(self: &Arc<Self>, state: &State, want: PlacementRequest, avoid: &[u64]) -> Option<Assignment> {
         let now = self.environment.now();
         let behind = self.settings.breaches.commit(Breach::QueuedBehindWatches);
         // Watches and other requests use separate connections, so that neither takes the streams and windows of the
@@ -442,7 +442,7 @@ impl Inner {
     }
 
     /// Assigns places to the waiting requests with requirements `want`, in their order.
-    fn give(self: &Arc<Self>, state: &mut State, want: PlacementRequest, given: &mut Vec<(Waiter, Place)>) {
+    fn give(self: &Arc<Self>, state: &mut State, want: PlacementRequest, given: &mut Vec<(Waiter, Assignment)>) {
         let mut queue = std::mem::take(&mut state.waiting[want.index()]);
         let mut index = 0;
         while let Some(waiter) = queue.get(index) {
