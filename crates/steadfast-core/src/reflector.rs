@@ -328,7 +328,7 @@ impl Reflector {
             Phase::Deciding { id, deadline, .. } if now >= *deadline => {
                 let id = *id;
                 out.push(Output::Cancel(id));
-                self.failed(now, id, &Failure::unreachable("the probe was not answered in time"), out);
+                self.failed(now, id, &Failure::unreachable("no response to the probe in time"), out);
             }
             Phase::Watching { .. } => self.watch_tick(now, out),
             _ => {}

@@ -281,7 +281,7 @@ impl Stage {
         match verdict {
             Verdict::Apply => vec!["apply".to_owned()],
             Verdict::Stage => vec!["stage".to_owned()],
-            Verdict::Offer => vec!["stage what is held, or say that it differs".to_owned()],
+            Verdict::Offer => vec!["stage the cached object, or report a difference".to_owned()],
             Verdict::Compare => vec!["compare".to_owned()],
             Verdict::Skip | Verdict::Older { .. } => vec!["skip".to_owned()],
             Verdict::Do(outputs) => self.told(&outputs),
@@ -393,7 +393,7 @@ fn described(output: &Output) -> String {
         Output::AwaitTransfer => "await a transfer".to_owned(),
         Output::ReleaseTransfer => "release the transfer".to_owned(),
         Output::BeginStaging { anew: false } => "begin staging".to_owned(),
-        Output::BeginStaging { anew: true } => "begin staging anew".to_owned(),
+        Output::BeginStaging { anew: true } => "start staging again".to_owned(),
         Output::DropStaging => "drop staging".to_owned(),
         Output::Commit { version, initial, new_epoch } => {
             let version = version.as_ref().map_or("no version", ResourceVersion::as_str);

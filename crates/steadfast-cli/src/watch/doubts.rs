@@ -236,7 +236,7 @@ mod tests {
         let note = Diagnostic::NewEpoch { held: "9".into(), proof: "1".into() };
         assert_eq!(doubts.check(&Freshness::Resuming(doubt(0, "reset")), at(0)), None);
         let told = doubts.replaced_history(&note, at(100));
-        let words = "stale: the server's history was replaced: it is at 1, 9 is held";
+        let words = "stale: the server's history was replaced: the server is at version 1, the cache at version 9";
         assert!(told.line.starts_with(words), "{told:?}");
         assert_eq!(told.transition.state, "Stale");
         assert_eq!(doubts.check(&Freshness::Stale(doubt(600, &note.to_string())), at(600)), None);

@@ -139,7 +139,7 @@ fn replaced_server_is_reported_and_relisted() {
     let held = scraped.sum("steadfast_informer_objects", &[("resource", "configmaps")]);
     assert_eq!(held, (0.0, 1), "ready with no object in the cache");
     let said = watching.said.lock().expect("no panic").clone();
-    assert!(said.contains("stale: the server's history was replaced: it is at "), "{said}");
+    assert!(said.contains("stale: the server's history was replaced: the server is at version "), "{said}");
     drop(server);
 }
 

@@ -114,7 +114,7 @@ impl Reflector {
         let odd = !is_plain(identity.key.name()) || !identity.key.namespace().is_none_or(is_plain);
         delta.different.push(identity);
         if count > most {
-            self.list_all(now, format!("more than {most} objects differ from what is held").into(), out);
+            self.list_all(now, format!("more than {most} objects differ from the cache").into(), out);
         } else if odd {
             self.list_all(now, "an object has a name that no field selector takes".into(), out);
         }
@@ -293,7 +293,7 @@ impl Reflector {
         let again = delta.not_before.take_if(|until| now >= *until).is_some();
         if now >= delta.deadline {
             let seconds = self.settings.delta_within.as_secs();
-            self.list_all(now, format!("what differs from what is held has not all come in {seconds} s").into(), out);
+            self.list_all(now, format!("the differing objects did not all arrive within {seconds} s").into(), out);
         } else if again {
             // No request was in flight during the delay, so the stall timer restarts here.
             if delta.requests().next().is_none() {

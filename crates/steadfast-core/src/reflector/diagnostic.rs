@@ -226,7 +226,11 @@ impl fmt::Display for Diagnostic {
             Self::Restored { version, objects } => write!(f, "restored {objects} objects at {version}"),
             Self::NotRestored { why } => write!(f, "{why}; listing it all"),
             Self::NotKept { why } => {
-                write!(f, "the cache cannot be written to the checkpoint ({why}); the last saved state stays, and the write is retried")
+                write!(
+                    f,
+                    "the cache cannot be written to the checkpoint ({why}); the last saved state stays, and the write is \
+                     retried"
+                )
             }
             Self::ToldUnwritten { why } => {
                 write!(f, "durable handlers receive events that cannot be written to the checkpoint ({why})")
@@ -250,9 +254,13 @@ impl fmt::Display for Diagnostic {
                 write!(f, "no watch ({why}); listing every {} s in its place", every.as_secs())
             }
             Self::NewEpoch { held, proof } => {
-                write!(f, "the server's history was replaced: it is at {proof}, {held} is held; listing it all anew")
+                write!(
+                    f,
+                    "the server's history was replaced: the server is at version {proof}, the cache at version {held}; \
+                     starting a full list"
+                )
             }
-            Self::Lagging { why } => write!(f, "the server lags behind what is held ({why}); waiting for it"),
+            Self::Lagging { why } => write!(f, "the server lags behind the cache ({why}); waiting for it"),
             Self::SeekingProof => f.write_str("no proof of freshness for a period; seeking one"),
             Self::Suspect { why } => write!(f, "freshness in doubt: {why}; opening another watch"),
             Self::Proven => f.write_str("freshness proven"),
@@ -264,7 +272,7 @@ impl fmt::Display for Diagnostic {
                 let (held, listed) = (version(held, "not at all"), version(listed, "not at all"));
                 write!(f, "a change of {key} ({uid}) was lost by the server's watch: held {held}, listed {listed}")
             }
-            Self::Undecodable { why, .. } => write!(f, "{why}; it answers as unknown until a later version can be"),
+            Self::Undecodable { why, .. } => write!(f, "{why}; reads return unknown until a later version can be decoded"),
             Self::Contradicted { why } => write!(f, "{why}; listing to see"),
             Self::Disordered => f.write_str(
                 "the server's versions do not come from one counter: they are taken for opaque, so changes follow the order \

@@ -249,7 +249,7 @@ impl Reflector {
         let older_is_fine = plan.new_epoch || self.settings.rules.breaches.commit(Breach::OlderList);
         if older && !older_is_fine {
             // The cache never goes back within an epoch: the server lags (C4).
-            let why = format!("a list came at {}, older than what is held", display(version.as_ref()));
+            let why = format!("a list came at {}, older than the cache", display(version.as_ref()));
             if let Phase::DeltaListing(_) = self.phase {
                 self.list_all(now, why.into(), out);
             } else {
@@ -328,7 +328,7 @@ impl Reflector {
     /// Handles a response that ended regularly before the end of the list.
     pub(super) fn list_cut(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Phase::Listing { streamed, sent, .. } = &self.phase else { return };
-        let why: Arc<str> = Arc::from("the server ended the answer before the list was complete");
+        let why: Arc<str> = Arc::from("the server ended the response before the list was complete");
         if *streamed && now.since(*sent) >= self.settings.list_patience {
             // The stream lasted long enough to indicate a plain watch instead of a list.
             self.fall_back(now, why, out);
@@ -347,7 +347,7 @@ impl Reflector {
             // Events still arrive, so only the total duration was exceeded: probably a plain watch
             // without an end.
             let seconds = self.settings.initial_events_within.as_secs();
-            self.fall_back(now, format!("the initial events came to no end in {seconds} s").into(), out);
+            self.fall_back(now, format!("the initial events did not end within {seconds} s").into(), out);
         } else if streamed && opened {
             self.fall_back(now, format!("no progress of the initial events for {seconds} s").into(), out);
         } else {

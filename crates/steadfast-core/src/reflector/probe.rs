@@ -271,7 +271,7 @@ impl Reflector {
             ProbeState::Quiet => self.seek_proof(now, out),
             ProbeState::Probing { id, .. } => {
                 out.push(Output::Cancel(id));
-                self.unproven(now, "no proof of freshness: a probe was not answered in time", out);
+                self.unproven(now, "no proof of freshness: no response to a probe in time", out);
             }
             ProbeState::Reaching { id, .. } => {
                 out.push(Output::Cancel(id));

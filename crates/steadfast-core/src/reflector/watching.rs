@@ -206,7 +206,7 @@ impl Reflector {
         {
             out.push(Output::Cancel(*id));
             let seconds = self.settings.list_patience.as_secs();
-            self.watch_failed(now, &Failure::unreachable(format!("a watch was not answered in {seconds} s")), out);
+            self.watch_failed(now, &Failure::unreachable(format!("no response to a watch within {seconds} s")), out);
             return;
         }
         self.settle(now);
