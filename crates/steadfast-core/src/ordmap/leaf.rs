@@ -4,7 +4,7 @@ use std::array;
 use std::iter;
 use std::sync::Arc;
 
-use super::width::MOST;
+use super::width::MAX_NODE_LENGTH;
 
 /// Entries with adjacent keys, in order.
 #[derive(Clone)]
@@ -12,12 +12,12 @@ pub(super) struct Leaf<K, V> {
     /// Shared between the versions of a leaf, since many edits replace a value and keep the keys.
     keys: Arc<[K]>,
     /// One value for each key, followed by `None`.
-    values: [Option<V>; MOST],
+    values: [Option<V>; MAX_NODE_LENGTH],
 }
 
 impl<K, V> Leaf<K, V> {
     pub(super) fn empty() -> Self {
-        Self { keys: Arc::new([]), values: [const { None }; MOST] }
+        Self { keys: Arc::new([]), values: [const { None }; MAX_NODE_LENGTH] }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -92,7 +92,7 @@ impl<K: Clone, V> Leaf<K, V> {
         let keys: Vec<K> = self.keys.iter().chain(&*right.keys).cloned().collect();
         let mut values: Vec<V> =
             self.values.iter_mut().filter_map(Option::take).chain(right.values.into_iter().flatten()).collect();
-        let half = if keys.len() <= MOST { keys.len() } else { keys.len() / 2 };
+        let half = if keys.len() <= MAX_NODE_LENGTH { keys.len() } else { keys.len() / 2 };
         let behind = values.split_off(half);
         *self = Self::new(keys[..half].into(), values.into_iter());
         (half < keys.len()).then(|| Self::new(keys[half..].into(), behind.into_iter()))

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::{iter, mem, vec};
 
 use super::leaf::Leaf;
-use super::width::MOST;
+use super::width::MAX_NODE_LENGTH;
 use crate::footprint::shared;
 
 /// Minimum size of a node other than the root, after a removal below it.
-const FEWEST: usize = MOST / 4;
+const MIN_NODE_LENGTH: usize = MAX_NODE_LENGTH / 4;
 
 /// Node of the tree.
 #[derive(Clone)]
@@ -88,7 +88,7 @@ impl<K: Clone, V> Node<K, V> {
 
 /// Divides `items` into the fewest groups that fit into nodes, of about equal size.
 fn grouped<T, G>(items: Vec<T>, group: impl Fn(iter::Take<&mut vec::IntoIter<T>>) -> G) -> Vec<G> {
-    let count = items.len().div_ceil(MOST);
+    let count = items.len().div_ceil(MAX_NODE_LENGTH);
     let (size, larger) = (items.len().checked_div(count).unwrap_or(0), items.len().checked_rem(count).unwrap_or(0));
     let mut items = items.into_iter();
     (0..count).map(|at| group(items.by_ref().take(size + usize::from(at < larger)))).collect()
@@ -103,7 +103,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
                     Ok(at) => return Inserted::Replaced(leaf.replace(at, value)),
                     Err(at) => at,
                 };
-                if leaf.len() < MOST {
+                if leaf.len() < MAX_NODE_LENGTH {
                     leaf.insert(at, key, value);
                     return Inserted::Within;
                 }
@@ -147,7 +147,7 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
                 let at = inner.child(key);
                 let removed = Self::remove(&mut inner.children[at], key);
                 // A sparse node merges with a neighbour, or takes some of the neighbour's entries.
-                if inner.children[at].len() < FEWEST {
+                if inner.children[at].len() < MIN_NODE_LENGTH {
                     inner.fill(at);
                 }
                 removed
@@ -196,7 +196,7 @@ impl<K: Ord + Clone, V: Clone> Inner<K, V> {
 
     /// Removes and returns the upper half of a node that is too large, with its first key.
     fn split(&mut self) -> Option<(K, Self)> {
-        if self.children.len() <= MOST {
+        if self.children.len() <= MAX_NODE_LENGTH {
             return None;
         }
         let half = self.children.len() / 2;
