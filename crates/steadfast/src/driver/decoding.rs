@@ -525,7 +525,7 @@ mod tests {
             };
             expected.push_back((purpose, said(&keep(&mut alone, object.clone()))));
             decoding.hand_in(purpose, object, place % 7 * 20_000);
-            assert!(decoding.held <= MAX_DECODING_BYTES, "seed {seed}: {} bytes are on their way", decoding.held);
+            assert!(decoding.held <= MAX_DECODING_BYTES, "seed {seed}: {} bytes are in decoding", decoding.held);
             match (seed + number) % 61 {
                 0..30 => check(&mut decoding, &mut expected),
                 30..32 => {

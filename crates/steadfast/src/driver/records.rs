@@ -218,13 +218,15 @@ impl<K: Kept> Driver<K> {
         }
         self.ordering.doubt(kind, record, unbroken);
         let held = self.reflector.version().map_or("none", ResourceVersion::as_str);
-        let what = match kind {
+        let change = match kind {
             RecordKind::Added => "was added",
             RecordKind::Modified => "was changed",
             RecordKind::Deleted => "was deleted",
         };
-        let why =
-            format!("{} {what} at version {}, below {held} that is held, and that is news", record.key, record.version);
+        let why = format!(
+            "{} {change} at version {}, below the cached version {held}, and is new",
+            record.key, record.version
+        );
         let outputs = self.reflector.step(now, Input::Contradicted(id, why.into()));
         self.perform(outputs);
     }

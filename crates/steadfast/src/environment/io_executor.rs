@@ -311,7 +311,7 @@ impl Inner {
                 Ok(()) => {}
                 Err(error) => {
                     if !std::mem::replace(&mut is_reported, true) {
-                        tracing::error!(%error, "no thread to relieve the one that an informer holds up; all wait for it");
+                        tracing::error!(%error, "cannot start a thread; an informer blocks the current one, and all others wait for it");
                     }
                     state = self.lock();
                     continue;

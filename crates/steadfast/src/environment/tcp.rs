@@ -34,7 +34,7 @@ impl Socket for TcpStream {
         // killed.
         let discarding = SockRef::from(self).set_linger(Some(Duration::ZERO));
         if let Err(error) = discarding.and_then(|()| limit_unacknowledged(self, Some(limit))) {
-            tracing::warn!(%error, "the kernel may send late what was written: it takes no limit");
+            tracing::warn!(%error, "cannot limit the send time; the kernel may send written bytes late");
         }
     }
 }

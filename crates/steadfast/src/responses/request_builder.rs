@@ -251,26 +251,26 @@ impl RequestBuilder {
         let requests = self.request(short, doubted).and_then(|short| {
             let uri =
                 uri.parse().map_err(|error| Failure::unreadable(format!("the request cannot be made: {error}")))?;
-            let mut asked =
+            let mut reach_request =
                 transport::copy_request(&short).ok_or_else(|| Failure::unreadable("the request has a body"))?;
-            *asked.uri_mut() = uri;
+            *reach_request.uri_mut() = uri;
             if !streamed {
-                asked.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
-                asked.extensions_mut().insert(if doubted { Placement::Elsewhere } else { Placement::Beside });
+                reach_request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+                reach_request.extensions_mut().insert(if doubted { Placement::Elsewhere } else { Placement::Beside });
             }
-            Ok((asked, short))
+            Ok((reach_request, short))
         });
         let (connection, expected, target) = (self.connection.clone(), self.expected(short), target.clone());
         Box::pin(async move {
-            let (asked, mut short) = requests?;
-            let answer = send(&connection, asked).await?;
+            let (reach_request, mut short) = requests?;
+            let response = send(&connection, reach_request).await?;
             // With several API servers behind a load balancer, each connection may lead to another server. The proof
             // holds only for the server that sent it.
-            let carrier = answer.extensions().get::<Carrier>().copied();
-            if streamed && answer.version() != Version::HTTP_2 {
-                return Err(Failure::unreadable("a stream that is left takes its HTTP/1.1 connection along"));
+            let carrier = response.extensions().get::<Carrier>().copied();
+            if streamed && response.version() != Version::HTTP_2 {
+                return Err(Failure::unreadable("an abandoned stream ends its HTTP/1.1 connection"));
             }
-            let Head { encoding, body, .. } = read_head(answer, &expected).await?;
+            let Head { encoding, body, .. } = read_head(response, &expected).await?;
             let reached = if streamed {
                 read_end_of_nothing(encoding, body).await?
             } else {
@@ -280,10 +280,12 @@ impl RequestBuilder {
                 let failure = Failure::unreachable(format!("the server has not reached version {target}"));
                 return Err(Failure { kind: FailureKind::TooLarge, ..failure });
             }
-            let Some(carrier) = carrier else { return Err(Failure::unreadable("nothing says what carried an answer")) };
+            let Some(carrier) = carrier else {
+                return Err(Failure::unreadable("the connection of the response is unknown"));
+            };
             short.extensions_mut().insert(carrier);
-            let answer = connection.send(short).await.map_err(|error| gone(&error))?;
-            Ok(read_head(answer, &expected).await?)
+            let response = connection.send(short).await.map_err(|error| gone(&error))?;
+            Ok(read_head(response, &expected).await?)
         })
     }
 

@@ -107,7 +107,7 @@ impl Future for Driver {
             self.probe = None;
             self.goodbye = error.is_go_away() && error.is_remote() && error.reason() == Some(Reason::NO_ERROR);
             if self.connection.signal(Signal::Retired) {
-                tracing::debug!(connection = self.connection.id, %error, "takes no more requests");
+                tracing::debug!(connection = self.connection.id, %error, "the server accepts no more requests on this connection");
                 if let Some(pool_handle) = self.pool_handle.upgrade() {
                     pool_handle.unsettled();
                 }

@@ -270,7 +270,7 @@ impl Pool {
             Some((Lease::new(connection.clone(), self.inner.pool_handle()), sender))
         });
         place.ok_or_else(|| {
-            let detail = "the connection that is to carry this request too takes no more".to_owned();
+            let detail = "the connection that must also carry this request accepts no more requests".to_owned();
             TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO }
         })
     }

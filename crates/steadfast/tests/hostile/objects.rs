@@ -327,7 +327,7 @@ async fn unordered_changes_are_detected_by_a_list() {
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let text = own.text();
-    assert!(text.contains("default/d was added at version 3, below 20 that is held"), "{text}");
+    assert!(text.contains("default/d was added at version 3, below the cached version 20"), "{text}");
     assert_eq!(text.matches("do not come from one counter").count(), 1, "{text}");
     let snapshot = informer.snapshot();
     let held: Vec<_> = snapshot.iter().map(|entry| (entry.key().name(), entry.version().as_str())).collect();
