@@ -337,11 +337,11 @@ impl RequestBuilder {
         since: Instant,
         doubted: bool,
     ) -> BoxFuture<'static, Result<Probed, Failure>> {
-        let asked = self.ask(request, doubted);
+        let head = self.send(request, doubted);
         let (connection, resource) = (self.connection.clone(), self.everywhere.clone());
         Box::pin(async move {
             let probe = async {
-                let Head { encoding, body, .. } = asked.await?;
+                let Head { encoding, body, .. } = head.await?;
                 read_version(encoding, body).await
             };
             connection.probes().ask(&resource, since, connection.environment(), probe).await
