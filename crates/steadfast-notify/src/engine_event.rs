@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use steadfast_outside::ApprovalRequest;
+use steadfast_targets::ApprovalRequest;
 
 /// Event for the operator of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]

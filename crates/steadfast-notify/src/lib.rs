@@ -100,7 +100,7 @@ pub use redrive::{Redriven, redrive};
 pub use replication::{Replication, SettledVersions, position_name, position_owner};
 pub use source::{LookedUp, Source, WatchSpec};
 pub use state::State;
-pub use steadfast_outside::{ApprovalRequest, Memory, State as MirrorState, Term, TermGate, TermKeeper};
+pub use steadfast_targets::{ApprovalRequest, Memory, State as MirrorState, Term, TermGate, TermKeeper};
 pub use supervise::{Supervised, Supervisor};
 pub use watermark::forget_watermarks;
 pub use worker::SinkStats;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::core::DynamicObject;
 use steadfast::{Informer, Lazy, Object, ObjectKey, Snapshot};
-use steadfast_outside::Permit;
+use steadfast_targets::Permit;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 

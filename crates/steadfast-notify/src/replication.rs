@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use steadfast_outside::TermGate;
+use steadfast_targets::TermGate;
 use tokio::sync::watch;
 
 use crate::source::Source;
@@ -146,7 +146,7 @@ impl Replication {
 
 #[cfg(test)]
 mod tests {
-    use steadfast_outside::{Term, TermKeeper};
+    use steadfast_targets::{Term, TermKeeper};
 
     use super::*;
 

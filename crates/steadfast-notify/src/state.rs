@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use steadfast_outside::Memory;
+use steadfast_targets::Memory;
 
 use crate::config::Cluster;
 use crate::mirror::Approvals;

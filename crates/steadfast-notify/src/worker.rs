@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use steadfast_outside::{TermEnded, TermGate};
+use steadfast_targets::{TermEnded, TermGate};
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};

@@ -48,6 +48,6 @@ mod story;
 #[cfg(unix)]
 mod traffic;
 #[cfg(unix)]
-#[path = "../../../steadfast-outside/tests/tree/mod.rs"]
+#[path = "../../../steadfast-targets/tests/tree/mod.rs"]
 mod tree;
 mod watch;

@@ -9,7 +9,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Contents of one target, from one read.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
-    pub(crate) outside: &'static str,
+    pub(crate) target: &'static str,
     /// Start of the read.
     pub(crate) asked: Instant,
     /// End of the read.
@@ -73,18 +73,18 @@ impl Truth {
 pub(crate) fn judge(truth: &Truth, losses: &[Loss], samples: &[Sample]) -> Result<usize, String> {
     let (mut last, mut removals) = (BTreeMap::<&str, &Sample>::new(), 0);
     for sample in samples {
-        if let Some(before) = last.insert(sample.outside, sample) {
+        if let Some(before) = last.insert(sample.target, sample) {
             let from = before.asked.checked_sub(GRACE).unwrap_or(before.asked);
-            let is_lost = losses.iter().any(|loss| loss.covers(sample.outside, before.asked, sample.answered));
+            let is_lost = losses.iter().any(|loss| loss.covers(sample.target, before.asked, sample.answered));
             for name in before.names.difference(&sample.names) {
                 removals += 1;
                 if !is_lost && truth.was_there(name, from, sample.answered) {
-                    let (outside, of, left) = (sample.outside, before.names.len(), sample.names.len());
+                    let (target, of, left) = (sample.target, before.names.len(), sample.names.len());
                     let absent: Vec<_> = before.names.difference(&sample.names).collect();
                     let new: Vec<_> = sample.names.difference(&before.names).collect();
                     let history = truth.history(name, sample.answered);
                     return Err(format!(
-                        "{outside}: {name} was removed although it exists ({left} of {of} are left); {history}; \
+                        "{target}: {name} was removed although it exists ({left} of {of} are left); {history}; \
                          absent {absent:?}, new {new:?}"
                     ));
                 }

@@ -384,14 +384,14 @@ impl Witness {
             ("DNS", Box::new(move || knot.names())),
             ("etcd", Box::new(move || etcd.keys())),
         ];
-        let threads = looks.map(|(outside, look)| {
+        let threads = looks.map(|(target, look)| {
             let (ended, samples) = (ended.clone(), samples.clone());
             std::thread::spawn(move || {
                 while !ended.load(Ordering::Relaxed) {
                     let asked = Instant::now();
                     if let Some(names) = look().map(judged) {
                         let answered = Instant::now();
-                        samples.lock().expect("no panic").push(Sample { outside, asked, answered, names });
+                        samples.lock().expect("no panic").push(Sample { target, asked, answered, names });
                     }
                     std::thread::sleep(Duration::from_millis(50));
                 }
@@ -507,16 +507,16 @@ fn checker_detects_removed_entry_of_ready_pod() {
     signal(&acting.0, "TERM");
     assert!(acting.0.wait().expect("an exit status").success());
     std::thread::sleep(Duration::from_secs(2));
-    let take_out = |world: &World, outside: &str| match outside {
+    let take_out = |world: &World, target: &str| match target {
         "etcd" => world.etcd.take_out("web-3"),
         _ => world.knot.take_out("web-4"),
     };
-    for outside in ["etcd", "DNS"] {
+    for target in ["etcd", "DNS"] {
         let witness = Witness::begin(&world);
         std::thread::sleep(Duration::from_millis(500));
-        take_out(&world, outside);
+        take_out(&world, target);
         std::thread::sleep(Duration::from_millis(500));
         let wrong = judge(&world.truth, &[], &witness.end()).expect_err("the entry existed");
-        assert!(wrong.starts_with(outside) && wrong.contains("was removed although it exists"), "{wrong}");
+        assert!(wrong.starts_with(target) && wrong.contains("was removed although it exists"), "{wrong}");
     }
 }

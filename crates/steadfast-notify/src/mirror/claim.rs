@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use steadfast_outside::{ObjectId, Origin};
+use steadfast_targets::{ObjectId, Origin};
 
 use super::entry::Entry;
 use crate::change::Subject;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use steadfast_outside::{Doubts, ExistenceCheck, ObjectId};
+use steadfast_targets::{Doubts, ExistenceCheck, ObjectId};
 
 use super::claim::{Claim, Sent};
 use super::view::Presence;
@@ -72,7 +72,7 @@ pub(super) fn unclear(objects: &BTreeMap<ObjectId, Arc<str>>) -> Option<(Arc<str
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use steadfast_outside::Origin;
+    use steadfast_targets::Origin;
 
     use super::*;
     use crate::mirror::entry::entries;

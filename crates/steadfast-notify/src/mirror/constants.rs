@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
-use steadfast_outside::dns::{Data, DnsError, Record, entry};
+use steadfast_targets::dns::{Data, DnsError, Record, entry};
 
 use crate::config::sinks::Sink;
 use crate::expression::Constant;

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use steadfast_outside::{
+use steadfast_targets::{
     ApprovalRequest, CompetingEntry, DesiredState, DryRun, Loss, Memory, Mirror, ObjectId, Settings, SkipReason, State,
     Status, Target, Value, preview,
 };
@@ -350,8 +350,8 @@ impl<V: Value> AnyMirror for Running<V> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use steadfast_outside::Origin;
-    use steadfast_outside::haproxy::Server;
+    use steadfast_targets::Origin;
+    use steadfast_targets::haproxy::Server;
 
     use super::*;
     use crate::mirror::entry::entries;

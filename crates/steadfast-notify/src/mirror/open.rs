@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use steadfast_outside::{Limits, Memory, Settings};
+use steadfast_targets::{Limits, Memory, Settings};
 use tokio::time::timeout;
 
 use super::collect::Gathered;

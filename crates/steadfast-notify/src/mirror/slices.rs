@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use steadfast::ObjectKey;
-use steadfast_outside::{ObjectId, Origin};
+use steadfast_targets::{ObjectId, Origin};
 
 use super::claim::{Claim, Sent};
 use super::entry::{Entry, entries};

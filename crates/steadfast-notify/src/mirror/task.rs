@@ -238,7 +238,7 @@ mod tests {
 
     use std::collections::BTreeMap;
 
-    use steadfast_outside::{Memory, ObjectId, Settings, TermGate};
+    use steadfast_targets::{Memory, ObjectId, Settings, TermGate};
 
     use super::super::collect::Gathered;
     use super::super::driver::{AnyDriver, AnyMirror, DryRunSender, MirrorPreview, Troubles};

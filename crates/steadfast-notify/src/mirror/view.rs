@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::core::DynamicObject;
 use serde_json::Value;
 use steadfast::{Entry as Cached, Informer, Lazy, Lookup, Object, ObjectKey, Snapshot};
-use steadfast_outside::{ObjectId, Origin};
+use steadfast_targets::{ObjectId, Origin};
 use tokio::sync::watch;
 
 use super::claim::Sent;

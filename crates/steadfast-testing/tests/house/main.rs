@@ -76,13 +76,13 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 14] = [
     ("steadfast-controller", &["steadfast"], &["steadfast-controller"]),
     (
         "steadfast-notify",
-        &["steadfast", "steadfast-cel", "steadfast-outside"],
+        &["steadfast", "steadfast-cel", "steadfast-targets"],
         &["steadfast-apiserver", "steadfast-testing"],
     ),
     ("steadfast-cel", &[], &[]),
     ("steadfast-contract", &[], &[]),
     ("steadfast-apiserver", &["steadfast-cel"], &[]),
-    ("steadfast-outside", &[], &[]),
+    ("steadfast-targets", &[], &[]),
     (
         "steadfast-testing",
         &["steadfast", "steadfast-apiserver", "steadfast-contract", "steadfast-core"],

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use steadfast_outside::dns::{Data, DnsError, Record, TsigKey, Zone, Zones};
+use steadfast_targets::dns::{Data, DnsError, Record, TsigKey, Zone, Zones};
 
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready};

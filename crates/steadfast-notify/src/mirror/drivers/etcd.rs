@@ -8,8 +8,8 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body as RequestBody;
-use steadfast_outside::Settings;
-use steadfast_outside::etcd::{Body, Etcd, EtcdClient, EtcdError, EtcdValue, PlainEtcdClient};
+use steadfast_targets::Settings;
+use steadfast_targets::etcd::{Body, Etcd, EtcdClient, EtcdError, EtcdValue, PlainEtcdClient};
 
 use crate::config::mirrors;
 use crate::mirror::cause::innermost;

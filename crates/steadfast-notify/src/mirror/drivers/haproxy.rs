@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use steadfast_outside::haproxy::{Haproxy, HaproxyError, Server, entry_name};
+use steadfast_targets::haproxy::{Haproxy, HaproxyError, Server, entry_name};
 
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, OpenError, one_by_one};

@@ -6,7 +6,7 @@ use crate::mirror::driver::{AnyDriver, OpenError};
 #[cfg(target_os = "linux")]
 pub(super) fn open(config: &mirrors::Ipvs) -> Result<Box<dyn AnyDriver>, OpenError> {
     use mirrors::Protocol;
-    use steadfast_outside::ipvs::{Forward, Ipvs, RealServer, VirtualService};
+    use steadfast_targets::ipvs::{Forward, Ipvs, RealServer, VirtualService};
 
     use crate::mirror::driver::{Driver, one_by_one};
 

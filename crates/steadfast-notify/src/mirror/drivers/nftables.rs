@@ -1,6 +1,6 @@
 //! Driver for forwarding by nftables.
 
-use steadfast_outside::nftables::{Backend, Nftables, Protocol, entry_name};
+use steadfast_targets::nftables::{Backend, Nftables, Protocol, entry_name};
 
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, OpenError, one_by_one};

@@ -6,7 +6,7 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
-use steadfast_outside::registry::{Item, Layout, Registry, RegistryClient, RegistryError};
+use steadfast_targets::registry::{Item, Layout, Registry, RegistryClient, RegistryError};
 
 use crate::config::mirrors;
 use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use steadfast_outside::haproxy::{Haproxy, Server};
-use steadfast_outside::{DesiredState, DryRun, Memory, Mirror, Settings, Step, Target, preview};
+use steadfast_targets::haproxy::{Haproxy, Server};
+use steadfast_targets::{DesiredState, DryRun, Memory, Mirror, Settings, Step, Target, preview};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

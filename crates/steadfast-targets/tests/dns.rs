@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use dns_server::{Kind, MIRROR, OTHER, READER, Running, key};
-use steadfast_outside::dns::{Data, DnsError, Record, Zone, Zones, entries, entry};
-use steadfast_outside::{Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
+use steadfast_targets::dns::{Data, DnsError, Record, Zone, Zones, entries, entry};
+use steadfast_targets::{Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
 use tokio::time::{sleep, timeout};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;

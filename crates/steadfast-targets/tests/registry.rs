@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use steadfast_outside::registry::{Item, Layout, PlainRegistryClient, Registry, RegistryError};
-use steadfast_outside::{DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
+use steadfast_targets::registry::{Item, Layout, PlainRegistryClient, Registry, RegistryError};
+use steadfast_targets::{DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
 use tokio::time::timeout;
 use tree::Tree;
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use steadfast_outside::haproxy::{Haproxy, HaproxyError, Server};
-use steadfast_outside::{
+use steadfast_targets::haproxy::{Haproxy, HaproxyError, Server};
+use steadfast_targets::{
     ActualState, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use steadfast_outside::ipvs::{Forward, Ipvs, IpvsError, RealServer, VirtualService};
-use steadfast_outside::{DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
+use steadfast_targets::ipvs::{Forward, Ipvs, IpvsError, RealServer, VirtualService};
+use steadfast_targets::{DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
 use tokio::runtime;
 use tokio::time::timeout;
 

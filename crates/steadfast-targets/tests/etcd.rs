@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_outside::etcd::{Etcd, EtcdError, EtcdValue};
-use steadfast_outside::{Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
+use steadfast_targets::etcd::{Etcd, EtcdError, EtcdValue};
+use steadfast_targets::{Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
 use tokio::time::{sleep, timeout};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;

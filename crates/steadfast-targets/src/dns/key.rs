@@ -13,11 +13,11 @@ use super::error::DnsError;
 /// `-y`: `ALGORITHM:NAME:SECRET`. The algorithm is hmac-sha256, hmac-sha384, hmac-sha512 or the old hmac-sha1.
 ///
 /// ```
-/// use steadfast_outside::dns::TsigKey;
+/// use steadfast_targets::dns::TsigKey;
 ///
 /// let key: TsigKey = "hmac-sha256:mirror:c3RlYWRmYXN0IHN0ZWFkZmFzdCBzdGVhZGZhc3QhISE=".parse()?;
 /// assert_eq!(format!("{key:?}"), "Key(hmac-sha256:mirror.)");
-/// # Ok::<(), steadfast_outside::dns::DnsError>(())
+/// # Ok::<(), steadfast_targets::dns::DnsError>(())
 /// ```
 #[derive(Clone)]
 pub struct TsigKey {

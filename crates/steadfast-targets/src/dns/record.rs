@@ -83,12 +83,12 @@ impl Data {
     /// If the type is not one of A, AAAA, CNAME, SRV, TXT, MX and PTR, or the data is not valid for the type.
     ///
     /// ```
-    /// use steadfast_outside::dns::Data;
+    /// use steadfast_targets::dns::Data;
     ///
     /// assert_eq!(Data::read("A", "10.0.0.1")?, Data::A([10, 0, 0, 1].into()));
     /// assert_eq!(Data::read("srv", "0 5 80 A.example.org")?.to_string(), "SRV 0 5 80 a.example.org.");
     /// assert_eq!(Data::read("TXT", "v=spf1 -all")?.to_string(), "TXT \"v=spf1 -all\"");
-    /// # Ok::<(), steadfast_outside::dns::DnsError>(())
+    /// # Ok::<(), steadfast_targets::dns::DnsError>(())
     /// ```
     pub fn read(kind: &str, text: &str) -> Result<Self, DnsError> {
         let wrong = |expected: &'static str| DnsError::Data { kind: kind.to_owned(), text: text.to_owned(), expected };

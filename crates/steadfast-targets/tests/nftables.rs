@@ -10,8 +10,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use std::{env, io, process, thread};
 
-use steadfast_outside::nftables::{Backend, Nftables, Protocol};
-use steadfast_outside::{DesiredState, Limits, Memory, Mirror, Settings, Status, Target};
+use steadfast_targets::nftables::{Backend, Nftables, Protocol};
+use steadfast_targets::{DesiredState, Limits, Memory, Mirror, Settings, Status, Target};
 use tokio::time::timeout;
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -303,7 +303,7 @@ async fn ipv6_table_round_trips() -> Result {
     let target = Nftables::new("six", "[fd00::1]:443".parse()?)?.by(networks.nft());
     let own = wanted(&[("a", "[fd00::a]:8443", 2), ("b", "[fd00::b]:8443", 1), ("c", "[fd00::c]:8443", 0)]).entries;
     let steps: Vec<_> =
-        own.iter().map(|(name, value)| steadfast_outside::Step::Add { name: name.clone(), value: *value }).collect();
+        own.iter().map(|(name, value)| steadfast_targets::Step::Add { name: name.clone(), value: *value }).collect();
     assert!(target.read().await?.own.is_empty());
     target.apply(&steps).await?;
     assert_eq!(target.read().await?.own, own);
@@ -337,7 +337,7 @@ async fn datagrams_reach_udp_backends() -> Result {
     let (name, to) = ("two".to_owned(), Backend { address: B.parse()?, weight: 30 });
     let from = target.read().await?.own["two"];
     assert_ne!(from, to);
-    target.apply(&[steadfast_outside::Step::Change { name, from, to }]).await?;
+    target.apply(&[steadfast_targets::Step::Change { name, from, to }]).await?;
     assert_eq!(target.read().await?.own["two"], to);
     assert!(!networks.by_hand(&["list", "ruleset"])?.contains("what is this"));
     Ok(())

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use steadfast_outside::Target;
-use steadfast_outside::dns::Zone;
+use steadfast_targets::Target;
+use steadfast_targets::dns::Zone;
 use tokio::time::{sleep, timeout};
 
 use super::{Result, TIMEOUT};

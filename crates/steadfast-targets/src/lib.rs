@@ -6,8 +6,8 @@
 //!
 //! ```no_run
 //! # use std::{collections::BTreeMap, path::Path};
-//! use steadfast_outside::haproxy::{Haproxy, Server};
-//! use steadfast_outside::{DesiredState, Memory, Mirror, Settings};
+//! use steadfast_targets::haproxy::{Haproxy, Server};
+//! use steadfast_targets::{DesiredState, Memory, Mirror, Settings};
 //!
 //! # async fn example(entries: BTreeMap<String, Server>, informer_is_stale: bool) -> Result<(), Box<dyn std::error::Error>> {
 //! let target = Haproxy::new(Path::new("/run/haproxy/admin.sock"), "web", "sf-")?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fastrand::Rng;
-use steadfast_outside::{
+use steadfast_targets::{
     ActualState, Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, State, Status, Step, Target, Value,
 };
 use tokio::time::{Instant, sleep};
@@ -47,9 +47,9 @@ impl World {
 }
 
 #[derive(Clone)]
-struct Outside(Arc<Mutex<World>>);
+struct FakeTarget(Arc<Mutex<World>>);
 
-impl Outside {
+impl FakeTarget {
     fn new(seed: u64, failing: u32) -> Self {
         let (own, others, busy) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         Self(Arc::new(Mutex::new(World { own, others, busy, rng: Rng::with_seed(seed), failing, fewest: 0, steps: 0 })))
@@ -76,7 +76,7 @@ impl Outside {
     }
 }
 
-impl Target for Outside {
+impl Target for FakeTarget {
     type Value = Number;
     type Error = Deaf;
 
@@ -140,14 +140,14 @@ async fn target_converges_despite_failures_and_interference() {
     let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
     let mut steps = 0;
     for seed in 0..seeds {
-        let (outside, mut rng) = (Outside::new(seed, 30), Rng::with_seed(!seed));
-        let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
+        let (target, mut rng) = (FakeTarget::new(seed, 30), Rng::with_seed(!seed));
+        let mirror = Mirror::start("m", target.clone(), anything_goes(), Memory::volatile());
         let mut last = BTreeMap::new();
         for _ in 0..20 {
             match rng.u32(0..4) {
                 0 => {
                     let name = rng.usize(0..10).to_string();
-                    let mut world = outside.lock();
+                    let mut world = target.lock();
                     if world.others.contains(&name) {
                         world.others.remove(&name);
                     } else if !world.own.contains_key(&name) {
@@ -156,7 +156,7 @@ async fn target_converges_despite_failures_and_interference() {
                 }
                 1 => {
                     let name = rng.usize(0..10).to_string();
-                    outside.lock().own.remove(&name);
+                    target.lock().own.remove(&name);
                 }
                 _ => {
                     let names: BTreeSet<_> = (0..rng.usize(0..10)).map(|_| rng.usize(0..10)).collect();
@@ -167,15 +167,15 @@ async fn target_converges_despite_failures_and_interference() {
             }
             sleep(Duration::from_millis(rng.u64(0..20_000))).await;
         }
-        outside.lock().failing = 0;
+        target.lock().failing = 0;
         // Twice the longest timeout: the next comparison finds changes of other clients.
         sleep(Duration::from_secs(3 * 60)).await;
-        let others = outside.lock().others.clone();
+        let others = target.lock().others.clone();
         last.retain(|name, _| !others.contains(name));
-        assert_eq!(outside.lock().own, last, "seed {seed}");
+        assert_eq!(target.lock().own, last, "seed {seed}");
         let status = mirror.status().borrow().clone();
         assert!(status.settled && status.failing.is_none(), "seed {seed}: {status:?}");
-        steps += outside.lock().steps;
+        steps += target.lock().steps;
         mirror.stop().await;
     }
     assert!(steps as u64 > seeds * 20, "too few steps: {steps}");
@@ -183,17 +183,17 @@ async fn target_converges_despite_failures_and_interference() {
 
 #[tokio::test(start_paused = true)]
 async fn uncertain_view_adds_but_never_removes() {
-    let outside = Outside::new(1, 0);
-    let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
+    let target = FakeTarget::new(1, 0);
+    let mirror = Mirror::start("m", target.clone(), anything_goes(), Memory::volatile());
     mirror.want(wanted(0..10, 1));
     until(&mirror, |status| status.settled && status.entries == 10).await;
-    outside.lock().fewest = 10;
+    target.lock().fewest = 10;
 
     mirror.want(doubted(8..12));
     let status = until(&mirror, |status| status.settled && status.entries == 12).await;
     assert_eq!(status.kept, (0..8).map(|name| (name.to_string(), SkipReason::Doubt)).collect());
     sleep(Duration::from_secs(24 * 3600)).await;
-    assert_eq!(outside.lock().fewest, 10);
+    assert_eq!(target.lock().fewest, 10);
 
     mirror.want(wanted(8..12, 1));
     until(&mirror, |status| status.settled && status.entries == 4).await;
@@ -201,19 +201,19 @@ async fn uncertain_view_adds_but_never_removes() {
 
 #[tokio::test(start_paused = true)]
 async fn entry_in_use_drains_until_timeout() {
-    let outside = Outside::new(1, 0);
-    let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
+    let target = FakeTarget::new(1, 0);
+    let mirror = Mirror::start("m", target.clone(), anything_goes(), Memory::volatile());
     mirror.want(wanted(0..3, 1));
     until(&mirror, |status| status.settled && status.entries == 3).await;
-    outside.lock().busy.extend(["0".to_owned(), "1".to_owned()]);
+    target.lock().busy.extend(["0".to_owned(), "1".to_owned()]);
 
     let begun = Instant::now();
     mirror.want(wanted(2..3, 1));
     let status = until(&mirror, |status| status.settled && status.kept.len() == 2).await;
     assert_eq!(status.kept["0"], SkipReason::InUse);
-    assert_eq!(outside.lock().serving(), 1, "a draining entry gets no new traffic");
+    assert_eq!(target.lock().serving(), 1, "a draining entry gets no new traffic");
     sleep(Duration::from_secs(10)).await;
-    outside.lock().busy.remove("0");
+    target.lock().busy.remove("0");
     mirror.nudge();
     until(&mirror, |status| status.settled && status.entries == 2).await;
     assert!(begun.elapsed() < Duration::from_secs(29));
@@ -224,16 +224,16 @@ async fn entry_in_use_drains_until_timeout() {
 
 #[tokio::test(start_paused = true)]
 async fn draining_entry_wanted_again_serves() {
-    let outside = Outside::new(1, 0);
-    let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
+    let target = FakeTarget::new(1, 0);
+    let mirror = Mirror::start("m", target.clone(), anything_goes(), Memory::volatile());
     mirror.want(wanted(0..3, 1));
     until(&mirror, |status| status.settled && status.entries == 3).await;
-    outside.lock().busy.insert("0".to_owned());
+    target.lock().busy.insert("0".to_owned());
     mirror.want(wanted(1..3, 1));
     until(&mirror, |status| status.settled && status.kept.contains_key("0")).await;
     mirror.want(wanted(0..3, 1));
     until(&mirror, |status| status.settled && status.kept.is_empty()).await;
-    assert_eq!(outside.lock().serving(), 3);
+    assert_eq!(target.lock().serving(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,10 +242,10 @@ async fn approval_request_survives_restart() {
     std::fs::create_dir_all(&folder).expect("a folder");
     let path = folder.join("memory.json");
     let settings = Settings { seed: 1, ..Settings::default() };
-    let outside = Outside::new(1, 0);
+    let target = FakeTarget::new(1, 0);
     let start = || {
         let memory = Memory::open(&path).expect("a memory");
-        (Mirror::start("m", outside.clone(), settings.clone(), memory.clone()), memory)
+        (Mirror::start("m", target.clone(), settings.clone(), memory.clone()), memory)
     };
     let (mirror, _) = start();
     mirror.want(wanted(0..30, 1));
@@ -255,14 +255,14 @@ async fn approval_request_survives_restart() {
     let ask = until(&mirror, |status| status.ask.is_some()).await.ask.expect("a pending approval");
     assert_eq!((ask.names.len(), ask.of), (27, 30));
     sleep(Duration::from_secs(3600)).await;
-    assert_eq!(outside.lock().serving(), 30);
+    assert_eq!(target.lock().serving(), 30);
     mirror.stop().await;
 
     let (mirror, memory) = start();
     assert_eq!(memory.asks()["m"], ask, "before the first read");
     mirror.want(wanted(0..3, 1));
     assert_eq!(until(&mirror, |status| status.settled).await.ask, Some(ask.clone()));
-    assert_eq!(outside.lock().serving(), 30);
+    assert_eq!(target.lock().serving(), 30);
     let error = memory.approve("m", "abc").expect_err("another ID");
     assert!(error.to_string().contains(&ask.id), "{error}");
     memory.approve("m", &ask.id).expect("the pending approval");
@@ -284,8 +284,8 @@ async fn approval_request_survives_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn unreachable_target_is_retried_with_backoff() {
-    let outside = Outside::new(1, 100);
-    let mirror = Mirror::start("m", outside.clone(), anything_goes(), Memory::volatile());
+    let target = FakeTarget::new(1, 100);
+    let mirror = Mirror::start("m", target.clone(), anything_goes(), Memory::volatile());
     mirror.want(wanted(0..3, 1));
     let status = until(&mirror, |status| status.failing.is_some()).await;
     assert!(!status.settled);
@@ -295,14 +295,14 @@ async fn unreachable_target_is_retried_with_backoff() {
         "{status:?}"
     );
     sleep(Duration::from_secs(3600)).await;
-    outside.lock().failing = 0;
+    target.lock().failing = 0;
     let begun = Instant::now();
     until(&mirror, |status| status.settled && status.entries == 3).await;
     assert!(begun.elapsed() <= Duration::from_secs(70), "{:?}", begun.elapsed());
 }
 
 /// Target that rejects one entry and accepts the others.
-struct Picky(Outside);
+struct Picky(FakeTarget);
 
 impl Target for Picky {
     type Value = Number;
@@ -325,8 +325,8 @@ impl Target for Picky {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_entry_delays_no_other() {
-    let outside = Outside::new(1, 0);
-    let mirror = Mirror::start("m", Picky(outside.clone()), anything_goes(), Memory::volatile());
+    let target = FakeTarget::new(1, 0);
+    let mirror = Mirror::start("m", Picky(target.clone()), anything_goes(), Memory::volatile());
     mirror.want(wanted(10..20, 1));
     let status = until(&mirror, |status| status.entries == 9 && status.kept.contains_key("13")).await;
     assert_eq!(status.kept["13"], SkipReason::Rejected("the target does not respond".into()));
@@ -336,13 +336,13 @@ async fn rejected_entry_delays_no_other() {
     for round in 0..10 {
         let begun = Instant::now();
         mirror.want(wanted((10..20).chain([100 + round]), 1));
-        until(&mirror, |_| outside.lock().own.contains_key(&(100 + round).to_string())).await;
+        until(&mirror, |_| target.lock().own.contains_key(&(100 + round).to_string())).await;
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     }
 }
 
 /// Target with an ownership record that another process holds until it is released.
-struct Owned(Outside, Arc<Mutex<Claim>>);
+struct Owned(FakeTarget, Arc<Mutex<Claim>>);
 
 impl Target for Owned {
     type Value = Number;
@@ -369,23 +369,23 @@ impl Target for Owned {
 
 #[tokio::test(start_paused = true)]
 async fn second_process_with_mark_prevents_removal() {
-    let outside = Outside::new(1, 0);
-    outside.lock().own.insert("theirs".to_owned(), Number(1));
+    let target = FakeTarget::new(1, 0);
+    target.lock().own.insert("theirs".to_owned(), Number(1));
     let claim = Arc::new(Mutex::new(Claim::Other { instance: "other".to_owned(), renewed: 0 }));
-    let mirror = Mirror::start("m", Owned(outside.clone(), claim.clone()), anything_goes(), Memory::volatile());
+    let mirror = Mirror::start("m", Owned(target.clone(), claim.clone()), anything_goes(), Memory::volatile());
     mirror.want(wanted(0..10, 1));
     until(&mirror, |status| status.settled && status.entries == 11 && status.other_process.is_some()).await;
     mirror.want(wanted(0..9, 1));
     let status = until(&mirror, |status| status.settled && status.kept.len() == 2).await;
     assert_eq!(status.kept.values().collect::<BTreeSet<_>>().len(), 1);
     sleep(Duration::from_secs(600)).await;
-    assert_eq!(outside.lock().own.len(), 11, "the mirror removes no entry");
+    assert_eq!(target.lock().own.len(), 11, "the mirror removes no entry");
 
     // The other process has exited: its entries are removed, and entries of a third process stay.
     *claim.lock().expect("no panic") = Claim::Ours;
     until(&mirror, |status| status.settled && status.entries == 9).await;
-    outside.lock().own.insert("a third one's".to_owned(), Number(1));
+    target.lock().own.insert("a third one's".to_owned(), Number(1));
     sleep(Duration::from_secs(600)).await;
-    assert_eq!(outside.lock().own.len(), 10);
+    assert_eq!(target.lock().own.len(), 10);
     assert_eq!(mirror.status().borrow().kept["a third one's"], SkipReason::OtherProcess);
 }
