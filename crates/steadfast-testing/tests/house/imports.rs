@@ -57,17 +57,32 @@ impl Imports {
                 }
             }
         }
+        for ((_, name), methods) in modules.methods() {
+            for ((from, to), calls) in methods.calls_across() {
+                let taken = imports.of.entry(from).or_default().entry(to).or_default();
+                taken.extend(calls.keys().map(|method| format!("{name}::{method}")));
+            }
+        }
         imports
     }
 }
 
 impl Modules {
+    /// Returns the module that defines the item at `path`, and the name of the item there.
+    pub(crate) fn defined(&self, here: Id, path: &[String]) -> Option<(Id, String)> {
+        match self.named(here, path, MAX_REEXPORTS)? {
+            Named::Item(id, name) => Some((id, name)),
+            Named::Module(_) | Named::Foreign => None,
+        }
+    }
+
     /// Returns `true` if `module`, a part of `owner`, adds methods to a type that `owner` defines.
     fn is_extended(&self, owner: Id, name: &str, module: Id) -> bool {
         let mut above = self.all[module].parent;
         while let Some(id) = above {
             if id == owner {
-                return self.all[module].extended.contains(name);
+                let mut extensions = self.all[module].extensions.iter();
+                return extensions.any(|block| !block.is_of_trait && block.of.last().is_some_and(|own| own == name));
             }
             above = self.all[id].parent;
         }

@@ -2,22 +2,24 @@
 //! one direction.
 //!
 //! A file imports the file that *defines* an item that it names by a path, through all re-exports. A re-export
-//! (`pub use`) is such an import too. The declaration of a module (`mod name;`) is not an import. Tests inside a file are
-//! ignored.
+//! (`pub use`) is such an import too. The declaration of a module (`mod name;`) is not an import. A file with an `impl`
+//! block of a type imports each file whose methods of that type it calls through `self`, `Self` or the type's name. Tests
+//! inside a file are ignored.
 
 mod circles;
 mod commands;
 mod imports;
+mod methods;
 mod modules;
 mod planted;
 mod prose;
 mod sources;
+mod structure;
 mod surface;
 mod tokens;
 mod variables;
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use imports::Imports;
@@ -50,9 +52,71 @@ fn packages() -> BTreeMap<String, PathBuf> {
     packages.map(|folder| (place(&folder), folder)).collect()
 }
 
+/// Permitted cycles that only methods close: the crate, the files, and the reason.
+const METHODS_BOTH_WAYS: [(&str, &[&str], &str); 9] = [
+    (
+        "steadfast-core",
+        &[
+            "reflector/comparing.rs",
+            "reflector/delta_relist.rs",
+            "reflector/input.rs",
+            "reflector/listing.rs",
+            "reflector/moving.rs",
+            "reflector/polling.rs",
+            "reflector/probe.rs",
+            "reflector/restart.rs",
+            "reflector/streaming.rs",
+            "reflector/unnamed.rs",
+            "reflector/watching.rs",
+            "reflector.rs",
+        ],
+        "to be removed: one machine for each activity",
+    ),
+    (
+        "steadfast",
+        &["driver/keeping.rs", "driver/records.rs", "driver.rs"],
+        "to be removed: records and decoding without the driver",
+    ),
+    (
+        "steadfast",
+        &["shared/pending_deliveries.rs", "shared.rs"],
+        "one condition: the publication of a change also records its pending deliveries",
+    ),
+    (
+        "steadfast-apiserver",
+        &["apply/mod.rs", "apply/scale.rs"],
+        "scale.rs only reads a field of the type, through one accessor",
+    ),
+    (
+        "steadfast-apiserver",
+        &["storage/writes/fields.rs", "storage/writes/scale.rs", "storage/writes.rs"],
+        "a write of the subresource `scale` is a write of its object, through the same `update`",
+    ),
+    (
+        "steadfast-controller",
+        &["controller/start.rs", "controller.rs"],
+        "start.rs is the constructor: the builder calls it once, and it only uses the errors of controller.rs",
+    ),
+    (
+        "steadfast-notify",
+        &["fields.rs", "plan/checks/bodies.rs", "plan/checks/source.rs", "plan/checks.rs", "plan.rs"],
+        "the checks share one collector of errors; fields.rs only reads the document of the plan",
+    ),
+    (
+        "steadfast-targets",
+        &["dns/owner.rs", "dns/term.rs", "dns/update.rs", "dns/wire.rs", "dns.rs"],
+        "owner.rs and term.rs are operations of the target; both send their queries through dns.rs",
+    ),
+    (
+        "steadfast-targets",
+        &["etcd/owner.rs", "etcd/term.rs", "etcd/watch.rs", "etcd.rs"],
+        "owner.rs, term.rs and watch.rs are operations of the target; they send their requests through etcd.rs",
+    ),
+];
+
 #[test]
 fn no_files_import_each_other() {
-    let mut found = String::new();
+    let (mut found, mut used) = (String::new(), BTreeSet::new());
     for (name, folder) in packages() {
         let roots = ["src/lib.rs", "src/main.rs"].map(|root| folder.join(root));
         let mut roots = roots.iter().filter(|root| root.is_file()).peekable();
@@ -60,9 +124,16 @@ fn no_files_import_each_other() {
         for root in roots {
             let imports = Imports::read(&Repository, root);
             for circle in imports.circles() {
-                let _ = write!(found, "{name}:\n{}", imports.describe(&circle));
+                let files: Vec<_> = circle.files.iter().map(|file| methods::short(file)).collect();
+                match METHODS_BOTH_WAYS.iter().position(|(of, allowed, _)| name == *of && files == *allowed) {
+                    Some(exception) => drop(used.insert(exception)),
+                    None => found += &format!("{name}:\n{}", imports.describe(&circle)),
+                }
             }
         }
+    }
+    for (at, (name, files, _)) in METHODS_BOTH_WAYS.iter().enumerate() {
+        assert!(used.contains(&at), "no cycle in {name} of {files:?} any more: remove the exception");
     }
     let found = found.replace(&format!("{}/", repository().display()), "");
     assert!(found.is_empty(), "files that import each other; move the shared items into a file below them:\n{found}");

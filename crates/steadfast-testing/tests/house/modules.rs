@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::methods::Extension;
 use crate::tokens::{Tree, read};
 
 /// Index of a module in its crate.
@@ -28,8 +29,8 @@ pub(crate) struct Module {
     pub(crate) handed_on: BTreeMap<String, Vec<String>>,
     /// Names of public items (`pub`, without `#[doc(hidden)]`), including modules.
     pub(crate) public: BTreeSet<String>,
-    /// Types to which the module adds methods (`impl Type`), by their name in this module.
-    pub(crate) extended: BTreeSet<String>,
+    /// `impl` blocks.
+    pub(crate) extensions: Vec<Extension>,
     /// Identifiers in the code, without imports.
     pub(crate) words: BTreeSet<String>,
 }
@@ -69,7 +70,7 @@ impl Modules {
             paths: Vec::new(),
             handed_on: BTreeMap::new(),
             public: BTreeSet::new(),
-            extended: BTreeSet::new(),
+            extensions: Vec::new(),
             words: BTreeSet::new(),
         });
         let mut rest = body;
@@ -100,7 +101,7 @@ impl Modules {
             }
             let module = &mut self.all[id];
             module.items.extend(names_defined(declared));
-            module.extended.extend(name_extended(declared));
+            module.extensions.extend(Extension::read(declared));
             if let [Tree::Word(keyword), names @ .., Tree::Sign(';')] = declared
                 && keyword == "use"
             {
@@ -317,31 +318,6 @@ fn names_defined(declared: &[Tree]) -> Vec<String> {
         }
         _ => Vec::new(),
     }
-}
-
-/// Returns the type to which the item adds methods, if it is an inherent `impl`.
-fn name_extended(declared: &[Tree]) -> Option<String> {
-    let [Tree::Word(keyword), rest @ .., Tree::Group('{', _)] = declared else { return None };
-    if keyword != "impl" || rest.iter().any(|tree| tree.is_word("for")) {
-        return None;
-    }
-    // After the parameters, up to the arguments of the type and its bounds.
-    let (mut depth, mut arrow) = (0_usize, false);
-    let mut rest = rest.iter().skip_while(|tree| {
-        depth += usize::from(tree.is_sign('<'));
-        let is_parameter = depth > 0;
-        depth -= usize::from(tree.is_sign('>') && !arrow);
-        arrow = tree.is_sign('-');
-        is_parameter
-    });
-    let mut name = None;
-    while let Some(Tree::Word(word)) = rest.next() {
-        name = Some(word.clone());
-        if rest.next() != Some(&Tree::Colons) {
-            break;
-        }
-    }
-    name
 }
 
 fn gather_words(trees: &[Tree], words: &mut Vec<String>) {
