@@ -14,12 +14,12 @@ pub(crate) use finals::LossKind;
 pub(crate) use moment::Moment;
 pub(crate) use observed::{Answer, Depth, Handler, Informer, Snapshot, Wait};
 
-use crate::breach::{Breach, Malformed};
 use crate::clause::Clause;
 use crate::history::History;
 use crate::seen::{Key, StoreHeld};
 use crate::terms::Terms;
 use crate::view::{Timeline, View};
+use crate::violation::{Malformed, Violation};
 
 /// A parsed trace. All clauses share it.
 pub(crate) struct Case<'a> {
@@ -126,9 +126,9 @@ impl<'a> Case<'a> {
         object: Option<&Key>,
         moments: (Duration, Duration),
         what: String,
-    ) -> Breach {
+    ) -> Violation {
         let handler_name = Some(handler.name.to_owned());
-        Breach { handler: handler_name, ..self.informer_of(handler).breach(clause, object, moments, what) }
+        Violation { handler: handler_name, ..self.informer_of(handler).violation(clause, object, moments, what) }
     }
 
     /// Returns the first stay, between two states, that ends in a gap no list spans. Only lists compared with the store
@@ -173,7 +173,7 @@ impl<'a> Case<'a> {
     }
 
     /// Returns a violation at a call, from the previous delivery of the object to this call.
-    pub(crate) fn at_call(&self, clause: Clause, handler: &Handler<'a>, call: &Call<'a>, what: String) -> Breach {
+    pub(crate) fn at_call(&self, clause: Clause, handler: &Handler<'a>, call: &Call<'a>, what: String) -> Violation {
         let since = call.open.as_ref().map_or(handler.registered.at, |open| open.at);
         self.at_handler(clause, handler, Some(call.seen.key()), (since, call.entered.at), what)
     }

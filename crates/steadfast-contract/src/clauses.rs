@@ -13,12 +13,12 @@ mod c10_freshness;
 mod c11_convergence;
 mod c12_read_your_writes;
 
-use crate::breach::Breach;
 use crate::case::Case;
+use crate::violation::Violation;
 
 /// Returns all violations, in order of detection.
-pub(crate) fn judge(case: &Case<'_>) -> Vec<Breach> {
-    const CLAUSES: [fn(&Case<'_>, &mut Vec<Breach>); 12] = [
+pub(crate) fn judge(case: &Case<'_>) -> Vec<Violation> {
+    const CLAUSES: [fn(&Case<'_>, &mut Vec<Violation>); 12] = [
         c01_identity::judge,
         c02_nothing_lost::judge,
         c03_order::judge,
@@ -32,11 +32,11 @@ pub(crate) fn judge(case: &Case<'_>) -> Vec<Breach> {
         c11_convergence::judge,
         c12_read_your_writes::judge,
     ];
-    let mut breaches = Vec::new();
+    let mut violations = Vec::new();
     for clause in CLAUSES {
-        clause(case, &mut breaches);
+        clause(case, &mut violations);
     }
     // By time instead of by clause: the first violation is usually the cause of the others.
-    breaches.sort_by_key(|breach| breach.moments.1);
-    breaches
+    violations.sort_by_key(|violation| violation.moments.1);
+    violations
 }

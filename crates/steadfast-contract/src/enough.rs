@@ -1,7 +1,7 @@
 //! Checks for enough evidence. A trace without records violates no clause and proves nothing.
 
-use crate::breach::Inconclusive;
 use crate::case::{Case, Informer};
+use crate::violation::Inconclusive;
 
 /// Returns the missing evidence, and how to record it.
 pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {

@@ -1,6 +1,5 @@
 //! Entry points of the checker.
 
-use crate::breach::Breaches;
 use crate::case::Case;
 use crate::clauses;
 use crate::enough;
@@ -9,13 +8,14 @@ use crate::tally;
 use crate::terms::Terms;
 use crate::trace::Trace;
 use crate::verdict::{Report, Verdict};
+use crate::violation::Violations;
 
 /// Checks a trace against a history, with the default bounds of the contract ([`Terms::default`]).
 ///
 /// # Errors
 /// Returns all violations of the contract, all contradictions within the history or the trace, and the missing
 /// evidence. Only a settled trace of informers, checked against a history with changes, passes.
-pub fn check(history: &History, trace: &Trace) -> Result<Verdict, Breaches> {
+pub fn check(history: &History, trace: &Trace) -> Result<Verdict, Violations> {
     judge(history, trace).into_result()
 }
 
@@ -30,7 +30,7 @@ impl Terms {
     ///
     /// # Errors
     /// Returns the errors of [`check`].
-    pub fn check(&self, history: &History, trace: &Trace) -> Result<Verdict, Breaches> {
+    pub fn check(&self, history: &History, trace: &Trace) -> Result<Verdict, Violations> {
         self.judge(history, trace).into_result()
     }
 
@@ -41,7 +41,7 @@ impl Terms {
         let case = Case::new(history, trace, self);
         Report {
             verdict: tally::verdict(&case),
-            breaches: clauses::judge(&case),
+            violations: clauses::judge(&case),
             inconclusive: enough::missing(&case),
             malformed: case.malformed,
         }

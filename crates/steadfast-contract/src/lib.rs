@@ -17,7 +17,7 @@
 //! | identify objects and their states | [`Key`], [`Ref`], [`digest`], [`Certainty`], [`Reason`] |
 //! | describe an informer's objects | [`Scope`], [`SelectorError`] |
 //! | check a trace | [`check`], [`judge()`], [`Terms`] |
-//! | read the result | [`Breaches`], [`Breach`], [`Clause`], [`Inconclusive`], [`Malformed`], [`Report`], [`Verdict`], [`Tally`] |
+//! | read the result | [`Violations`], [`Violation`], [`Clause`], [`Inconclusive`], [`Malformed`], [`Report`], [`Verdict`], [`Tally`] |
 //!
 //! This crate has no Cargo features.
 //!
@@ -56,11 +56,10 @@
 //! trace.record(ms(40), Record::entered("h", 2, updated, StoreHeld::NotAsked));
 //! trace.record(ms(41), Record::returned("h", 2));
 //!
-//! let breaches = check(&history, &trace).unwrap_err();
-//! assert!(breaches.of(Clause::C1).next().is_some());
+//! let error = check(&history, &trace).unwrap_err();
+//! assert!(error.of(Clause::C1).next().is_some());
 //! ```
 
-mod breach;
 mod case;
 mod clause;
 mod clauses;
@@ -76,8 +75,8 @@ mod terms;
 mod trace;
 mod verdict;
 mod view;
+mod violation;
 
-pub use breach::{Breach, Breaches, Inconclusive, Malformed};
 pub use clause::Clause;
 pub use history::{Change, History, Restore};
 pub use judge::{check, judge};
@@ -87,6 +86,7 @@ pub use selector::SelectorError;
 pub use terms::Terms;
 pub use trace::{Entry, Freshness, Outcome, Record, Target, Trace};
 pub use verdict::{Report, Tally, Verdict};
+pub use violation::{Inconclusive, Malformed, Violation, Violations};
 
 /// The contract page for users. The attribute runs its example as a test.
 #[cfg(doctest)]

@@ -6,8 +6,8 @@ use std::ops::Add;
 
 use serde::Serialize;
 
-use crate::breach::{Breach, Breaches, Inconclusive, Malformed};
 use crate::clause::Clause;
+use crate::violation::{Inconclusive, Malformed, Violation, Violations};
 
 /// Counts of one handler.
 ///
@@ -86,7 +86,7 @@ pub struct Report {
     /// Counts, for each trace, valid or not.
     pub verdict: Verdict,
     /// Violations of the contract, in order of detection.
-    pub breaches: Vec<Breach>,
+    pub violations: Vec<Violation>,
     /// Contradictions within the history or the trace.
     pub malformed: Vec<Malformed>,
     /// Missing evidence: an empty history or trace, or a trace that has not settled.
@@ -102,22 +102,22 @@ impl Report {
     /// Returns whether the trace contains no violation so far. The trace may lack its end, or be empty, so that a trace
     /// can be judged while it is recorded.
     pub fn keeps_so_far(&self) -> bool {
-        self.breaches.is_empty() && self.malformed.is_empty()
+        self.violations.is_empty() && self.malformed.is_empty()
     }
 
     /// Returns the violations of one clause.
-    pub fn of(&self, clause: Clause) -> impl Iterator<Item = &Breach> {
-        self.breaches.iter().filter(move |breach| breach.clause == clause)
+    pub fn of(&self, clause: Clause) -> impl Iterator<Item = &Violation> {
+        self.violations.iter().filter(move |violation| violation.clause == clause)
     }
 
     /// Returns the verdict of a trace that keeps the contract.
     ///
     /// # Errors
     /// Returns all violations, all contradictions within the history or the trace, and the missing evidence.
-    pub fn into_result(self) -> Result<Verdict, Breaches> {
+    pub fn into_result(self) -> Result<Verdict, Violations> {
         if self.passed() {
             return Ok(self.verdict);
         }
-        Err(Breaches { breaches: self.breaches, malformed: self.malformed, inconclusive: self.inconclusive })
+        Err(Violations { violations: self.violations, malformed: self.malformed, inconclusive: self.inconclusive })
     }
 }

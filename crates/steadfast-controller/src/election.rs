@@ -1,7 +1,7 @@
 //! Leader election by a lease.
 
-mod breach;
 mod candidate;
+mod fault_injection;
 mod leases;
 mod machine;
 #[cfg(feature = "metrics")]
@@ -25,7 +25,7 @@ use steadfast::Connection;
 use steadfast::k8s_openapi::jiff::Timestamp;
 use steadfast::kube;
 
-use breach::Breaches;
+use fault_injection::ElectionFaultInjection;
 use registration::Registration;
 use state::{ElectionState, ElectionStatus, Term};
 use task::ElectionTask;
@@ -34,11 +34,11 @@ use timing::{Timing, WallClock};
 use crate::events::EventRecorder;
 use crate::panics;
 
-#[cfg(feature = "breach")]
-pub use breach::ElectionBreach;
 pub use candidate::Candidate;
-#[cfg(feature = "breach")]
-pub use sharding::ShardingBreach;
+#[cfg(feature = "fault-injection")]
+pub use fault_injection::InjectedElectionFault;
+#[cfg(feature = "fault-injection")]
+pub use sharding::InjectedShardingFault;
 pub use sharding::{KeyGuard, Sharding, ShardingBuilder};
 pub use timing::ElectionError;
 pub use trouble::ElectionTrouble;
@@ -158,17 +158,21 @@ impl LeaderElectionBuilder {
     ///
     /// Returns an error if the durations are inconsistent, or the namespace, the name or the identity is empty.
     pub fn start(self) -> Result<LeaderElection, ElectionError> {
-        self.stand(None, Breaches::default())
+        self.stand(None, ElectionFaultInjection::default())
     }
 
     /// Lets a coordinator at the server choose the leader (KEP-4355): the candidate with the oldest emulation version.
     /// Without this setting, the first candidate leads.
     #[must_use]
     pub fn coordinated(self, candidate: Candidate) -> CoordinatedElectionBuilder {
-        CoordinatedElectionBuilder { settings: self, candidate, breaches: Breaches::default() }
+        CoordinatedElectionBuilder { settings: self, candidate, faults: ElectionFaultInjection::default() }
     }
 
-    fn stand(self, candidate: Option<Candidate>, breaches: Breaches) -> Result<LeaderElection, ElectionError> {
+    fn stand(
+        self,
+        candidate: Option<Candidate>,
+        faults: ElectionFaultInjection,
+    ) -> Result<LeaderElection, ElectionError> {
         self.check()?;
         let identity = self.who()?;
         let Self { connection, namespace, name, timing, wall, events, .. } = self;
@@ -180,7 +184,7 @@ impl LeaderElectionBuilder {
         let state = Arc::new(ElectionState::new(environment.clone(), namespace, name, identity));
         let registration =
             candidate.map(|candidate| Registration::new(connection.clone(), state.clone(), candidate, &timing));
-        let task = ElectionTask::new(connection, state.clone(), timing, (wall, events), registration, breaches);
+        let task = ElectionTask::new(connection, state.clone(), timing, (wall, events), registration, faults);
         // The task must outlive its handle, to release the lease first.
         drop(environment.spawn(Box::pin(task.run())));
         Ok(LeaderElection { handle: Arc::new(Handle { state }) })
@@ -239,16 +243,16 @@ impl fmt::Debug for LeaderElectionBuilder {
 pub struct CoordinatedElectionBuilder {
     settings: LeaderElectionBuilder,
     candidate: Candidate,
-    breaches: Breaches,
+    faults: ElectionFaultInjection,
 }
 
 impl CoordinatedElectionBuilder {
     /// Injects a fault, for tests that prove its detection.
-    #[cfg(feature = "breach")]
+    #[cfg(feature = "fault-injection")]
     #[doc(hidden)]
     #[must_use]
-    pub fn breach(mut self, breach: ElectionBreach) -> Self {
-        self.breaches.committed = Some(breach);
+    pub fn inject_fault(mut self, fault: InjectedElectionFault) -> Self {
+        self.faults.injected = Some(fault);
         self
     }
 
@@ -264,7 +268,7 @@ impl CoordinatedElectionBuilder {
     /// Returns an error if durations or versions are inconsistent, a name is invalid, or the server has no
     /// `LeaseCandidates`.
     pub async fn start(self) -> Result<LeaderElection, ElectionError> {
-        let Self { settings, candidate, breaches } = self;
+        let Self { settings, candidate, faults } = self;
         settings.check()?;
         candidate.check()?;
         let who = settings.who()?;
@@ -275,7 +279,7 @@ impl CoordinatedElectionBuilder {
         match registration::is_served(&settings.connection, &settings.timing).await {
             // `None`: the server did not respond. The candidacy starts anyway and retries.
             Some(false) => Err(ElectionError::NotCoordinated),
-            Some(true) | None => settings.stand(Some(candidate), breaches),
+            Some(true) | None => settings.stand(Some(candidate), faults),
         }
     }
 }

@@ -93,9 +93,9 @@ pub use election::{
     Candidate, CoordinatedElectionBuilder, ElectionError, ElectionTrouble, KeyGuard, Leader, LeaderElection,
     LeaderElectionBuilder, Sharding, ShardingBuilder,
 };
-#[cfg(feature = "breach")]
+#[cfg(feature = "fault-injection")]
 #[doc(hidden)]
-pub use election::{ElectionBreach, ShardingBreach};
+pub use election::{InjectedElectionFault, InjectedShardingFault};
 #[cfg(feature = "metrics")]
 pub use events::EventMetrics;
 pub use events::subject;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::breach::{Breach, Breaches};
+use crate::fault_injection::{FaultInjection, InjectedFault};
 use crate::key::ObjectKey;
 use crate::object::{Entry, Object};
 use crate::uid::Uid;
@@ -206,7 +206,7 @@ pub struct Rules {
     /// not count, since names do not change.
     pub selective: bool,
     /// Faults that a test injects.
-    pub breaches: Breaches,
+    pub faults: FaultInjection,
 }
 
 /// Derives the events of a key that changed from `old` to `new`: no event, one event, or a deletion and an addition.
@@ -224,9 +224,9 @@ pub fn difference<K>(
     let delivered = old.and_then(|entry| Some((entry, entry.last()?.clone())));
     // Another UID denotes another object with an equal name: an end and a new stay.
     let same = matches!((old, new), (Some(old), Some(new))
-        if old.uid().is_same(new.uid()) || rules.breaches.commit(Breach::MergedIdentities));
+        if old.uid().is_same(new.uid()) || rules.faults.is_injected(InjectedFault::MergedIdentities));
 
-    let silent = matches!(path, Path::Listed { .. }) && rules.breaches.commit(Breach::LostDeletes);
+    let silent = matches!(path, Path::Listed { .. }) && rules.faults.is_injected(InjectedFault::LostDeletes);
     if let (Some((_, last)), false, false) = (&delivered, same, silent) {
         let (version, certainty) = match path {
             Path::Watched { deletion: Some(version) } => (Some(version.clone()), Certainty::Observed),

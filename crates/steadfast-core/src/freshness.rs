@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::breach::{Breach, Breaches};
+use crate::fault_injection::{FaultInjection, InjectedFault};
 use crate::keyset::KeySet;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -183,7 +183,7 @@ pub struct Evidence {
     /// the record, the cache may lack its change at any version.
     pub unnamed: bool,
     /// Faults that a test injects.
-    pub breaches: Breaches,
+    pub faults: FaultInjection,
 }
 
 /// Condition of a reflector, independent of ages.
@@ -243,7 +243,7 @@ impl Evidence {
             tainted: self.tainted.clone(),
             polled: self.polled.clone(),
         };
-        if self.breaches.commit(Breach::AlwaysFresh) && self.proven.is_some() {
+        if self.faults.is_injected(InjectedFault::AlwaysFresh) && self.proven.is_some() {
             return fresh(Duration::ZERO);
         }
         let since = || doubt(self.since, self.why.clone());

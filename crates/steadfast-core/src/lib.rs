@@ -17,7 +17,7 @@
 //! | derive and deliver changes | [`event`], [`filter`], [`queue`], [`outbox`] |
 //! | survive a restart | [`checkpoint`] |
 //! | basic types | [`key`], [`uid`], [`version`], [`record`], [`time`], [`random`] |
-//! | faults for tests | [`breach`], which does nothing without the feature `breach` |
+//! | faults for tests | [`fault_injection`], which does nothing without the feature `fault-injection` |
 //!
 //! # Features
 //!
@@ -33,10 +33,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod backoff;
-pub mod breach;
 pub mod checkpoint;
 pub mod decode;
 pub mod event;
+pub mod fault_injection;
 pub mod filter;
 mod footprint;
 pub mod frame;

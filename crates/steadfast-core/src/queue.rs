@@ -11,8 +11,8 @@ mod places;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::breach::{Breach, Breaches};
 use crate::event::{Certainty, Change, DeleteReason, Event};
+use crate::fault_injection::{FaultInjection, InjectedFault};
 use crate::footprint::tree;
 use crate::key::ObjectKey;
 use crate::object::Object;
@@ -37,7 +37,7 @@ pub struct DeliveryQueue<K> {
     missed: u64,
     /// Bytes of earlier states, seen by handlers or replaced since: the store may have dropped these states.
     earlier: usize,
-    breaches: Breaches,
+    faults: FaultInjection,
     /// Only for the injected fault of C8: every event, unmerged.
     unbounded: VecDeque<Delivery<K>>,
 }
@@ -110,16 +110,16 @@ struct End<K> {
 
 impl<K> DeliveryQueue<K> {
     /// Creates an empty queue.
-    pub fn new(breaches: Breaches) -> Self {
-        Self::bounded(None, breaches)
+    pub fn new(faults: FaultInjection) -> Self {
+        Self::bounded(None, faults)
     }
 
     /// Creates an empty queue that delivers each change, in order, while at most `bound` changes are pending.
-    pub fn each(bound: usize, breaches: Breaches) -> Self {
-        Self::bounded(Some(bound), breaches)
+    pub fn each(bound: usize, faults: FaultInjection) -> Self {
+        Self::bounded(Some(bound), faults)
     }
 
-    fn bounded(bound: Option<usize>, breaches: Breaches) -> Self {
+    fn bounded(bound: Option<usize>, faults: FaultInjection) -> Self {
         Self {
             places: Places::default(),
             ready: BTreeMap::new(),
@@ -129,7 +129,7 @@ impl<K> DeliveryQueue<K> {
             singles: 0,
             missed: 0,
             earlier: 0,
-            breaches,
+            faults,
             unbounded: VecDeque::new(),
         }
     }
@@ -139,7 +139,7 @@ impl<K> DeliveryQueue<K> {
     /// Returns the state that the handler saw, if neither it nor another state will be delivered. The returned handle
     /// may be the last one, and its `Drop` is user code. All other dropped states are also referenced by the change.
     pub fn push(&mut self, change: Change<K>, now: Instant) -> Option<Object<K>> {
-        if self.breaches.commit(Breach::UnboundedQueue) {
+        if self.faults.is_injected(InjectedFault::UnboundedQueue) {
             let key = change.key().clone();
             self.unbounded.push_back(Delivery { key, event: change.event, since: now, changes: 1, missed: 0 });
             return None;
@@ -180,7 +180,7 @@ impl<K> DeliveryQueue<K> {
         let news = news(&event);
         let before = place.pending.as_ref().map_or(0, Pending::events);
         self.earlier -= place.pending.as_ref().map_or(0, Pending::earlier);
-        place.pending = Pending::merge(place.pending.take(), event, self.breaches);
+        place.pending = Pending::merge(place.pending.take(), event, self.faults);
         let after = place.pending.as_ref().map_or(0, Pending::events);
         self.earlier += place.pending.as_ref().map_or(0, Pending::earlier);
         if self.bound.is_some() {
@@ -220,7 +220,7 @@ impl<K> DeliveryQueue<K> {
             let initial = is_initial(&event);
             place.calling = Some(Calling { initial });
             // Injected fault: the key counts as idle, so a second call can overlap.
-            if self.breaches.commit(Breach::OverlappingCalls) {
+            if self.faults.is_injected(InjectedFault::OverlappingCalls) {
                 place.calling = None;
                 self.initial -= usize::from(initial);
                 self.settle(slot);
@@ -339,7 +339,7 @@ impl<K> Place<K> {
 
 impl<K> Pending<K> {
     /// Merges `event` into the pending event. Returns `None` if the handler never saw a stay that has ended again.
-    fn merge(pending: Option<Self>, event: Event<K>, breaches: Breaches) -> Option<Self> {
+    fn merge(pending: Option<Self>, event: Event<K>, faults: FaultInjection) -> Option<Self> {
         let merged = match (pending, event) {
             // The pending event already delivers the current state.
             (Some(pending), Event::Resynced { .. }) => pending,
@@ -354,7 +354,7 @@ impl<K> Pending<K> {
 
             (None, Event::Updated { old, new }) => Self::Update { seen: old, object: new, changes: 1 },
             (Some(Self::Update { changes, .. }), Event::Updated { old, new })
-                if breaches.commit(Breach::StoreAsOld) =>
+                if faults.is_injected(InjectedFault::StoreAsOld) =>
             {
                 Self::Update { seen: old, object: new, changes: changes + 1 }
             }

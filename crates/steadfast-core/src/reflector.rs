@@ -52,7 +52,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backoff::Backoff;
-use crate::breach::Breach;
+use crate::fault_injection::InjectedFault;
 use crate::freshness::{Condition, Evidence, STOPPED};
 use crate::keyset::KeySet;
 use crate::random::Random;
@@ -135,7 +135,7 @@ impl Reflector {
             patience: settings.stream_patience,
             tainted: KeySet::default(),
             unnamed: false,
-            breaches: settings.rules.breaches,
+            faults: settings.rules.faults,
         };
         Self {
             random: Random::new(seed),
@@ -444,7 +444,7 @@ impl Reflector {
     /// Computes a delay: the backoff, or the server's requested delay if it is longer (R11).
     fn delay(&mut self, patience: Duration, asked: Option<Duration>) -> Duration {
         let Some(asked) = asked else { return patience };
-        if self.settings.rules.breaches.commit(Breach::IgnoredPatience) {
+        if self.settings.rules.faults.is_injected(InjectedFault::IgnoredRetryAfter) {
             return patience;
         }
         // The delay of the server is a minimum. Our own backoff still applies.

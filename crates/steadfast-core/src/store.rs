@@ -42,8 +42,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::breach::Breach;
 use crate::event::{Change, Path, Rules, difference};
+use crate::fault_injection::InjectedFault;
 use crate::key::ObjectKey;
 use crate::object::{Entry, WithSize};
 use crate::record::Identity;
@@ -113,10 +113,12 @@ impl<K: Send + Sync + 'static> Store<K> {
         // `successor` rejects states that are not newer, so repeated records change nothing (C3,
         // C4).
         let replacement = match self.working.objects.get(came.key()) {
-            Some((slot, held)) => match successor(held, came, self.rules.breaches.commit(Breach::RepeatedRecords)) {
-                Some(new) => Replacement { slot, old: Some(held.clone()), new: Some(new) },
-                None => return false,
-            },
+            Some((slot, held)) => {
+                match successor(held, came, self.rules.faults.is_injected(InjectedFault::RepeatedRecords)) {
+                    Some(new) => Replacement { slot, old: Some(held.clone()), new: Some(new) },
+                    None => return false,
+                }
+            }
             // `edit` takes this slot later: an index function may panic first.
             None => Replacement { slot: self.vacant.first(), old: None, new: Some(came) },
         };
@@ -136,7 +138,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         };
         if let Path::Watched { deletion: Some(deletion) } = path
             && held.version().is_newer_than(deletion)
-            && !self.rules.breaches.commit(Breach::RepeatedRecords)
+            && !self.rules.faults.is_injected(InjectedFault::RepeatedRecords)
         {
             return false;
         }
@@ -238,7 +240,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         epoch_changed: bool,
         mut tell: impl FnMut(Change<K>),
     ) -> Result<(), OlderList> {
-        let any_age = epoch_changed || self.rules.breaches.commit(Breach::OlderList);
+        let any_age = epoch_changed || self.rules.faults.is_injected(InjectedFault::OlderList);
         if let (Some(held), Some(listed)) = (&self.working.version, &version)
             && listed.is_older_than(held)
             && !any_age

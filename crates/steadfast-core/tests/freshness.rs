@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steadfast_core::breach::Breaches;
+use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::{Freshness, Instant, KeySet, ObjectKey};
 
@@ -25,7 +25,7 @@ fn evidence(condition: Condition) -> Evidence {
         tainted: KeySet::default(),
         unnamed: false,
         polled: None,
-        breaches: Breaches::NONE,
+        faults: FaultInjection::NONE,
     }
 }
 

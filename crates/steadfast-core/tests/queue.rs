@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use steadfast_core::breach::Breaches;
 use steadfast_core::event::{Certainty, Change, DeleteReason, Event};
+use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::record::Identity;
 use steadfast_core::{Instant, Object, ObjectKey, ResourceVersion};
@@ -183,7 +183,7 @@ proptest! {
 
     #[test]
     fn stays_stay_ordered_with_last_state_delivered(doings in prop::collection::vec(doing(), 1..120)) {
-        let mut queue = DeliveryQueue::new(Breaches::NONE);
+        let mut queue = DeliveryQueue::new(FaultInjection::NONE);
         let mut world = World::default();
         for doing in doings {
             match doing {
@@ -257,7 +257,7 @@ fn told(queue: &mut DeliveryQueue<&'static str>) -> Vec<String> {
 }
 
 fn queue(changes: impl IntoIterator<Item = Change<&'static str>>) -> DeliveryQueue<&'static str> {
-    let mut queue = DeliveryQueue::new(Breaches::NONE);
+    let mut queue = DeliveryQueue::new(FaultInjection::NONE);
     changes.into_iter().for_each(|change| drop(queue.push(change, Instant::ZERO)));
     queue
 }

@@ -85,7 +85,7 @@ caused_by!(
     steadfast::connection::SendError,
     steadfast_apiserver::StartError,
     steadfast_apiserver::Status,
-    steadfast_contract::Breaches,
+    steadfast_contract::Violations,
     tokio::task::JoinError,
     tokio::time::error::Elapsed,
 );

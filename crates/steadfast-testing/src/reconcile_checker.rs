@@ -76,7 +76,7 @@ struct State {
     views: Vec<View>,
     /// Revision of the server when the controller was stopped.
     stopped: Option<u64>,
-    breaches: Vec<String>,
+    violations: Vec<String>,
 }
 
 /// Cache that the reconciles read.
@@ -220,23 +220,23 @@ impl ReconcileChecker {
         if state.calls.is_empty() {
             return Err("no reconcile ran, so nothing was checked".into());
         }
-        let mut breaches = state.breaches.clone();
+        let mut violations = state.violations.clone();
         let history = self.inner.server.history();
-        let writes = self.see_own_writes(&state.calls, &history.changes, &mut breaches);
+        let writes = self.see_own_writes(&state.calls, &history.changes, &mut violations);
         let until = state.stopped.unwrap_or(history.revision);
-        let changes = self.follow_changes(&state.calls, &history.changes, until, &mut breaches);
-        if breaches.is_empty() {
+        let changes = self.follow_changes(&state.calls, &history.changes, until, &mut violations);
+        if violations.is_empty() {
             return Ok(ReconcileStats { reconciles: state.calls.len(), writes, changes });
         }
-        let more = breaches.len().saturating_sub(MAX_REPORTED_VIOLATIONS);
-        breaches.truncate(MAX_REPORTED_VIOLATIONS);
+        let more = violations.len().saturating_sub(MAX_REPORTED_VIOLATIONS);
+        violations.truncate(MAX_REPORTED_VIOLATIONS);
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-        Err(format!("{}{more}", breaches.join("; ")).into())
+        Err(format!("{}{more}", violations.join("; ")).into())
     }
 
     /// Checks that each reconcile saw the earlier writes of its key. Returns the number of writes that a later
     /// reconcile saw.
-    fn see_own_writes(&self, calls: &[Call], changes: &[Arc<Change>], breaches: &mut Vec<String>) -> usize {
+    fn see_own_writes(&self, calls: &[Call], changes: &[Arc<Change>], violations: &mut Vec<String>) -> usize {
         let mut seen = BTreeSet::new();
         let mut written = BTreeMap::<&Key, Vec<&Change>>::new();
         for call in calls {
@@ -249,13 +249,13 @@ impl ReconcileChecker {
                 // Only caches of the written resource count. A reconcile need not read the others.
                 let views: Vec<_> = views.map(|(_, version)| version).collect();
                 if is_given && lacks(&call.version) {
-                    breaches.push(format!(
+                    violations.push(format!(
                         "{} was reconciled with its object from before: {}",
                         show(&call.key),
                         describe(change)
                     ));
                 } else if views.iter().any(|version| lacks(version)) {
-                    breaches.push(format!(
+                    violations.push(format!(
                         "{} was reconciled on a cache from before: {}",
                         show(&call.key),
                         describe(change)
@@ -290,7 +290,13 @@ impl ReconcileChecker {
 
     /// Checks that a reconcile follows the last change of each object up to this revision. Returns the number of those
     /// objects.
-    fn follow_changes(&self, calls: &[Call], changes: &[Arc<Change>], until: u64, breaches: &mut Vec<String>) -> usize {
+    fn follow_changes(
+        &self,
+        calls: &[Call],
+        changes: &[Arc<Change>],
+        until: u64,
+        violations: &mut Vec<String>,
+    ) -> usize {
         let mut last = BTreeMap::<Key, &Change>::new();
         for change in changes.iter().filter(|change| change.revision <= until) {
             if change.resource.resource() == self.inner.plural {
@@ -316,7 +322,7 @@ impl ReconcileChecker {
                 call.key == *key && call.begun >= change.revision && has_seen
             };
             if !calls.iter().any(follows) {
-                breaches.push(format!("{} was not reconciled after: {}", show(key), describe(change)));
+                violations.push(format!("{} was not reconciled after: {}", show(key), describe(change)));
             }
         }
         last.len()
@@ -349,11 +355,11 @@ impl UnderWay {
             Call { key: subject.key(), by_key: S::BY_KEY, version: subject.version(), views, begun, ended: None };
         let mut state = inner.lock();
         if state.stopped.is_some() {
-            state.breaches.push(format!("{} was reconciled after the controller was stopped", show(&call.key)));
+            state.violations.push(format!("{} was reconciled after the controller was stopped", show(&call.key)));
         }
         // The check and the registration share one lock, so that two concurrent starts cannot miss each other.
         if state.calls.iter().any(|other| other.ended.is_none() && other.key == call.key) {
-            state.breaches.push(format!("{} was reconciled concurrently", show(&call.key)));
+            state.violations.push(format!("{} was reconciled concurrently", show(&call.key)));
         }
         state.calls.push(call);
         Self { inner: inner.clone(), number: state.calls.len() - 1 }

@@ -12,7 +12,7 @@ use kube::core::{ApiResource, NotUsed, Object};
 use peak_alloc::PeakAlloc;
 use serde::Deserialize;
 use steadfast::transport::Settings;
-use steadfast::{Breach, InformerFactory, Scope};
+use steadfast::{InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{Form, InMemory, WorldError, build_in_form, config_map};
 
@@ -41,7 +41,7 @@ struct Taken {
     more: usize,
 }
 
-async fn relist(breach: Option<Breach>) -> Result<Taken, WorldError> {
+async fn relist(fault: Option<InjectedFault>) -> Result<Taken, WorldError> {
     let server = ApiServer::builder().in_memory().protobuf(Form::current().protobuf).start().await?;
     for number in 0..OBJECTS {
         server.create(&config_map(&format!("object-{number}"), &"x".repeat(VALUE)))?;
@@ -51,7 +51,7 @@ async fn relist(breach: Option<Breach>) -> Result<Taken, WorldError> {
     let factory = InformerFactory::new(&connection);
     let before = ALLOCATED.current_usage();
     let builder = build_in_form(&factory, Scope::all()).streamed_lists(false).page_size(u32::try_from(PAGE).ok());
-    let informer = builder.breach(breach).start()?;
+    let informer = builder.inject_fault(fault).start()?;
     informer.wait_for_sync(TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let settled = ALLOCATED.current_usage();
@@ -72,9 +72,9 @@ async fn relist(breach: Option<Breach>) -> Result<Taken, WorldError> {
 }
 
 /// Runs in its own runtime, so that all memory is released at the end.
-fn relisted(breach: Option<Breach>) -> Result<Taken, WorldError> {
+fn relisted(fault: Option<InjectedFault>) -> Result<Taken, WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
-    runtime.block_on(relist(breach))
+    runtime.block_on(relist(fault))
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn relist_needs_little_more_memory() -> Result<(), WorldError> {
     let allowed = settled / 5 + ON_ITS_WAY;
     assert!(more <= allowed, "{more} bytes more than the allocated {settled}, with {allowed} allowed");
     // The injected fault proves that the bound detects a second copy.
-    let copied = relisted(Some(Breach::CopiedRelist))?;
+    let copied = relisted(Some(InjectedFault::CopiedRelist))?;
     assert!(copied.more > allowed, "a second copy took {} bytes", copied.more);
     Ok(())
 }

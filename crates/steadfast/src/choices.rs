@@ -4,7 +4,7 @@
 use std::any::TypeId;
 use std::fmt::Debug;
 
-use steadfast_core::breach::Breaches;
+use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::reflector::ReflectorSettings;
 
 use crate::error::SettingMismatch;
@@ -27,7 +27,7 @@ pub(crate) struct Choices {
     pub(crate) checkpoint: Option<String>,
     /// Permission to store Secrets in the checkpoint.
     pub(crate) secrets_on_disk: SecretsOnDisk,
-    pub(crate) breaches: Breaches,
+    pub(crate) faults: FaultInjection,
 }
 
 /// Permission to store Secrets on disk.
@@ -113,8 +113,8 @@ impl Choices {
         if self.managed_fields != requested.managed_fields {
             differences.push(difference("keep_managed_fields", &self.managed_fields, &requested.managed_fields));
         }
-        if self.breaches != requested.breaches {
-            differences.push(difference("breach", &self.breaches, &requested.breaches));
+        if self.faults != requested.faults {
+            differences.push(difference("injected faults", &self.faults, &requested.faults));
         }
         differences.extend(self.transforms(requested));
         differences

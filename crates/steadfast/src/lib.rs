@@ -148,10 +148,10 @@ pub use resource::DynamicType;
 pub use scope::Scope;
 pub use shared::Undelivered;
 pub use steadfast_core::backoff::BackoffSettings;
-#[cfg(feature = "breach")]
-#[doc(hidden)]
-pub use steadfast_core::breach::Breach;
 pub use steadfast_core::decode::{DecodeError, Encoding, Kept};
+#[cfg(feature = "fault-injection")]
+#[doc(hidden)]
+pub use steadfast_core::fault_injection::InjectedFault;
 pub use steadfast_core::freshness::Polled;
 pub use steadfast_core::record::Identity;
 pub use steadfast_core::reflector::{Diagnostic, ReflectorSettings, Severity};

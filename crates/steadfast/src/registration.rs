@@ -115,7 +115,7 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
         let Self { owner, filter, resync, each } = self;
         let shared = &owner.shared;
         let wishes = HandlerOptions { concurrency, filter, resync, each };
-        let runner = Runner::new(&shared.name, mode, wishes, shared.environment.clone(), shared.breaches);
+        let runner = Runner::new(&shared.name, mode, wishes, shared.environment.clone(), shared.faults);
         match shared.add_handler(&runner) {
             // A failed send means that the driver has ended, and the handler is closed with it.
             Ok(true) => drop(owner.commands.send(Command::Handlers)),

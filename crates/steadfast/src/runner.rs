@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use steadfast_core::breach::{Breach, Breaches};
 use steadfast_core::event::{Change, Event};
+use steadfast_core::fault_injection::{FaultInjection, InjectedFault};
 use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::{Instant, Object, ObjectKey};
 use tokio::sync::{Notify, watch};
@@ -35,7 +35,7 @@ pub(crate) struct Runner<K> {
     pub(crate) filter: Option<HandlerFilter<K>>,
     pub(crate) resync: Option<Duration>,
     environment: SharedEnvironment,
-    breaches: Breaches,
+    faults: FaultInjection,
     state: Mutex<State<K>>,
     /// Wakes the reader of a stream.
     pulled: Notify,
@@ -92,13 +92,13 @@ impl<K: Send + Sync + 'static> Runner<K> {
         mode: Mode<K>,
         options: HandlerOptions<K>,
         environment: SharedEnvironment,
-        breaches: Breaches,
+        faults: FaultInjection,
     ) -> Arc<Self> {
         let HandlerOptions { concurrency, filter, resync, each } = options;
-        let concurrency = if breaches.commit(Breach::OverlappingCalls) { 8 } else { concurrency.max(1) };
+        let concurrency = if faults.is_injected(InjectedFault::OverlappingCalls) { 8 } else { concurrency.max(1) };
         let queue = match each {
-            Some(bound) => DeliveryQueue::each(bound, breaches),
-            None => DeliveryQueue::new(breaches),
+            Some(bound) => DeliveryQueue::each(bound, faults),
+            None => DeliveryQueue::new(faults),
         };
         let state = State {
             mode: Some(mode),
@@ -119,7 +119,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
             filter: filter.map(HandlerFilter::new),
             resync,
             environment,
-            breaches,
+            faults,
             state: Mutex::new(state),
             pulled: Notify::new(),
             initial_objects: watch::Sender::new(InitialObjects::Incomplete),
@@ -247,7 +247,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
                 None
             } else {
                 state.untold += state.queue.undelivered();
-                Some(std::mem::replace(&mut state.queue, DeliveryQueue::new(self.breaches)))
+                Some(std::mem::replace(&mut state.queue, DeliveryQueue::new(self.faults)))
             };
             let filter = self.filter.as_ref().and_then(HandlerFilter::end);
             is_released = (mode, queue, filter);
@@ -272,7 +272,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         let (untold, queue) = {
             let mut state = self.lock();
             let untold = std::mem::take(&mut state.untold) + state.queue.undelivered();
-            (untold, std::mem::replace(&mut state.queue, DeliveryQueue::new(self.breaches)))
+            (untold, std::mem::replace(&mut state.queue, DeliveryQueue::new(self.faults)))
         };
         drop_contained(queue);
         untold

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use arc_swap::ArcSwap;
-use steadfast_core::breach::{Breach, Breaches};
 use steadfast_core::event::{Change, Event};
+use steadfast_core::fault_injection::{FaultInjection, InjectedFault};
 use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::reflector::Diagnostic;
 use steadfast_core::store::{Footprint, Index, Joining, Snapshot, Store, StoreReader};
@@ -38,7 +38,7 @@ pub(crate) struct Shared<K> {
     pub(crate) name: String,
     pub(crate) scope: Scope,
     pub(crate) environment: SharedEnvironment,
-    pub(crate) breaches: Breaches,
+    pub(crate) faults: FaultInjection,
     pub(crate) evidence: ArcSwap<Evidence>,
     reader: StoreReader<K>,
     /// Store of the driver. The driver holds this lock while user functions compute index values, so no reader takes
@@ -96,12 +96,12 @@ impl<K: Send + Sync + 'static> Shared<K> {
         store: Store<K>,
         evidence: Evidence,
     ) -> Self {
-        let breaches = evidence.breaches;
+        let faults = evidence.faults;
         Self {
             name,
             scope,
             environment,
-            breaches,
+            faults,
             evidence: ArcSwap::from_pointee(evidence),
             reader: store.reader(),
             store: Mutex::new(store),
@@ -117,7 +117,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             beside: OnceLock::new(),
             moved: watch::Sender::new(0),
             milestones: Milestones::default(),
-            synced: AtomicBool::new(breaches.commit(Breach::SyncedTooEarly)),
+            synced: AtomicBool::new(faults.is_injected(InjectedFault::SyncedTooEarly)),
             withheld: AtomicBool::new(false),
             #[cfg(feature = "checkpoint")]
             durables: Durables::default(),
@@ -235,7 +235,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         if withheld && viewed {
             self.withheld.store(false, Ordering::Release);
         }
-        if self.breaches.commit(Breach::HandlerFirst) {
+        if self.faults.is_injected(InjectedFault::HandlerFirst) {
             deliver(&mut handlers, changes, screened, viewed).iter().for_each(Runner::start);
             // Gives handlers time to observe that the store lacks the change.
             std::thread::sleep(std::time::Duration::from_millis(20));

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::call::Call;
 use super::moment::Moment;
-use crate::breach::Breach;
 use crate::clause::Clause;
 use crate::seen::{Key, Ref, StoreHeld};
 use crate::trace::{Freshness, Outcome, Target};
+use crate::violation::Violation;
 
 /// Recorded behaviour of an informer.
 #[derive(Debug)]
@@ -110,13 +110,13 @@ impl<'a> Informer<'a> {
     }
 
     /// Returns a violation at this informer.
-    pub(crate) fn breach(
+    pub(crate) fn violation(
         &self,
         clause: Clause,
         object: Option<&Key>,
         moments: (Duration, Duration),
         what: String,
-    ) -> Breach {
-        Breach { clause, informer: self.name.to_owned(), handler: None, object: object.cloned(), moments, what }
+    ) -> Violation {
+        Violation { clause, informer: self.name.to_owned(), handler: None, object: object.cloned(), moments, what }
     }
 }

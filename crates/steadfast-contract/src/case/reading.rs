@@ -8,13 +8,13 @@ use super::Case;
 use super::call::{Call, End, Knowledge};
 use super::moment::Moment;
 use super::observed::{Answer, Depth, Handler, Informer, Relist, Snapshot, Wait};
-use crate::breach::Malformed;
 use crate::history::History;
 use crate::scope::Scope;
 use crate::seen::{Key, Seen, StoreHeld};
 use crate::terms::Terms;
 use crate::trace::{Record, Trace};
 use crate::view::{Names, View};
+use crate::violation::Malformed;
 
 impl<'a> Case<'a> {
     /// Parses `trace`.

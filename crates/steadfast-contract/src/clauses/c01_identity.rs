@@ -4,17 +4,17 @@
 //! one UID may be delivered as one only if the comparison with a complete list spans the gap between them. No client
 //! can detect such a gap.
 
-use crate::breach::Breach;
 use crate::case::{Call, Case, Handler};
 use crate::clause::Clause;
 use crate::seen::Seen;
 use crate::view::Place;
+use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         for call in handler.calls.iter().filter(|call| !call.again) {
             if let Some(what) = sequence(call).or_else(|| outside(call)).or_else(|| merged(case, handler, call)) {
-                breaches.push(case.at_call(Clause::C1, handler, call, what));
+                violations.push(case.at_call(Clause::C1, handler, call, what));
             }
         }
     }

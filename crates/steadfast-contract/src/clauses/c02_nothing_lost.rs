@@ -6,14 +6,14 @@
 //! `Deleted` is valid only if nothing but a deletion ends a stay, `Replaced` only if another UID has the name.
 //! Otherwise the reason is `DeletedOrLeft`.
 
-use crate::breach::Breach;
 use crate::case::{Call, Case, Handler, LossKind};
 use crate::clause::Clause;
 use crate::scope::Leaving;
 use crate::seen::{Certainty, Reason, Ref, Seen};
 use crate::view::{Place, Timeline};
+use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         for call in handler.calls.iter().filter(|call| !call.again) {
             let Seen::Deleted { last, version, certainty, reason } = call.seen else { continue };
@@ -29,12 +29,12 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
             ];
             for what in messages.into_iter().flatten() {
                 let what = format!("{}: {what}", call.seen);
-                breaches.push(case.at_call(Clause::C2, handler, call, what));
+                violations.push(case.at_call(Clause::C2, handler, call, what));
             }
         }
         for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::Stay) {
             let moments = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
-            breaches.push(case.at_handler(Clause::C2, handler, Some(loss.key), moments, loss.what.clone()));
+            violations.push(case.at_handler(Clause::C2, handler, Some(loss.key), moments, loss.what.clone()));
         }
     }
 }

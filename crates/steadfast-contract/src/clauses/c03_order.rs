@@ -7,13 +7,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::breach::Breach;
 use crate::case::{Call, Case, Handler, LossKind};
 use crate::clause::Clause;
 use crate::seen::{Certainty, Seen, digest};
 use crate::view::Place;
+use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         for call in &handler.calls {
             let mut messages = vec![retried(handler, call)];
@@ -25,12 +25,12 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
                 ]);
             }
             let messages = messages.into_iter().flatten().map(|what| format!("{}: {what}", call.seen));
-            breaches.extend(messages.map(|what| case.at_call(Clause::C3, handler, call, what)));
+            violations.extend(messages.map(|what| case.at_call(Clause::C3, handler, call, what)));
         }
-        unhandled_panics(case, handler, breaches);
+        unhandled_panics(case, handler, violations);
         for loss in case.losses(handler).iter().filter(|loss| loss.kind == LossKind::State) {
             let moments = (loss.at, case.settled.map(|settled| settled.at).unwrap_or_default());
-            breaches.push(case.at_handler(Clause::C3, handler, Some(loss.key), moments, loss.what.clone()));
+            violations.push(case.at_handler(Clause::C3, handler, Some(loss.key), moments, loss.what.clone()));
         }
     }
 }
@@ -105,14 +105,14 @@ fn retried(handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
 }
 
 /// Detects skipped events without a panic, and panics that were neither retried nor counted as skipped.
-fn unhandled_panics(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<Breach>) {
+fn unhandled_panics(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Violation>) {
     let tried = handler.calls.iter().filter(|call| call.panicked());
     let tried: BTreeSet<_> = tried.filter_map(|call| call.skipped).collect();
     for (moment, object) in &handler.skips {
         if !tried.contains(moment) {
             let what = format!("{object} was skipped, although no call for it had panicked");
             let moments = (handler.registered.at, moment.at);
-            breaches.push(case.at_handler(Clause::C3, handler, Some(&object.key), moments, what));
+            violations.push(case.at_handler(Clause::C3, handler, Some(&object.key), moments, what));
         }
     }
     // A removed or stopped handler reports undelivered events, which cover its panics.
@@ -124,7 +124,7 @@ fn unhandled_panics(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<B
         let Some(end) = call.end.filter(|end| end.panicked) else { continue };
         if call.next.is_none() && call.skipped.is_none() {
             let what = format!("{} panicked, and was neither retried nor counted as skipped", call.seen);
-            breaches.push(case.at_handler(Clause::C3, handler, Some(call.key()), (end.moment.at, settled.at), what));
+            violations.push(case.at_handler(Clause::C3, handler, Some(call.key()), (end.moment.at, settled.at), what));
         }
     }
 }

@@ -5,22 +5,22 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::breach::Breach;
 use crate::case::{Case, Handler, Informer};
 use crate::clause::Clause;
 use crate::seen::{Key, Seen};
 use crate::view::Place;
+use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
-        of_handler(case, handler, breaches);
+        of_handler(case, handler, violations);
     }
     for informer in &case.informers {
-        of_store(case, informer, breaches);
+        of_store(case, informer, violations);
     }
 }
 
-fn of_handler(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<Breach>) {
+fn of_handler(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Violation>) {
     let informer = case.informer_of(handler);
     for call in handler.calls.iter().filter(|call| !call.again) {
         let open = call.open.as_ref().filter(|open| open.uid == call.seen.object().uid);
@@ -40,12 +40,12 @@ fn of_handler(case: &Case<'_>, handler: &Handler<'_>, breaches: &mut Vec<Breach>
             }
             _ => continue,
         };
-        breaches.push(case.at_call(Clause::C4, handler, call, what));
+        violations.push(case.at_call(Clause::C4, handler, call, what));
     }
 }
 
 /// Checks the reads of each name. Each read must fit a time not before the time of the previous read.
-fn of_store(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Breach>) {
+fn of_store(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Violation>) {
     // Opaque versions have no order in which a store could go back.
     if !informer.ordered {
         return;
@@ -75,6 +75,6 @@ fn of_store(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Breach>
             Some(Place::Outside(_)) => format!("the store held {}, which was not in scope", answer.held),
             Some(Place::Never) => format!("the store held {}, which the server never had", answer.held),
         };
-        breaches.push(informer.breach(Clause::C4, Some(answer.key), (since, at), what));
+        violations.push(informer.violation(Clause::C4, Some(answer.key), (since, at), what));
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! An object counts as delivered as soon as the call has started, even if the call never returned.
 
-use crate::breach::Breach;
 use crate::case::Case;
 use crate::clause::Clause;
 use crate::seen::Seen;
+use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         for call in handler.calls.iter().filter(|call| !call.again) {
             // C1 checks the update of an object that was not added.
@@ -21,7 +21,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
             } else {
                 continue;
             };
-            breaches.push(case.at_call(Clause::C5, handler, call, what));
+            violations.push(case.at_call(Clause::C5, handler, call, what));
         }
     }
 }

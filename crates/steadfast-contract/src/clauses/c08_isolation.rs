@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::breach::Breach;
 use crate::case::{Case, Depth, Handler};
 use crate::clause::Clause;
+use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for handler in &case.handlers {
         let mut calls = handler.calls.iter().peekable();
         let mut delivered = BTreeSet::new();
@@ -25,7 +25,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
                 too_deep(depth).or_else(|| impossible(depth, delivered.len() + handler.concurrency, names))
             {
                 let moments = (handler.registered.at, depth.moment.at);
-                breaches.push(case.at_handler(Clause::C8, handler, None, moments, what));
+                violations.push(case.at_handler(Clause::C8, handler, None, moments, what));
             }
         }
     }

@@ -7,33 +7,33 @@
 
 use std::collections::BTreeSet;
 
-use crate::breach::Breach;
 use crate::case::{Call, Case, Handler, Informer, Moment};
 use crate::clause::Clause;
 use crate::seen::{Key, Seen};
 use crate::view::{Place, State, Stay, Timeline};
+use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for informer in &case.informers {
-        of_informer(case, informer, breaches);
+        of_informer(case, informer, violations);
     }
     for handler in &case.handlers {
         for call in handler.calls.iter().filter(|call| !call.again) {
             if let Some(what) = flagged(case, handler, call) {
-                breaches.push(case.at_call(Clause::C9, handler, call, what));
+                violations.push(case.at_call(Clause::C9, handler, call, what));
             }
         }
         if let Some(synced) = handler.synced {
-            of_registration(case, handler, synced, breaches);
+            of_registration(case, handler, synced, violations);
         }
     }
 }
 
-fn of_informer(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Breach>) {
+fn of_informer(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Violation>) {
     let Some(synced) = informer.synced else { return };
     if let Some(first) = informer.first_list().filter(|first| first.moment > synced) {
         let what = "synced was reported before the first list was in the store".to_owned();
-        breaches.push(informer.breach(Clause::C9, None, (synced.at, first.moment.at), what));
+        violations.push(informer.violation(Clause::C9, None, (synced.at, first.moment.at), what));
     }
     // C4 checks that later reads never go back behind the first one.
     let mut checked = BTreeSet::new();
@@ -48,7 +48,7 @@ fn of_informer(case: &Case<'_>, informer: &Informer<'_>, breaches: &mut Vec<Brea
         if let Some(Place::Behind(_)) = line.stands(&answer.held, from, case.known_by(at)) {
             let what = format!("the store held {} after the sync: the first list had a later state", answer.held);
             let moments = (line.states[from].at, at);
-            breaches.push(informer.breach(Clause::C9, Some(answer.key), moments, what));
+            violations.push(informer.violation(Clause::C9, Some(answer.key), moments, what));
         }
     }
 }
@@ -113,12 +113,12 @@ fn flagged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<St
     })
 }
 
-fn of_registration(case: &Case<'_>, handler: &Handler<'_>, synced: Moment, breaches: &mut Vec<Breach>) {
+fn of_registration(case: &Case<'_>, handler: &Handler<'_>, synced: Moment, violations: &mut Vec<Violation>) {
     let informer = case.informer_of(handler);
     let moments = (handler.registered.at, synced.at);
     if informer.synced.is_none_or(|informer_synced| informer_synced > synced) {
         let what = "the registration was reported as synced before its informer was".to_owned();
-        breaches.push(case.at_handler(Clause::C9, handler, None, moments, what));
+        violations.push(case.at_handler(Clause::C9, handler, None, moments, what));
     }
     // The calls are sorted by their start.
     let before: Vec<_> = handler.calls.iter().take_while(|call| call.entered < synced).collect();
@@ -126,7 +126,7 @@ fn of_registration(case: &Case<'_>, handler: &Handler<'_>, synced: Moment, breac
         if matches!(call.seen, Seen::Added { initial: true, .. }) && !done(handler, call, synced) {
             let what = format!("the registration was reported as synced while {} was still running", call.seen);
             let moments = (call.entered.at, synced.at);
-            breaches.push(case.at_handler(Clause::C9, handler, Some(call.key()), moments, what));
+            violations.push(case.at_handler(Clause::C9, handler, Some(call.key()), moments, what));
         }
     }
     let delivered: BTreeSet<&Key> = before.iter().map(|call| call.key()).collect();
@@ -137,7 +137,7 @@ fn of_registration(case: &Case<'_>, handler: &Handler<'_>, synced: Moment, breac
         let lasts = stay.end.is_none_or(|end| line.states[end].at > case.known_by(synced.at));
         if lasts && !delivered.contains(key) && !informer.ever_tainted.contains(key) {
             let what = format!("the registration was reported as synced before uid {} was delivered", line.last().uid);
-            breaches.push(case.at_handler(Clause::C9, handler, Some(key), moments, what));
+            violations.push(case.at_handler(Clause::C9, handler, Some(key), moments, what));
         }
     }
 }

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use crate::breach::Breach;
 use crate::case::{Answer, Case, Informer, Moment};
 use crate::clause::Clause;
 use crate::trace::Freshness;
 use crate::view::Place;
+use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for informer in &case.informers {
         let mut stopped = None;
         let mut resuming = None;
@@ -35,12 +35,12 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
                 _ => None,
             };
             if let Some((since, what)) = violation {
-                breaches.push(informer.breach(Clause::C10, None, (since, moment.at), what));
+                violations.push(informer.violation(Clause::C10, None, (since, moment.at), what));
             }
         }
         for answer in &case.answers(informer) {
             if let Some((since, what)) = silently_stale(case, informer, answer) {
-                breaches.push(informer.breach(Clause::C10, Some(answer.key), (since, answer.moment.at), what));
+                violations.push(informer.violation(Clause::C10, Some(answer.key), (since, answer.moment.at), what));
             }
         }
     }

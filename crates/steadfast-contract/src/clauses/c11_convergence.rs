@@ -5,23 +5,23 @@
 
 use std::collections::BTreeSet;
 
-use crate::breach::Breach;
 use crate::case::{Case, Informer, Moment, Snapshot};
 use crate::clause::Clause;
 use crate::trace::Freshness;
+use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
     let Some(settled) = case.settled else { return };
     for informer in case.informers.iter().filter(|informer| !informer.stopped_by(settled)) {
         for snapshot in informer.snapshots.iter().filter(|snapshot| snapshot.moment.at >= settled.at) {
-            unequal(case, informer, snapshot, breaches);
+            unequal(case, informer, snapshot, violations);
         }
-        doubtful(informer, settled, breaches);
+        doubtful(informer, settled, violations);
     }
 }
 
 /// Detects names whose content in the store differs from the history.
-fn unequal(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, breaches: &mut Vec<Breach>) {
+fn unequal(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, violations: &mut Vec<Violation>) {
     let Snapshot { moment, objects, tainted } = snapshot;
     let lines = &case.view(informer).lines;
     // Names of all three sources: each may contain a name that the others lack.
@@ -43,18 +43,18 @@ fn unequal(case: &Case<'_>, informer: &Informer<'_>, snapshot: &Snapshot<'_>, br
                 format!("the store has uid {} v{}, the server uid {uid} v{text}", held.uid, held.version)
             }
         };
-        breaches.push(informer.breach(Clause::C11, Some(key), (last.at, moment.at), what));
+        violations.push(informer.violation(Clause::C11, Some(key), (last.at, moment.at), what));
     }
 }
 
 /// Detects a freshness in doubt after the trace has settled.
-fn doubtful(informer: &Informer<'_>, settled: Moment, breaches: &mut Vec<Breach>) {
+fn doubtful(informer: &Informer<'_>, settled: Moment, violations: &mut Vec<Violation>) {
     // The order of the trace decides: later entries of the same instant do not describe the settled state.
     let in_force = informer.freshness.iter().rev().find(|(moment, _)| *moment <= settled);
     let Some((moment, state)) = in_force.or(informer.freshness.first()) else { return };
     if !matches!(state, Freshness::Fresh { .. }) {
         let what = format!("freshness is {state:?} although the server is reachable and quiet");
         let moments = (moment.at, settled.at.max(moment.at));
-        breaches.push(informer.breach(Clause::C11, None, moments, what));
+        violations.push(informer.violation(Clause::C11, None, moments, what));
     }
 }

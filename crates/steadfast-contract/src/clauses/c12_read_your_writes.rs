@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::breach::Breach;
 use crate::case::{Answer, Case, Informer, Wait};
 use crate::clause::Clause;
 use crate::seen::StoreHeld;
 use crate::trace::{Outcome, Target};
 use crate::view::{Place, Timeline};
+use crate::violation::Violation;
 
-pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
+pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
     for informer in &case.informers {
         let mut waits = informer.waits.iter().filter(|wait| wait.outcome == Outcome::Ok).peekable();
         if waits.peek().is_none() {
@@ -21,7 +21,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
         }
         for wait in waits.clone() {
             if let Some((since, what)) = too_early(case, informer, wait) {
-                breaches.push(informer.breach(Clause::C12, None, (since, wait.moment.at), what));
+                violations.push(informer.violation(Clause::C12, None, (since, wait.moment.at), what));
             }
         }
         let mut promised = Promised::default();
@@ -33,7 +33,7 @@ pub(super) fn judge(case: &Case<'_>, breaches: &mut Vec<Breach>) {
             if let Some(since) = promised.denied_by(case, informer, answer) {
                 let what = format!("the store held {} after a successful wait that excludes this state", answer.held);
                 let moments = (since, answer.moment.at);
-                breaches.push(informer.breach(Clause::C12, Some(answer.key), moments, what));
+                violations.push(informer.violation(Clause::C12, Some(answer.key), moments, what));
             }
         }
     }

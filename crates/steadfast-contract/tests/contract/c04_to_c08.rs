@@ -185,5 +185,5 @@ fn c8_stuck_handler_excuses_no_other_handler() {
     let call = scenario.enter("healthy", added("a", "u1", 5), 0, StoreHeld::NotAsked);
     scenario.record(Record::returned("healthy", call)).wait(Duration::from_secs(1)).settled();
     scenario.breaks(&[steadfast_contract::Clause::C2]);
-    assert_eq!(scenario.judge().breaches[0].handler.as_deref(), Some("healthy"));
+    assert_eq!(scenario.judge().violations[0].handler.as_deref(), Some("healthy"));
 }

@@ -11,13 +11,13 @@ fn violation_names_clause_object_and_times() {
     let mut scenario = Scenario::of_a();
     scenario.set(6, "a", "u1").tell(updated("a", "u1", 6, 6));
     let error = scenario.terms.check(&scenario.history, &scenario.trace).unwrap_err();
-    let breach = error.of(Clause::C5).next().unwrap();
+    let violation = error.of(Clause::C5).next().unwrap();
     assert_eq!(
-        breach.to_string(),
+        violation.to_string(),
         "C5 (old and new): default/a, handler h of informer pods, 40.000ms to 70.000ms: \
          Updated(uid u1 v6 to v6): the handler last received uid u1 v5"
     );
-    assert_eq!(breach.moments, (Duration::from_millis(40), Duration::from_millis(70)));
+    assert_eq!(violation.moments, (Duration::from_millis(40), Duration::from_millis(70)));
     assert!(error.to_string().contains("the contract is violated 1 time(s)"));
 }
 

@@ -184,10 +184,10 @@ impl Scenario {
     pub(crate) fn breaks(&self, clauses: &[Clause]) {
         let report = self.judge();
         assert_eq!(report.malformed, []);
-        let mut broken: Vec<_> = report.breaches.iter().map(|breach| breach.clause).collect();
+        let mut broken: Vec<_> = report.violations.iter().map(|violation| violation.clause).collect();
         broken.sort();
         broken.dedup();
-        assert_eq!(broken, clauses, "{:#?}", report.breaches);
+        assert_eq!(broken, clauses, "{:#?}", report.violations);
     }
 }
 

@@ -15,7 +15,7 @@ use steadfast::environment::Instant;
 use steadfast::k8s_openapi::api::coordination::v1::Lease;
 use steadfast::k8s_openapi::jiff::Timestamp;
 
-use super::breach::Breaches;
+use super::fault_injection::ElectionFaultInjection;
 use super::previous_holder::{Place, PreviousHolder};
 use super::record;
 use super::timing::{JITTER, Timing};
@@ -138,9 +138,9 @@ impl ElectionMachine {
         identity: String,
         timing: Timing,
         now: Instant,
-        breaches: Breaches,
+        faults: ElectionFaultInjection,
     ) -> Self {
-        let previous_holder = Some(PreviousHolder::new(&identity, now, breaches));
+        let previous_holder = Some(PreviousHolder::new(&identity, now, faults));
         Self { previous_holder, ..Self::new(namespace, name, identity, timing, now) }
     }
 

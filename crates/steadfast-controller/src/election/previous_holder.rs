@@ -17,7 +17,7 @@ use steadfast::environment::Instant;
 use steadfast::k8s_openapi::api::coordination::v1::Lease;
 use steadfast::k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::breach::{Breaches, ElectionBreach};
+use super::fault_injection::{ElectionFaultInjection, InjectedElectionFault};
 use super::record;
 
 /// Ownership of a lease.
@@ -41,29 +41,29 @@ pub(super) struct PreviousHolder {
     /// lease.
     taken: Option<(String, Option<MicroTime>)>,
     over: Instant,
-    breaches: Breaches,
+    faults: ElectionFaultInjection,
 }
 
 impl PreviousHolder {
     /// Starts without a known holder.
-    pub(super) fn new(identity: &str, now: Instant, breaches: Breaches) -> Self {
-        Self { identity: identity.to_owned(), taken: None, over: now, breaches }
+    pub(super) fn new(identity: &str, now: Instant, faults: ElectionFaultInjection) -> Self {
+        Self { identity: identity.to_owned(), taken: None, over: now, faults }
     }
 
     /// Returns the time until another holder may act, if later than `now`.
     pub(super) fn goes_on(&self, now: Instant) -> Option<Instant> {
-        let led_at_once = self.breaches.commit(ElectionBreach::AtOnce);
+        let led_at_once = self.faults.is_injected(InjectedElectionFault::ImmediateLead);
         (self.over > now && !led_at_once).then_some(self.over)
     }
 
     /// Returns true if the states between two reads must be requested.
     pub(super) fn asks(&self) -> bool {
-        !self.breaches.commit(ElectionBreach::Overlooked)
+        !self.faults.is_injected(InjectedElectionFault::SkippedReads)
     }
 
     /// Returns true if a candidate that does not lead releases the lease (injected fault).
     pub(super) fn gives_up_for_others(&self) -> bool {
-        self.breaches.commit(ElectionBreach::EmptyName)
+        self.faults.is_injected(InjectedElectionFault::UnownedRelease)
     }
 
     /// Returns the ownership of `lease`.

@@ -2,7 +2,7 @@
 //!
 //! [`membership`] contains the proof.
 
-mod breach;
+mod fault_injection;
 mod gains;
 mod group;
 mod member;
@@ -19,7 +19,7 @@ use futures::future::BoxFuture;
 use steadfast::{Connection, Informer, Kept, ObjectKey, kube};
 use tokio::sync::watch;
 
-use breach::Breaches;
+use fault_injection::ShardingFaultInjection;
 use gains::GainTracker;
 use member::Member;
 use state::MemberState;
@@ -28,8 +28,8 @@ use super::state::Term;
 use super::trouble::Troubles;
 use super::{ElectionError, ElectionTrouble, LeaderElection, LeaderElectionBuilder};
 
-#[cfg(feature = "breach")]
-pub use breach::ShardingBreach;
+#[cfg(feature = "fault-injection")]
+pub use fault_injection::InjectedShardingFault;
 
 /// One of several replicas that share all keys. At any time each key belongs to at most one replica, and temporarily to
 /// none. Cheap to clone.
@@ -85,7 +85,7 @@ impl Drop for Handle {
 }
 
 /// Builder of [`Sharding`]: the settings of an election, applied to each replica's own lease.
-pub struct ShardingBuilder(LeaderElectionBuilder, Breaches);
+pub struct ShardingBuilder(LeaderElectionBuilder, ShardingFaultInjection);
 
 impl ShardingBuilder {
     /// Identity of this replica in its lease: [`LeaderElectionBuilder::identity`]. Defaults to the host name.
@@ -122,11 +122,11 @@ impl ShardingBuilder {
     }
 
     /// Injects a fault, for tests that prove its detection.
-    #[cfg(feature = "breach")]
+    #[cfg(feature = "fault-injection")]
     #[doc(hidden)]
     #[must_use]
-    pub fn breach(self, breach: ShardingBreach) -> Self {
-        Self(self.0, Breaches { committed: Some(breach) })
+    pub fn inject_fault(self, fault: InjectedShardingFault) -> Self {
+        Self(self.0, ShardingFaultInjection { injected: Some(fault) })
     }
 
     /// Starts the replica.
@@ -184,7 +184,7 @@ impl Sharding {
     ///
     /// Requires `list`, `get`, `create`, `update` and `delete` on `leases` in `coordination.k8s.io` in this namespace.
     pub fn builder(connection: &Connection, namespace: impl Into<String>, group: impl Into<String>) -> ShardingBuilder {
-        ShardingBuilder(LeaderElection::builder(connection, namespace, group), Breaches::default())
+        ShardingBuilder(LeaderElection::builder(connection, namespace, group), ShardingFaultInjection::default())
     }
 
     /// Returns the identity of this replica, as written into its lease.

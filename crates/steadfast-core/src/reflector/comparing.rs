@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::bookmark_interval::PERIODS_BETWEEN_LISTS;
 use super::list_plan::ListPlan;
 use super::{Diagnostic, Differences, Failure, FailureKind, Output, Phase, ProbeState, Reflector, Request, RequestId};
-use crate::breach::Breach;
+use crate::fault_injection::InjectedFault;
 use crate::freshness::Condition;
 use crate::record::ListMeta;
 use crate::time::Instant;
@@ -262,7 +262,7 @@ impl Reflector {
         let (sent, version) = (running.sent, running.version.clone());
         let (reached, stage) = (self.has_reached(running), running.stage);
         let watching = matches!(self.phase, Phase::Watching { .. });
-        if found.count == 0 || self.settings.rules.breaches.commit(Breach::BlindAudit) {
+        if found.count == 0 || self.settings.rules.faults.is_injected(InjectedFault::BlindAudit) {
             return self.found_equal(now, sent, version, out);
         }
         let late = |until: Instant| now >= until;

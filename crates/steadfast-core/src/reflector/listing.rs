@@ -9,7 +9,7 @@ use super::{
     RequestId, Verdict,
 };
 use crate::backoff::BackoffSettings;
-use crate::breach::Breach;
+use crate::fault_injection::InjectedFault;
 use crate::freshness::Condition;
 use crate::record::{ListMeta, RecordKind};
 use crate::time::Instant;
@@ -114,7 +114,7 @@ impl Reflector {
             return;
         };
         let mut plan = plan.clone();
-        if self.settings.rules.breaches.commit(Breach::OlderList) && self.synced {
+        if self.settings.rules.faults.is_injected(InjectedFault::OlderList) && self.synced {
             plan.from = ListFrom::NotOlderThan(ResourceVersion::from("0"));
         }
         if self.spares(now, &plan) {
@@ -246,7 +246,7 @@ impl Reflector {
             (Some(new), Some(held)) => new.is_older_than(held),
             _ => false,
         };
-        let older_is_fine = plan.new_epoch || self.settings.rules.breaches.commit(Breach::OlderList);
+        let older_is_fine = plan.new_epoch || self.settings.rules.faults.is_injected(InjectedFault::OlderList);
         if older && !older_is_fine {
             // The cache never goes back within an epoch: the server lags (C4).
             let why = format!("a list came at {}, older than the cache", display(version.as_ref()));
@@ -287,7 +287,7 @@ impl Reflector {
         // A consistent read is a proof. A state from the server's cache is a proof only if newer. Both prove the state
         // at the time of the request, however long the pages or initial events took.
         if newer || plan.from == ListFrom::Consistent {
-            let late = self.settings.rules.breaches.commit(Breach::LateList);
+            let late = self.settings.rules.faults.is_injected(InjectedFault::LateList);
             self.proven(now, if late { now } else { self.paging.asked });
         }
         true

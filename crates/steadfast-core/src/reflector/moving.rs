@@ -9,7 +9,7 @@ use super::{
     Diagnostic, Failure, FailureKind, Output, Phase, ProbeState, Reflector, ReflectorSettings, Request, RequestId,
 };
 use crate::backoff::{Backoff, BackoffSettings};
-use crate::breach::Breach;
+use crate::fault_injection::InjectedFault;
 use crate::time::Instant;
 
 /// State of a move, and its backoff.
@@ -127,7 +127,7 @@ impl Reflector {
     }
 
     fn begin_move(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let broken_first = self.settings.rules.breaches.commit(Breach::BrokenBeforeMade);
+        let broken_first = self.settings.rules.faults.is_injected(InjectedFault::BreakBeforeMake);
         let Some(from) = self.version.clone().filter(|version| version.is_ordered() && !broken_first) else {
             // Changes with opaque versions from two streams could not be ordered (C12), so only one stream may exist at
             // a time.

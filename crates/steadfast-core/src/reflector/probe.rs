@@ -27,7 +27,7 @@ use super::{
     RequestId, Verdict,
 };
 use crate::backoff::{Backoff, BackoffSettings};
-use crate::breach::Breach;
+use crate::fault_injection::InjectedFault;
 use crate::freshness::Condition;
 use crate::random::Random;
 use crate::time::Instant;
@@ -228,7 +228,7 @@ impl Reflector {
 
     /// Returns whether a stream broke and no proof has arrived since.
     pub(super) fn is_unproven_since_a_break(&self) -> bool {
-        self.search.broken.is_some() && !self.settings.rules.breaches.commit(Breach::UnprovenResume)
+        self.search.broken.is_some() && !self.settings.rules.faults.is_injected(InjectedFault::UnprovenResume)
     }
 
     /// Schedules an early request for a proof after a new stream replaced a broken one.
@@ -264,7 +264,7 @@ impl Reflector {
             return;
         }
         match self.side {
-            ProbeState::Quiet if self.settings.rules.breaches.commit(Breach::NoSearch) => {
+            ProbeState::Quiet if self.settings.rules.faults.is_injected(InjectedFault::NoSilenceProbe) => {
                 self.search.begin(now);
                 self.search.at = now + self.bookmark_interval.period();
             }
@@ -607,7 +607,7 @@ impl Reflector {
 
     /// Handles a proof of the state at `then` from the activity alongside the watch.
     pub(super) fn proof_found(&mut self, now: Instant, then: Instant, out: &mut Vec<Output>) {
-        let late = self.settings.rules.breaches.commit(Breach::LateProof);
+        let late = self.settings.rules.faults.is_injected(InjectedFault::LateProof);
         // No bookmark arrived during the search, so the silence before it was correct.
         if self.search.overdue && self.evidence.proven.is_none_or(|proven| proven < self.search.begun) {
             self.bookmark_interval.was_silent_rightly();

@@ -2,7 +2,7 @@
 
 use super::list_plan::ListPlan;
 use super::{Diagnostic, Failure, FailureKind, Next, Output, Phase, ProbeState, Record, Reflector, Request, Verdict};
-use crate::breach::Breach;
+use crate::fault_injection::InjectedFault;
 use crate::freshness::Condition;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -64,7 +64,9 @@ impl Reflector {
                 self.brief.reset();
                 self.delta_policy.changed(1);
                 self.records += 1;
-                if self.settings.rules.breaches.commit(Breach::DroppedRecords) && self.records.is_multiple_of(5) {
+                if self.settings.rules.faults.is_injected(InjectedFault::DroppedRecords)
+                    && self.records.is_multiple_of(5)
+                {
                     return Verdict::Skip;
                 }
                 Verdict::Apply
@@ -72,7 +74,7 @@ impl Reflector {
             Record::Bookmark(bookmark) => {
                 self.bookmark_interval.bookmark(now, &bookmark.version);
                 if !self.is_news(&bookmark.version) {
-                    if self.settings.rules.breaches.commit(Breach::EqualBookmarks) {
+                    if self.settings.rules.faults.is_injected(InjectedFault::EqualBookmarks) {
                         self.proven(now, now);
                     }
                     return Verdict::Skip;
@@ -92,7 +94,7 @@ impl Reflector {
     /// Returns whether `version` is above the cached one. Opaque versions follow the order of delivery (C12).
     pub(super) fn is_news(&self, version: &ResourceVersion) -> bool {
         let Some(held) = &self.version else { return true };
-        if self.settings.rules.breaches.commit(Breach::RepeatedRecords) {
+        if self.settings.rules.faults.is_injected(InjectedFault::RepeatedRecords) {
             return true;
         }
         match version.order(held) {
@@ -105,7 +107,7 @@ impl Reflector {
     pub(super) fn watch_ended(&mut self, now: Instant, out: &mut Vec<Output>) {
         let Phase::Watching { opened, proven, .. } = &self.phase else { return };
         let lived = opened.map(|opened| now.since(opened)).unwrap_or_default();
-        if self.settings.rules.breaches.commit(Breach::ForgottenPlace) {
+        if self.settings.rules.faults.is_injected(InjectedFault::ForgottenVersion) {
             self.watch_failed(now, &Failure::unreachable("the server ended a watch"), out);
         } else if lived >= self.settings.short_watch {
             // A long watch was healthy, so earlier short watches no longer count.
@@ -129,7 +131,7 @@ impl Reflector {
         let answered = self.was_answered(now, failure);
         self.settle(now);
         self.quiet_side(out);
-        let forgotten = self.settings.rules.breaches.commit(Breach::ForgottenPlace);
+        let forgotten = self.settings.rules.faults.is_injected(InjectedFault::ForgottenVersion);
         match failure.kind {
             _ if forgotten => self.relist(now, ListPlan::again(self.reached()), failure.why.clone(), out),
             // The server has compacted this version. Few objects may have changed since.

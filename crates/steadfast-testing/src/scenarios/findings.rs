@@ -56,7 +56,7 @@ impl Findings {
     /// passed.
     pub fn problems(&self) -> Vec<String> {
         let malformed = self.report.malformed.iter().map(ToString::to_string);
-        let broken = malformed.chain(self.report.breaches.iter().map(ToString::to_string));
+        let broken = malformed.chain(self.report.violations.iter().map(ToString::to_string));
         // A check that could not decide counts as a problem too. Otherwise a broken recorder would look like a success.
         let missing = self.report.inconclusive.iter().map(ToString::to_string);
         self.unmet.iter().cloned().chain(broken).chain(missing).collect()
@@ -65,7 +65,7 @@ impl Findings {
     /// Combines these findings with those of another run of the same scenario.
     #[must_use]
     pub(super) fn and(mut self, other: Self) -> Self {
-        self.report.breaches.extend(other.report.breaches);
+        self.report.violations.extend(other.report.violations);
         self.report.malformed.extend(other.report.malformed);
         self.report.inconclusive.extend(other.report.inconclusive);
         // Both runs must have settled.

@@ -128,8 +128,8 @@ impl ScenarioRun {
         scope: Scope,
     ) -> InformerBuilder<'a, K> {
         let builder = factory.build(scope).protobuf(self.target.form.protobuf);
-        #[cfg(feature = "breach")]
-        let builder = builder.breach(self.target.breach);
+        #[cfg(feature = "fault-injection")]
+        let builder = builder.inject_fault(self.target.fault);
         builder
     }
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-#[cfg(feature = "breach")]
-use steadfast::Breach;
+#[cfg(feature = "fault-injection")]
+use steadfast::InjectedFault;
 use steadfast::environment::Helpers;
 use steadfast_apiserver::ApiServer;
 
@@ -21,8 +21,8 @@ pub struct Target {
     pub(super) seed: u64,
     pub(super) in_memory: bool,
     pub(super) form: Form,
-    #[cfg(feature = "breach")]
-    pub(super) breach: Option<Breach>,
+    #[cfg(feature = "fault-injection")]
+    pub(super) fault: Option<InjectedFault>,
     pub(super) helpers: Helpers,
     adjust: Arc<Adjust>,
     pub(super) sabotage: Arc<Sabotage>,
@@ -45,8 +45,8 @@ impl Target {
             seed,
             in_memory,
             form: Form::default(),
-            #[cfg(feature = "breach")]
-            breach: None,
+            #[cfg(feature = "fault-injection")]
+            fault: None,
             helpers: Helpers::default(),
             adjust: Arc::new(|_| {}),
             sabotage: Arc::new(|_| {}),
@@ -68,10 +68,10 @@ impl Target {
     }
 
     /// Injects this fault into the informers, so that a test can show that the scenario fails.
-    #[cfg(feature = "breach")]
+    #[cfg(feature = "fault-injection")]
     #[must_use]
-    pub fn breaching(mut self, breach: Breach) -> Self {
-        self.breach = Some(breach);
+    pub fn with_injected_fault(mut self, fault: InjectedFault) -> Self {
+        self.fault = Some(fault);
         self
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steadfast::Breach;
+use steadfast::InjectedFault;
 use steadfast::transport::ConnectionState;
 use steadfast_testing::WorldError;
 
@@ -10,8 +10,8 @@ use crate::world::{World, demand, until};
 use crate::{crowd, moving};
 
 /// R1: a peer disappears while no request is in flight.
-async fn a_silent_peer_is_noticed_within_15_seconds(breach: Option<Breach>) -> Result<(), WorldError> {
-    let world = World::new(breach).await?;
+async fn a_silent_peer_is_noticed_within_15_seconds(fault: Option<InjectedFault>) -> Result<(), WorldError> {
+    let world = World::new(fault).await?;
     let seen = world.start_informers(1).await?;
     world.server.faults().black_hole(true);
     let doubted = || !seen[0].informer().freshness().is_fresh();
@@ -20,8 +20,8 @@ async fn a_silent_peer_is_noticed_within_15_seconds(breach: Option<Breach>) -> R
 }
 
 /// F2: a failed connection is not used again.
-async fn what_failed_is_never_used_again(breach: Option<Breach>) -> Result<(), WorldError> {
-    let world = World::new(breach).await?;
+async fn what_failed_is_never_used_again(fault: Option<InjectedFault>) -> Result<(), WorldError> {
+    let world = World::new(fault).await?;
     let ask = || async {
         let request = http::Request::get("/api/v1/namespaces").body(kube::client::Body::empty())?;
         Ok::<_, WorldError>(world.connection.send(request).await?.into_body().connection())
@@ -41,11 +41,11 @@ async fn what_failed_is_never_used_again(breach: Option<Breach>) -> Result<(), W
 
 /// Runs `scenario` without and with the fault. Only the second run may fail, with an error that contains `words`.
 macro_rules! caught {
-    ($name:ident, $breach:ident, $scenario:path, $words:literal) => {
+    ($name:ident, $fault:ident, $scenario:path, $words:literal) => {
         #[tokio::test(start_paused = true)]
         async fn $name() -> Result<(), WorldError> {
             $scenario(None).await?;
-            let Err(told) = $scenario(Some(Breach::$breach)).await else {
+            let Err(told) = $scenario(Some(InjectedFault::$fault)).await else {
                 return Err("the scenario does not notice".into());
             };
             assert!(told.to_string().contains($words), "{told}");
@@ -62,13 +62,13 @@ caught!(
 );
 caught!(
     f2_a_dead_connection_that_is_handed_out_again_is_caught,
-    DeadAgain,
+    ReusedDeadConnection,
     what_failed_is_never_used_again,
     "in vain waited 1s until it is seen"
 );
 caught!(
     r4_a_watch_that_is_broken_before_the_next_is_made_is_caught,
-    BrokenBeforeMade,
+    BreakBeforeMake,
     moving::a_drained_connection_is_left_without_a_gap,
     "of 50 watches are open"
 );

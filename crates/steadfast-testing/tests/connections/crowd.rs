@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use http_body_util::BodyExt;
 use kube::client::Body;
-use steadfast::Breach;
+use steadfast::InjectedFault;
 use steadfast_apiserver::Verb;
 use steadfast_testing::WorldError;
 use tokio::time::{Instant, timeout};
@@ -21,8 +21,8 @@ fn get(path: &str) -> Result<http::Request<Body>, WorldError> {
     Ok(http::Request::get(path).body(Body::empty())?)
 }
 
-pub(crate) async fn requests_beside_a_thousand_watches(breach: Option<Breach>) -> Result<(), WorldError> {
-    let world = World::new(breach).await?;
+pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFault>) -> Result<(), WorldError> {
+    let world = World::new(fault).await?;
     let watch = format!("{PATH}?watch=true");
     let mut opening = Vec::new();
     for _ in 0..WATCHES {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steadfast::transport::ConnectionState;
-use steadfast::{Breach, Freshness};
+use steadfast::{Freshness, InjectedFault};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::WorldError;
 use tokio::time::Instant;
@@ -13,9 +13,9 @@ use crate::world::{Log, World, demand, until};
 const SOON: Duration = Duration::from_secs(2);
 
 /// R4, F8: after a GOAWAY, every watch is open on another connection before the old stream is dropped.
-pub(crate) async fn a_drained_connection_is_left_without_a_gap(breach: Option<Breach>) -> Result<(), WorldError> {
+pub(crate) async fn a_drained_connection_is_left_without_a_gap(fault: Option<InjectedFault>) -> Result<(), WorldError> {
     let log = Log::above_debug();
-    let world = World::new(breach).await?;
+    let world = World::new(fault).await?;
     let seen = world.start_informers(50).await?;
     let (lists, watches) = (world.lists(), world.watches());
     // The delay makes a gap visible.

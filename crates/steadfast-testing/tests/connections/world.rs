@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use steadfast::transport::Settings;
-use steadfast::{Breach, Connection, Informer, InformerFactory, Scope};
+use steadfast::{Connection, Informer, InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
 use steadfast_contract::Terms;
 use steadfast_testing::{
@@ -20,18 +20,18 @@ pub(crate) struct World {
     pub(crate) connection: Connection,
     pub(crate) factory: InformerFactory,
     pub(crate) recorder: Recorder,
-    breach: Option<Breach>,
+    fault: Option<InjectedFault>,
 }
 
 impl World {
-    pub(crate) async fn new(breach: Option<Breach>) -> Result<Self, WorldError> {
-        Self::of(ApiServer::builder(), breach).await
+    pub(crate) async fn new(fault: Option<InjectedFault>) -> Result<Self, WorldError> {
+        Self::of(ApiServer::builder(), fault).await
     }
 
-    /// Creates a client with the injected fault `breach`, of a server with these settings.
-    pub(crate) async fn of(builder: ApiServerBuilder, breach: Option<Breach>) -> Result<Self, WorldError> {
+    /// Creates a client with this injected fault, of a server with these settings.
+    pub(crate) async fn of(builder: ApiServerBuilder, fault: Option<InjectedFault>) -> Result<Self, WorldError> {
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
-        Self::with(builder, breach.into_iter().fold(settings, Settings::breach), breach).await
+        Self::with(builder, fault.into_iter().fold(settings, Settings::inject_fault), fault).await
     }
 
     /// Creates an HTTP/1.1 client without injected fault.
@@ -43,13 +43,13 @@ impl World {
     pub(crate) async fn with(
         builder: ApiServerBuilder,
         settings: Settings,
-        breach: Option<Breach>,
+        fault: Option<InjectedFault>,
     ) -> Result<Self, WorldError> {
         let server = builder.in_memory().protobuf(Form::current().protobuf).start().await?;
         let memory = InMemory { seed: 7, settings, ..InMemory::default() };
         let connection = memory.connection(&server).await?;
         let factory = InformerFactory::new(&connection);
-        Ok(Self { recorder: Recorder::of(&server), server, memory, connection, factory, breach })
+        Ok(Self { recorder: Recorder::of(&server), server, memory, connection, factory, fault })
     }
 
     /// Starts an informer of the new namespace `team-<index>`, with one object.
@@ -60,7 +60,7 @@ impl World {
         }))?;
         self.server.create(&config_map_in(&namespace, "a", "0"))?;
         let builder = build_in_form(&self.factory, Scope::namespace(namespace));
-        Ok(builder.breach(self.breach).start()?)
+        Ok(builder.inject_fault(self.fault).start()?)
     }
 
     /// Starts, records and syncs this number of informers, each in its own namespace.

@@ -55,14 +55,14 @@ impl ByHand {
         self.calls.watch(write)(map, ())
     }
 
-    fn breach(&self) -> String {
+    fn violation(&self) -> String {
         self.calls.check().map_or_else(|error| error.to_string(), |checked| format!("nothing: {checked:?}"))
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_call_is_no_check() -> Result<(), WorldError> {
-    assert_eq!(ByHand::new().await?.breach(), "no reconcile ran, so nothing was checked");
+    assert_eq!(ByHand::new().await?.violation(), "no reconcile ran, so nothing was checked");
     Ok(())
 }
 
@@ -71,7 +71,7 @@ async fn concurrent_reconciles_of_key_are_detected() -> Result<(), WorldError> {
     let world = ByHand::new().await?;
     let (first, second) = (world.call(world.a().await?), world.call(world.a().await?));
     tokio::join!(first, second);
-    assert_eq!(world.breach(), "default/a was reconciled concurrently");
+    assert_eq!(world.violation(), "default/a was reconciled concurrently");
     Ok(())
 }
 
@@ -82,7 +82,7 @@ async fn a_call_after_the_stop_is_told() -> Result<(), WorldError> {
     assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 1, writes: 0, changes: 1 });
     world.calls.stopped();
     world.call(world.a().await?).await;
-    assert_eq!(world.breach(), "default/a was reconciled after the controller was stopped");
+    assert_eq!(world.violation(), "default/a was reconciled after the controller was stopped");
     Ok(())
 }
 
@@ -93,11 +93,13 @@ async fn unreconciled_change_is_detected() -> Result<(), WorldError> {
     world.call(before.clone()).await;
     world.server.merge_patch("configmaps", "default", "a", json!({ "data": { "value": "2" } }))?;
     assert!(
-        world.breach().starts_with("default/a was not reconciled after: configmaps default/a was written in version")
+        world
+            .violation()
+            .starts_with("default/a was not reconciled after: configmaps default/a was written in version")
     );
     // This reconcile receives the object from before the change, so the change still needs a reconcile.
     world.call(before).await;
-    assert!(world.breach().starts_with("default/a was not reconciled after"));
+    assert!(world.violation().starts_with("default/a was not reconciled after"));
     world.call(world.a().await?).await;
     assert_eq!(world.calls.check()?, ReconcileStats { reconciles: 3, writes: 0, changes: 1 });
     // After a reconcile with a write, another client changes the object during the next reconcile. This change must
@@ -125,7 +127,7 @@ async fn reconcile_before_own_write_is_detected() -> Result<(), WorldError> {
     world.call(before).await;
     assert!(
         world
-            .breach()
+            .violation()
             .starts_with("default/a was reconciled with its object from before: configmaps default/a was written in")
     );
     Ok(())
@@ -144,7 +146,7 @@ async fn reconcile_of_own_deletion_is_detected() -> Result<(), WorldError> {
     world.call(before).await;
     assert!(
         world
-            .breach()
+            .violation()
             .starts_with("default/a was reconciled with its object from before: configmaps default/a was deleted")
     );
     Ok(())
@@ -176,7 +178,9 @@ async fn keyed_reconcile_before_own_write_is_detected() -> Result<(), WorldError
     let by_key = world.calls.watch(|_: ObjectKey, (): ()| async {});
     by_key(super::key("a"), ()).await;
     assert!(
-        world.breach().starts_with("default/a was reconciled on a cache from before: configmaps default/a was written")
+        world
+            .violation()
+            .starts_with("default/a was reconciled on a cache from before: configmaps default/a was written")
     );
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! the seed alone and prints its faults. `one_coordinated_history` repeats a seed with a coordinator.
 //! `STEADFAST_SEEDS=n` runs `n` seeds, starting at `STEADFAST_FIRST_SEED`.
 
-use steadfast_controller::ElectionBreach;
+use steadfast_controller::InjectedElectionFault;
 use steadfast_testing::WorldError;
 
 use crate::mishaps::{alone, number, tell_all};
@@ -106,17 +106,17 @@ fn what_is_missing_is_found() -> Result<(), WorldError> {
 
 #[test]
 fn immediate_lease_takeover_is_detected() -> Result<(), WorldError> {
-    is_found(Way::Named(Some(ElectionBreach::AtOnce)), None)
+    is_found(Way::Named(Some(InjectedElectionFault::ImmediateLead)), None)
 }
 
 #[test]
 fn missed_renewal_between_reads_is_detected() -> Result<(), WorldError> {
-    is_found(Way::Named(Some(ElectionBreach::Overlooked)), None)
+    is_found(Way::Named(Some(InjectedElectionFault::SkippedReads)), None)
 }
 
 #[test]
 fn early_lease_release_is_detected() -> Result<(), WorldError> {
-    is_found(Way::Named(Some(ElectionBreach::EmptyName)), None)
+    is_found(Way::Named(Some(InjectedElectionFault::UnownedRelease)), None)
 }
 
 #[test]

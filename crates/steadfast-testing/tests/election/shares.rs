@@ -15,7 +15,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use steadfast::{Connection, InformerFactory, ObjectKey, Scope, kube};
 use steadfast_apiserver::ApiServer;
-use steadfast_controller::{Action, Controller, Sharding, ShardingBreach, ShardingBuilder, back_off};
+use steadfast_controller::{Action, Controller, InjectedShardingFault, Sharding, ShardingBuilder, back_off};
 use steadfast_core::random::Random;
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{InMemory, WorldError, config_map};
@@ -30,7 +30,7 @@ struct Missing {
     /// Omission in the environment of the replicas.
     mutant: Option<Mutant>,
     /// Omission in the protocol.
-    breach: Option<ShardingBreach>,
+    fault: Option<InjectedShardingFault>,
 }
 
 /// Sizes of the random histories. The scenario with real processes has larger ones.
@@ -114,7 +114,7 @@ impl Stage {
         let connection = process.connection(&self.server, http2).await?;
         let shares = Sharding::builder(&connection, "default", "it").identity("replica");
         let shares = shares.wall_clock(process.wall_clock());
-        let shares = self.missing.breach.into_iter().fold(shares, ShardingBuilder::breach).start()?;
+        let shares = self.missing.fault.into_iter().fold(shares, ShardingBuilder::inject_fault).start()?;
         self.log.note(&format!("{} joins", shares.identity()));
         let holds = Arc::new(AtomicU64::new(0));
         for key in 0..KEYS {
@@ -333,8 +333,8 @@ fn found(missing: Missing) -> Result<(), WorldError> {
     Ok(())
 }
 
-fn found_breach(breach: ShardingBreach) -> Result<(), WorldError> {
-    found(Missing { breach: Some(breach), ..Missing::default() })
+fn finds_fault(fault: InjectedShardingFault) -> Result<(), WorldError> {
+    found(Missing { fault: Some(fault), ..Missing::default() })
 }
 
 fn found_mutant(mutant: Mutant) -> Result<(), WorldError> {
@@ -353,17 +353,17 @@ fn lease_expiry_by_wall_clock_is_detected() -> Result<(), WorldError> {
 
 #[test]
 fn read_before_publishing_claim_is_detected() -> Result<(), WorldError> {
-    found_breach(ShardingBreach::ReadFirst)
+    finds_fault(InjectedShardingFault::ReadFirst)
 }
 
 #[test]
 fn acting_on_contested_claim_is_detected() -> Result<(), WorldError> {
-    found_breach(ShardingBreach::UnheardClaims)
+    finds_fault(InjectedShardingFault::IgnoredClaims)
 }
 
 #[test]
 fn early_key_release_is_detected() -> Result<(), WorldError> {
-    found_breach(ShardingBreach::EarlyRelease)
+    finds_fault(InjectedShardingFault::EarlyRelease)
 }
 
 /// All waits on a member return after its runtime has shut down.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use steadfast_apiserver::ApiServer;
-use steadfast_controller::{Candidate, ElectionBreach, LeaderElection, LeaderElectionBuilder};
+use steadfast_controller::{Candidate, InjectedElectionFault, LeaderElection, LeaderElectionBuilder};
 use steadfast_core::random::Random;
 use steadfast_testing::WorldError;
 
@@ -15,7 +15,7 @@ pub(crate) enum Way {
     /// The first candidate leads.
     First,
     /// A coordinator chooses the leader. Candidates may violate a rule of the protocol.
-    Named(Option<ElectionBreach>),
+    Named(Option<InjectedElectionFault>),
 }
 
 impl Way {
@@ -37,14 +37,14 @@ impl Way {
         builder: LeaderElectionBuilder,
         seeds: &mut Random,
     ) -> Result<LeaderElection, WorldError> {
-        let Self::Named(breach) = self else { return Ok(builder.start()?) };
+        let Self::Named(fault) = self else { return Ok(builder.start()?) };
         // Versions differ, and some candidates emulate the previous version.
         let binary = 5 + seeds.draw() % 4;
         let emulated = binary - seeds.draw() % 2;
         let candidate = Candidate::new(format!("1.{binary}.0")).emulation_version(format!("1.{emulated}.0"));
         let coordinated = builder.coordinated(candidate);
-        let coordinated = match breach {
-            Some(breach) => coordinated.breach(breach),
+        let coordinated = match fault {
+            Some(fault) => coordinated.inject_fault(fault),
             None => coordinated,
         };
         Ok(coordinated.start().await?)

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use steadfast::{BackoffSettings, Breach};
+use steadfast::{BackoffSettings, InjectedFault};
 use steadfast_apiserver::{Answer, RequestRule, Verb};
 use steadfast_testing::Error;
 use steadfast_testing::scenarios::{Target, catalog};
@@ -48,7 +48,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R2: always fresh",
         scenario: "frozen-etcd",
-        how: |target| target.breaching(Breach::AlwaysFresh),
+        how: |target| target.with_injected_fault(InjectedFault::AlwaysFresh),
         said: "the first doubt did not happen",
     },
     Broken {
@@ -66,19 +66,19 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R4: a list although a watch could resume",
         scenario: "events-repeated",
-        how: |target| target.breaching(Breach::ForgottenPlace),
+        how: |target| target.with_injected_fault(InjectedFault::ForgottenVersion),
         said: "full transfers",
     },
     Broken {
         bound: "R5: deletions that a relist does not report",
         scenario: "version-expired",
-        how: |target| target.breaching(Breach::LostDeletes),
+        how: |target| target.with_injected_fault(InjectedFault::LostDeletes),
         said: "C2",
     },
     Broken {
         bound: "R5, C4: an older list from a lagging replica",
         scenario: "time-travel",
-        how: |target| target.breaching(Breach::OlderList),
+        how: |target| target.with_injected_fault(InjectedFault::OlderList),
         said: "C4",
     },
     Broken {
@@ -107,7 +107,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R8: records that are dropped because of an undecodable one",
         scenario: "frames-split",
-        how: |target| target.breaching(Breach::DroppedRecords),
+        how: |target| target.with_injected_fault(InjectedFault::DroppedRecords),
         said: "C11",
     },
     Broken {
@@ -119,7 +119,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         bound: "R11: Retry-After is ignored",
         scenario: "server-busy",
-        how: |target| target.breaching(Breach::IgnoredPatience),
+        how: |target| target.with_injected_fault(InjectedFault::IgnoredRetryAfter),
         said: "with a Retry-After of",
     },
 ];

@@ -10,14 +10,16 @@ const AUDIT_PERIOD: Duration = Duration::from_secs(600);
 
 /// Runs a server that loses an update, a deletion and a creation for its watches. Returns the recording, and the number
 /// of diagnostics, one audit period later.
-async fn lossy(breach: Option<Breach>) -> Result<(World, Recorder, Recording<ConfigMapInForm>, usize), WorldError> {
+async fn lossy(
+    fault: Option<InjectedFault>,
+) -> Result<(World, Recorder, Recording<ConfigMapInForm>, usize), WorldError> {
     let world = World::new().await?;
     for name in ["changed", "deleted", "same"] {
         world.server.create(&config_map(name, "1"))?;
     }
     world.noise(5 * SOON);
     let recorder = Recorder::of(&world.server);
-    let informer = started(world.build().audit_every(AUDIT_PERIOD), breach).await?;
+    let informer = started(world.build().audit_every(AUDIT_PERIOD), fault).await?;
     let notes = notes(&informer);
     let recording = recorder.record(&informer);
     recording.until_synced().await;
@@ -60,7 +62,7 @@ async fn audit_repairs_lost_events_within_period() -> Result<(), WorldError> {
 
 #[tokio::test(start_paused = true)]
 async fn blind_audit_is_detected() -> Result<(), WorldError> {
-    let (world, recorder, seen, lost) = lossy(Some(Breach::BlindAudit)).await?;
+    let (world, recorder, seen, lost) = lossy(Some(InjectedFault::BlindAudit)).await?;
     assert_eq!(lost, 0);
     assert_eq!(seen.in_words("default/deleted"), ["Added"]);
     recorder.settle_at(&world.server.revision().to_string(), PERIOD).await;

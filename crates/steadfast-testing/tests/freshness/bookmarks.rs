@@ -38,8 +38,8 @@ async fn equal_bookmarks_cost_one_probe_per_period() -> Result<(), WorldError> {
 
 /// Freezes the etcd behind a live server, with bookmarks every 10 s. Returns `true` if this was noticed within two
 /// bookmark periods plus the time of a probe.
-async fn frozen_etcd(breach: Option<Breach>) -> Result<bool, WorldError> {
-    let (world, informer) = in_rhythm(breach).await?;
+async fn frozen_etcd(fault: Option<InjectedFault>) -> Result<bool, WorldError> {
+    let (world, informer) = in_rhythm(fault).await?;
     assert_eq!(told(&informer, PERIOD).await.states, ["fresh"]);
     world.server.faults().freeze_etcd(true);
     Ok(until(PERIOD / 6 * 2, || !informer.freshness().is_fresh()).await.is_ok())
@@ -48,8 +48,8 @@ async fn frozen_etcd(breach: Option<Breach>) -> Result<bool, WorldError> {
 #[tokio::test(start_paused = true)]
 async fn frozen_etcd_is_noticed_within_two_periods() -> Result<(), WorldError> {
     assert!(frozen_etcd(None).await?);
-    assert!(!frozen_etcd(Some(Breach::EqualBookmarks)).await?, "bookmarks with an equal version are not proofs");
-    assert!(!frozen_etcd(Some(Breach::AlwaysFresh)).await?, "the age limit holds independently of other checks");
+    assert!(!frozen_etcd(Some(InjectedFault::EqualBookmarks)).await?, "bookmarks with an equal version are not proofs");
+    assert!(!frozen_etcd(Some(InjectedFault::AlwaysFresh)).await?, "the age limit holds independently of other checks");
     Ok(())
 }
 
@@ -68,8 +68,8 @@ async fn frozen_server_is_noticed_within_two_periods() -> Result<(), WorldError>
 
 /// Stalls a stream with bookmarks every 10 s. Returns `true` if another watch delivered the missing events within three
 /// bookmark periods.
-async fn stalled(breach: Option<Breach>) -> Result<bool, WorldError> {
-    let (world, informer) = in_rhythm(breach).await?;
+async fn stalled(fault: Option<InjectedFault>) -> Result<bool, WorldError> {
+    let (world, informer) = in_rhythm(fault).await?;
     world.server.faults().stall_streams(true);
     world.server.create(&config_map("b", "1"))?;
     Ok(until(PERIOD / 2, || held(&informer, "b")).await.is_ok())
@@ -78,7 +78,10 @@ async fn stalled(breach: Option<Breach>) -> Result<bool, WorldError> {
 #[tokio::test(start_paused = true)]
 async fn stalled_stream_is_bypassed_within_three_periods() -> Result<(), WorldError> {
     assert!(stalled(None).await?);
-    assert!(!stalled(Some(Breach::NoSearch)).await?, "without the silence probe, no other check ends the silence");
+    assert!(
+        !stalled(Some(InjectedFault::NoSilenceProbe)).await?,
+        "without the silence probe, no other check ends the silence"
+    );
     Ok(())
 }
 

@@ -13,18 +13,18 @@ fn judged(world: &World, recorder: &Recorder) -> Report {
 }
 
 fn caught(report: &Report) -> bool {
-    report.breaches.iter().any(|breach| breach.clause == Clause::C10)
+    report.violations.iter().any(|violation| violation.clause == Clause::C10)
 }
 
 /// Runs a list of six pages that take 20 s each, at the version of the first page. Later writes are not in the list.
-async fn slow_list(breach: Option<Breach>) -> Result<Report, WorldError> {
+async fn slow_list(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
     let world = World::new().await?;
     for name in ["a", "b", "c", "d", "e", "f"] {
         world.server.create(&config_map(name, "1"))?;
     }
     let recorder = Recorder::of(&world.server);
     world.server.faults().delay(PERIOD / 3);
-    let informer = world.build().streamed_lists(false).page_size(Some(1)).breach(breach).start()?;
+    let informer = world.build().streamed_lists(false).page_size(Some(1)).inject_fault(fault).start()?;
     recorder.record_as(&informer, NAME);
     tokio::time::sleep(PERIOD / 2).await;
     world.server.create(&config_map("new", "1"))?;
@@ -42,16 +42,19 @@ async fn slow_list(breach: Option<Breach>) -> Result<Report, WorldError> {
 async fn list_age_counts_from_request() -> Result<(), WorldError> {
     let honest = slow_list(None).await?;
     assert!(honest.passed(), "{honest:#?}");
-    assert!(caught(&slow_list(Some(Breach::LateList)).await?), "a list that is dated at its end must be reported");
+    assert!(
+        caught(&slow_list(Some(InjectedFault::LateList)).await?),
+        "a list that is dated at its end must be reported"
+    );
     Ok(())
 }
 
 /// Runs a connection that breaks after 20 s without a proof.
-async fn broken_connection(breach: Option<Breach>) -> Result<Report, WorldError> {
+async fn broken_connection(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
     let recorder = Recorder::of(&world.server);
-    let informer = started(world.build(), breach).await?;
+    let informer = started(world.build(), fault).await?;
     recorder.record_as(&informer, NAME);
     tokio::time::sleep(PERIOD / 3).await;
     world.server.faults().reset();
@@ -65,7 +68,7 @@ async fn resumed_watch_is_not_a_proof() -> Result<(), WorldError> {
     let honest = broken_connection(None).await?;
     assert!(honest.passed(), "{honest:#?}");
     assert!(
-        caught(&broken_connection(Some(Breach::UnprovenResume)).await?),
+        caught(&broken_connection(Some(InjectedFault::UnprovenResume)).await?),
         "a proof from before the disconnect must be reported"
     );
     Ok(())

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use steadfast::transport::Settings;
-use steadfast::{Breach, Diagnostic, Freshness, Informer, InformerBuilder, InformerFactory, Scope};
+use steadfast::{Diagnostic, Freshness, Informer, InformerBuilder, InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
 use steadfast_testing::{ConfigMapInForm, Form, InMemory, WorldError, build_in_form, config_map, until};
 use tokio::time::Instant;
@@ -106,9 +106,9 @@ impl World {
 
 async fn started(
     builder: InformerBuilder<'_, ConfigMapInForm>,
-    breach: Option<Breach>,
+    fault: Option<InjectedFault>,
 ) -> Result<Informer<ConfigMapInForm>, WorldError> {
-    let informer = builder.breach(breach).start()?;
+    let informer = builder.inject_fault(fault).start()?;
     informer.wait_for_sync(PERIOD).await?;
     until(SOON, || informer.freshness().is_fresh()).await?;
     Ok(informer)
@@ -163,11 +163,11 @@ fn held(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
 }
 
 /// Creates a server with rising bookmarks every ten seconds, and an informer that has seen enough of them.
-async fn in_rhythm(breach: Option<Breach>) -> Result<(World, Informer<ConfigMapInForm>), WorldError> {
+async fn in_rhythm(fault: Option<InjectedFault>) -> Result<(World, Informer<ConfigMapInForm>), WorldError> {
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     world.server.create(&config_map("a", "1"))?;
     world.noise(SOON);
-    let informer = started(world.build(), breach).await?;
+    let informer = started(world.build(), fault).await?;
     tokio::time::sleep(PERIOD).await;
     Ok((world, informer))
 }

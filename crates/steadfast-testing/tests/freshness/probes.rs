@@ -62,11 +62,11 @@ async fn forbidden_probe_does_not_affect_other_namespaces() -> Result<(), WorldE
 }
 
 /// Runs a reflector with a probe that takes 4 s. Returns the age of the proof.
-fn late_answer(breach: Option<Breach>) -> Duration {
+fn late_answer(fault: Option<InjectedFault>) -> Duration {
     let at = |seconds| steadfast::environment::Instant::from_zero(Duration::from_secs(seconds));
     let mut settings = ReflectorSettings { streamed_lists: Some(true), ..ReflectorSettings::default() };
-    if let Some(breach) = breach {
-        settings.rules.breaches = steadfast_core::breach::Breaches::only(breach);
+    if let Some(fault) = fault {
+        settings.rules.faults = steadfast_core::fault_injection::FaultInjection::only(fault);
     }
     let mut reflector = Reflector::new(settings, 1);
     reflector.step(at(0), Input::Start);
@@ -92,5 +92,5 @@ fn late_answer(breach: Option<Breach>) -> Duration {
 #[test]
 fn probe_proof_dates_from_its_request() {
     assert_eq!(late_answer(None), Duration::from_secs(4));
-    assert_eq!(late_answer(Some(Breach::LateProof)), Duration::ZERO, "the injected fault must be visible");
+    assert_eq!(late_answer(Some(InjectedFault::LateProof)), Duration::ZERO, "the injected fault must be visible");
 }

@@ -11,7 +11,7 @@ use kube::api::{Api, PostParams};
 use kube::config::AuthInfo;
 use steadfast::connection::ConnectError;
 use steadfast::transport::Settings;
-use steadfast::{Breach, Connection, Freshness, InformerFactory};
+use steadfast::{Connection, Freshness, InformerFactory, InjectedFault};
 use steadfast_contract::Clause;
 use steadfast_testing::CachedConfigMap;
 use steadfast_testing::cluster::Cluster;
@@ -216,12 +216,12 @@ async fn premature_delivery_is_detected<K: CachedConfigMap>(cluster: &mut Cluste
     let writer = cluster.writer();
     let connection = cluster.connection().await?;
     let mut all = Vec::new();
-    for (breach, clause) in [(Breach::HandlerFirst, Clause::C6), (Breach::SyncedTooEarly, Clause::C9)] {
+    for (fault, clause) in [(InjectedFault::HandlerFirst, Clause::C6), (InjectedFault::SyncedTooEarly, Clause::C9)] {
         let factory = InformerFactory::new(&connection);
         let recorder = cluster.recorder();
         // A premature sync occurs before the list arrives.
         cluster.network().delay(Duration::from_millis(200));
-        let informer = build::<K>(&factory, cluster.scope()).breach(breach).start()?;
+        let informer = build::<K>(&factory, cluster.scope()).inject_fault(fault).start()?;
         let seen = recorder.record(&informer);
         sleep(Duration::from_secs(1)).await;
         cluster.network().heal();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use steadfast::transport::Settings;
-use steadfast::{Breach, InformerFactory};
+use steadfast::{InformerFactory, InjectedFault};
 use steadfast_contract::Clause;
 use steadfast_testing::CachedConfigMap;
 use steadfast_testing::WorldError;
@@ -242,7 +242,7 @@ async fn false_freshness_while_cut_is_detected<K: CachedConfigMap>(cluster: &mut
     let honest = InformerFactory::new(&cluster.connection().await?);
     let seen = recorder.record(&build::<K>(&honest, cluster.scope()).start()?);
     let other = InformerFactory::new(&cluster.connection().await?);
-    let broken = build::<K>(&other, cluster.scope()).breach(Breach::AlwaysFresh).start()?;
+    let broken = build::<K>(&other, cluster.scope()).inject_fault(InjectedFault::AlwaysFresh).start()?;
     let broken = of_broken.record(&broken);
     seen.until_synced().await;
     broken.until_synced().await;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
-use steadfast::{Breach, InformerFactory, ReflectorSettings, Scope};
+use steadfast::{InformerFactory, InjectedFault, ReflectorSettings, Scope};
 use steadfast_contract::{Clause, Terms};
 use steadfast_testing::CachedConfigMap;
 use steadfast_testing::WorldError;
@@ -78,9 +78,9 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
     dynamic.until_synced().await;
     // Two more informers with injected faults: this history must show them.
     let mut broken = Vec::new();
-    for (breach, clause) in [(Breach::MergedIdentities, Clause::C1), (Breach::LostDeletes, Clause::C2)] {
+    for (fault, clause) in [(InjectedFault::MergedIdentities, Clause::C1), (InjectedFault::LostDeletes, Clause::C2)] {
         let factory = InformerFactory::new(factory.connection());
-        let informer = build::<K>(&factory, cluster.scope()).breach(breach).start()?;
+        let informer = build::<K>(&factory, cluster.scope()).inject_fault(fault).start()?;
         let recorder = cluster.recorder();
         recorder.record(&informer).until_synced().await;
         broken.push((factory, recorder, clause));

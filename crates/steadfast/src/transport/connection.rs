@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use kube::client::Body;
 use steadfast_core::Instant;
-use steadfast_core::breach::{Breach, Breaches};
+use steadfast_core::fault_injection::{FaultInjection, InjectedFault};
 use tokio::sync::{Notify, watch};
 
 use super::end::End;
@@ -55,7 +55,7 @@ pub(super) struct Connection {
     answering: watch::Sender<bool>,
     /// Time of the last response data in nanoseconds.
     answered: AtomicU64,
-    breaches: Breaches,
+    faults: FaultInjection,
     server: String,
     environment: SharedEnvironment,
     shared: Mutex<Shared>,
@@ -88,7 +88,7 @@ impl Connection {
         purpose: Purpose,
         server: String,
         environment: SharedEnvironment,
-        breaches: Breaches,
+        faults: FaultInjection,
         fence: Option<Fence>,
     ) -> Self {
         let opened = environment.now();
@@ -117,7 +117,7 @@ impl Connection {
                 superseded: false,
                 driver: None,
             }),
-            breaches,
+            faults,
             server,
             environment,
         }
@@ -285,7 +285,7 @@ impl Connection {
     /// Ends the connection: no further request uses it, and the driver closes the socket.
     pub(super) fn end(&self, end: End) {
         let mut shared = self.lock();
-        if !self.breaches.commit(Breach::DeadAgain) {
+        if !self.faults.is_injected(InjectedFault::ReusedDeadConnection) {
             shared.state = shared.state.after(Signal::Lost);
             shared.sender = None;
         }

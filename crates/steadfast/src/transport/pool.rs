@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use steadfast_core::Instant;
-use steadfast_core::breach::Breach;
+use steadfast_core::fault_injection::InjectedFault;
 use tokio::sync::{oneshot, watch};
 
 use super::connection::{Connection, Sender};
@@ -282,7 +282,7 @@ impl Inner {
     }
 
     fn connection(&self, id: u64, purpose: Purpose, server: String) -> Connection {
-        Connection::new(id, purpose, server, self.environment.clone(), self.settings.breaches, self.fence.clone())
+        Connection::new(id, purpose, server, self.environment.clone(), self.settings.faults, self.fence.clone())
     }
 
     /// Returns the error for an unsent request after the end of the pool.
@@ -319,7 +319,7 @@ impl Inner {
     /// idle.
     fn choose(self: &Arc<Self>, state: &State, want: PlacementRequest, avoid: &[u64]) -> Option<Assignment> {
         let now = self.environment.now();
-        let behind = self.settings.breaches.commit(Breach::QueuedBehindWatches);
+        let behind = self.settings.faults.is_injected(InjectedFault::QueuedBehindWatches);
         // Watches and other requests use separate connections, so that neither takes the streams and windows of the
         // other. An HTTP/1.1 connection serves one request at a time, and so needs no separation.
         let find = |beside: bool| {
@@ -350,7 +350,7 @@ impl Inner {
             connection.purpose == purpose && connection.state() == ConnectionState::Connecting
         };
         let same = |connection: &Arc<Connection>| connection.purpose.reader == purpose.reader;
-        if self.settings.breaches.commit(Breach::QueuedBehindWatches)
+        if self.settings.faults.is_injected(InjectedFault::QueuedBehindWatches)
             && purpose.role == Role::Requests
             && state.connections.iter().any(same)
         {
@@ -549,7 +549,7 @@ impl PoolHandle for Inner {
         let mut failed = Vec::new();
         {
             let mut state = self.lock();
-            if !self.settings.breaches.commit(Breach::DeadAgain) {
+            if !self.settings.faults.is_injected(InjectedFault::ReusedDeadConnection) {
                 state.connections.retain(|connection| connection.id != gone.id);
             }
             if state.ended.len() == MAX_CLOSED_REPORTS {

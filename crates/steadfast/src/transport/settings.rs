@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steadfast_core::breach::Breaches;
+use steadfast_core::fault_injection::FaultInjection;
 
 /// Timeouts and limits of the connections to one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct Settings {
     pub prior_knowledge: bool,
     /// Faults injected by tests.
     #[doc(hidden)]
-    pub breaches: Breaches,
+    pub faults: FaultInjection,
 }
 
 impl Default for Settings {
@@ -63,7 +63,7 @@ impl Default for Settings {
             waiting: 10_000,
             transfers: 4,
             prior_knowledge: false,
-            breaches: Breaches::NONE,
+            faults: FaultInjection::NONE,
         }
     }
 }
@@ -80,13 +80,13 @@ impl Settings {
     }
 }
 
-#[cfg(feature = "breach")]
+#[cfg(feature = "fault-injection")]
 impl Settings {
     /// Injects a violation of the limits, for tests that guard them.
     #[doc(hidden)]
     #[must_use]
-    pub fn breach(mut self, breach: steadfast_core::breach::Breach) -> Self {
-        self.breaches = Breaches::only(breach);
+    pub fn inject_fault(mut self, fault: steadfast_core::fault_injection::InjectedFault) -> Self {
+        self.faults = FaultInjection::only(fault);
         self
     }
 }

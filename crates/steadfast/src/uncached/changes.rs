@@ -11,8 +11,8 @@ use arc_swap::ArcSwap;
 use futures::stream::{BoxStream, StreamExt};
 use futures::{Stream, stream};
 use http_body_util::BodyExt;
-use steadfast_core::breach::Breaches;
 use steadfast_core::decode::{self, Encoding, Kept, WatchRecord};
+use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::frame::{Line, StreamFramer};
 use steadfast_core::freshness::{Condition, Evidence};
 use steadfast_core::record::RecordKind;
@@ -113,7 +113,7 @@ impl<K: Kept> Changes<K> {
             patience: STALE_AFTER,
             tainted: KeySet::default(),
             unnamed: false,
-            breaches: Breaches::NONE,
+            faults: FaultInjection::NONE,
         }));
         let resource = source.name();
         let reading = Reading {

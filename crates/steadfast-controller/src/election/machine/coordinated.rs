@@ -4,7 +4,7 @@
 use steadfast::k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use steadfast::k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::super::breach::{Breaches, ElectionBreach};
+use super::super::fault_injection::{ElectionFaultInjection, InjectedElectionFault};
 use super::super::record;
 use super::super::timing::Timing;
 use super::tests::{Server, at, candidate, is_leader, run, wall};
@@ -17,7 +17,7 @@ fn coordinated(identity: &str, seconds: f64) -> ElectionMachine {
         identity.to_owned(),
         Timing::default(),
         at(seconds),
-        Breaches::default(),
+        ElectionFaultInjection::default(),
     )
 }
 
@@ -54,15 +54,15 @@ fn renew(server: &mut Server, who: &str, seconds: i64) {
 
 /// Returns a lease held and renewed by `x` at 0, and `a`, which has read it.
 fn held_by_another() -> (Server, ElectionMachine) {
-    held_before(Breaches::default())
+    held_before(ElectionFaultInjection::default())
 }
 
 /// Same as `held_by_another`, with an injected fault.
-fn held_before(breaches: Breaches) -> (Server, ElectionMachine) {
+fn held_before(faults: ElectionFaultInjection) -> (Server, ElectionMachine) {
     let mut server = Server::default();
     give(&mut server, "x", -1);
     renew(&mut server, "x", 0);
-    let mut a = ElectionMachine::coordinated("default", "it", "a".to_owned(), Timing::default(), at(0.0), breaches);
+    let mut a = ElectionMachine::coordinated("default", "it", "a".to_owned(), Timing::default(), at(0.0), faults);
     run(&mut a, &mut server, 0.0);
     (server, a)
 }
@@ -373,19 +373,19 @@ fn plain_candidate_leaves_release_to_coordinator() {
 
 #[test]
 fn each_injected_fault_is_detected() {
-    let breaks = |breach| held_before(Breaches { committed: Some(breach) });
+    let breaks = |fault| held_before(ElectionFaultInjection { injected: Some(fault) });
 
-    let (mut server, mut a) = breaks(ElectionBreach::AtOnce);
+    let (mut server, mut a) = breaks(InjectedElectionFault::ImmediateLead);
     renew(&mut server, "x", 4);
     give(&mut server, "a", 5);
     assert!(time_of_leadership(&mut a, &mut server, 6.0) < 14.0, "x acts until 14");
 
-    let (mut server, mut a) = breaks(ElectionBreach::Overlooked);
+    let (mut server, mut a) = breaks(InjectedElectionFault::SkippedReads);
     renew(&mut server, "x", 29);
     give(&mut server, "a", 30);
     assert!(time_of_leadership(&mut a, &mut server, 30.0) < 39.0, "x acts until 39");
 
-    let (mut server, mut a) = breaks(ElectionBreach::EmptyName);
+    let (mut server, mut a) = breaks(InjectedElectionFault::UnownedRelease);
     renew(&mut server, "x", 4);
     give(&mut server, "a", 5);
     run(&mut a, &mut server, 6.0);

@@ -12,7 +12,7 @@ use super::super::machine::{Answer, ElectionMachine, Step};
 use super::super::state::{Term, UnansweredRequests};
 use super::super::task::stopped;
 use super::super::timing::{Timing, WallClock};
-use super::breach::{Breaches, ShardingBreach};
+use super::fault_injection::{InjectedShardingFault, ShardingFaultInjection};
 use super::group::GroupLeases;
 use super::membership::Membership;
 use super::state::MemberState;
@@ -36,7 +36,7 @@ pub(super) struct Member {
     group: GroupLeases,
     state: Arc<MemberState>,
     timing: Timing,
-    breaches: Breaches,
+    faults: ShardingFaultInjection,
     wall: WallClock,
     machine: ElectionMachine,
     membership: Membership,
@@ -57,7 +57,7 @@ impl Member {
         state: Arc<MemberState>,
         timing: Timing,
         wall: WallClock,
-        breaches: Breaches,
+        faults: ShardingFaultInjection,
     ) -> Self {
         let now = connection.environment().boot_time();
         let MemberState { namespace, group, name, identity, .. } = &*state;
@@ -66,11 +66,11 @@ impl Member {
             // This request must not delay the renewal of the own lease.
             group: GroupLeases::new(connection.clone(), namespace, group, timing.request_timeout() / 2),
             machine: ElectionMachine::new(namespace, name, identity.clone(), timing, now),
-            membership: Membership::new(group, name, timing, breaches),
+            membership: Membership::new(group, name, timing, faults),
             connection,
             state,
             timing,
-            breaches,
+            faults,
             wall,
             term: None,
             terms: 0,
@@ -131,7 +131,7 @@ impl Member {
 
     /// Continues a hand-over. Returns true if the new view may be written.
     fn hands_over(&mut self) -> bool {
-        if !self.membership.gives_up() || self.breaches.commit(ShardingBreach::EarlyRelease) {
+        if !self.membership.gives_up() || self.faults.is_injected(InjectedShardingFault::EarlyRelease) {
             return true;
         }
         let now = self.now();
@@ -311,7 +311,7 @@ impl Member {
     /// Releases the lease if held. Returns true on success.
     async fn release(&mut self) -> bool {
         let until = self.machine.term(self.now()).map(|held| held.until);
-        if !self.breaches.commit(ShardingBreach::EarlyRelease) {
+        if !self.faults.is_injected(InjectedShardingFault::EarlyRelease) {
             self.end();
             self.tell_nothing();
         }

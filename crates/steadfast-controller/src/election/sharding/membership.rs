@@ -39,7 +39,7 @@ use steadfast::k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 
 use super::super::record;
 use super::super::timing::Timing;
-use super::breach::{Breaches, ShardingBreach};
+use super::fault_injection::{InjectedShardingFault, ShardingFaultInjection};
 use super::rendezvous::{MemberSet, owner};
 
 /// Label of a member's lease: its group.
@@ -66,7 +66,7 @@ pub(super) struct Membership {
     /// View published at the last read of all leases.
     cleared: Option<MemberSet>,
     peers: BTreeMap<Arc<str>, Peer>,
-    breaches: Breaches,
+    faults: ShardingFaultInjection,
 }
 
 /// Another member, by the last state of its lease.
@@ -121,7 +121,7 @@ impl Peer {
 
 impl Membership {
     /// Builds a member that claims nothing.
-    pub(super) fn new(group: &str, me: &str, timing: Timing, breaches: Breaches) -> Self {
+    pub(super) fn new(group: &str, me: &str, timing: Timing, faults: ShardingFaultInjection) -> Self {
         Self {
             group: group.to_owned(),
             me: me.into(),
@@ -132,7 +132,7 @@ impl Membership {
             own: None,
             cleared: None,
             peers: BTreeMap::new(),
-            breaches,
+            faults,
         }
     }
 
@@ -150,7 +150,7 @@ impl Membership {
         if view(&lease) == self.attempt {
             self.published = Some(self.attempt.clone());
             self.own = Some(lease);
-            if self.breaches.commit(ShardingBreach::ReadFirst) {
+            if self.faults.is_injected(InjectedShardingFault::ReadFirst) {
                 self.cleared.clone_from(&self.published);
             }
         }
@@ -243,7 +243,7 @@ impl Membership {
 
     /// Returns the own keys if the claims are confirmed.
     pub(super) fn part(&self) -> Option<OwnedKeys> {
-        let is_deaf = self.breaches.commit(ShardingBreach::UnheardClaims);
+        let is_deaf = self.faults.is_injected(InjectedShardingFault::IgnoredClaims);
         let mut views = Vec::new();
         // Other members may know any of these views: the one last read, the published one, the one being written, or
         // the next.

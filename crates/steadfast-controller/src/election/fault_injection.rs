@@ -1,28 +1,28 @@
 //! Injected faults of coordinated elections, for tests that prove their detection.
 //!
-//! Without the feature `breach` no fault is active.
+//! Without the feature `fault-injection` no fault is active.
 
 /// Fault that a test can inject into a candidate.
-#[cfg_attr(not(feature = "breach"), expect(unreachable_pub, reason = "only with the feature can it be asked for"))]
+#[cfg_attr(not(feature = "fault-injection"), expect(unreachable_pub, reason = "public with the feature only"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ElectionBreach {
+pub enum InjectedElectionFault {
     /// The assigned candidate leads at once, even if an earlier holder may still act.
-    AtOnce,
+    ImmediateLead,
     /// States between two reads are not requested, and count as absent.
-    Overlooked,
+    SkippedReads,
     /// A candidate that waits for the previous holder releases the lease as if that holder had stopped.
-    EmptyName,
+    UnownedRelease,
 }
 
 /// Injected fault of a candidate. None by default.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Breaches {
-    pub(super) committed: Option<ElectionBreach>,
+pub(super) struct ElectionFaultInjection {
+    pub(super) injected: Option<InjectedElectionFault>,
 }
 
-impl Breaches {
-    /// Whether it commits `breach`.
-    pub(super) fn commit(self, breach: ElectionBreach) -> bool {
-        self.committed == Some(breach)
+impl ElectionFaultInjection {
+    /// Returns true if `fault` is injected.
+    pub(super) fn is_injected(self, fault: InjectedElectionFault) -> bool {
+        self.injected == Some(fault)
     }
 }

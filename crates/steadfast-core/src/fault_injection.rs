@@ -1,12 +1,12 @@
-//! Injected violations of the contract, for tests that prove that the checker detects them.
+//! Faults that a test injects into an informer, to prove that the checker detects each violation of the contract.
 //!
-//! The rules of an informer contain a [`Breaches`] value. Without the feature `breach` the value is always empty, and
-//! every check is a constant.
+//! The rules of an informer contain a [`FaultInjection`] value. Without the feature `fault-injection` the value is
+//! always empty, and every check is a constant.
 
-/// Injected violation.
+/// Fault that a test can inject into an informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Breach {
+pub enum InjectedFault {
     /// C1: a recreated object is delivered as an update.
     MergedIdentities,
     /// C2: a relist reports no deletions.
@@ -30,23 +30,23 @@ pub enum Breach {
     /// C11: records are dropped silently.
     DroppedRecords,
     /// C12: a wait ends before the store has reached the version.
-    ImpatientWait,
+    EarlyWaitEnd,
     /// R1, R2a: a silent connection receives neither pings nor other requests that test the server.
     Unpinged,
     /// R4: a failed connection is used again.
-    DeadAgain,
+    ReusedDeadConnection,
     /// R4: a watch drops its connection before another is open.
-    BrokenBeforeMade,
+    BreakBeforeMake,
     /// R7: ordinary requests wait behind watches.
     QueuedBehindWatches,
     /// R4: a list follows a watch that ended, instead of a watch from its last version.
-    ForgottenPlace,
+    ForgottenVersion,
     /// R9: a relist decodes unchanged objects again.
     CopiedRelist,
     /// R11: requests are retried at once, independent of the requested delay.
-    IgnoredPatience,
+    IgnoredRetryAfter,
     /// R2: no proof is requested after a silence of any duration.
-    NoSearch,
+    NoSilenceProbe,
     /// R2: bookmarks that do not rise count as proofs.
     EqualBookmarks,
     /// R2: a probe's proof has the time of its response, not of its request.
@@ -59,36 +59,36 @@ pub enum Breach {
     BlindAudit,
 }
 
-/// Injected violations of an informer; empty outside of tests.
+/// Injected faults of an informer; empty outside of tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Breaches {
-    #[cfg(feature = "breach")]
-    committed: u32,
+pub struct FaultInjection {
+    #[cfg(feature = "fault-injection")]
+    injected: u32,
 }
 
-impl Breaches {
-    /// No violation.
+impl FaultInjection {
+    /// No injected fault.
     pub const NONE: Self = Self {
-        #[cfg(feature = "breach")]
-        committed: 0,
+        #[cfg(feature = "fault-injection")]
+        injected: 0,
     };
 
-    /// Creates a value with a single violation.
-    #[cfg(feature = "breach")]
-    pub const fn only(breach: Breach) -> Self {
-        Self { committed: 1 << breach as u8 }
+    /// Creates a value with a single injected fault.
+    #[cfg(feature = "fault-injection")]
+    pub const fn only(fault: InjectedFault) -> Self {
+        Self { injected: 1 << fault as u8 }
     }
 
-    /// Returns whether `breach` is injected.
-    #[cfg(feature = "breach")]
-    pub const fn commit(self, breach: Breach) -> bool {
-        self.committed & (1 << breach as u8) != 0
+    /// Returns whether `fault` is injected.
+    #[cfg(feature = "fault-injection")]
+    pub const fn is_injected(self, fault: InjectedFault) -> bool {
+        self.injected & (1 << fault as u8) != 0
     }
 
-    /// Returns whether `breach` is injected: always `false` without the feature `breach`.
-    #[cfg(not(feature = "breach"))]
+    /// Returns whether `fault` is injected: always `false` without the feature `fault-injection`.
+    #[cfg(not(feature = "fault-injection"))]
     #[inline]
-    pub const fn commit(self, _breach: Breach) -> bool {
+    pub const fn is_injected(self, _fault: InjectedFault) -> bool {
         false
     }
 }

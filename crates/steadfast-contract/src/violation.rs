@@ -10,7 +10,7 @@ use crate::seen::Key;
 
 /// Contradiction between a trace and the contract.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Breach {
+pub struct Violation {
     /// Violated clause.
     pub clause: Clause,
     /// Informer that shows the violation.
@@ -25,7 +25,7 @@ pub struct Breach {
     pub what: String,
 }
 
-impl fmt::Display for Breach {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.clause)?;
         if let Some(object) = &self.object {
@@ -74,34 +74,34 @@ impl fmt::Display for Inconclusive {
 
 /// Reasons to reject a trace, in order of detection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Breaches {
+pub struct Violations {
     /// Violations of the contract.
-    pub breaches: Vec<Breach>,
+    pub violations: Vec<Violation>,
     /// Contradictions within the history or the trace.
     pub malformed: Vec<Malformed>,
     /// Missing evidence.
     pub inconclusive: Vec<Inconclusive>,
 }
 
-impl Breaches {
+impl Violations {
     /// Returns the violations of one clause.
-    pub fn of(&self, clause: Clause) -> impl Iterator<Item = &Breach> {
-        self.breaches.iter().filter(move |breach| breach.clause == clause)
+    pub fn of(&self, clause: Clause) -> impl Iterator<Item = &Violation> {
+        self.violations.iter().filter(move |violation| violation.clause == clause)
     }
 }
 
-impl fmt::Display for Breaches {
+impl fmt::Display for Violations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         /// Maximum number of violations that `Display` lists. One root cause often affects every object, and 20 show
         /// the pattern.
         const MAX_LISTED: usize = 20;
         // Contradictions in the recording come first: they can be the cause of all violations below.
         let lines = self.malformed.iter().map(ToString::to_string);
-        let lines = lines.chain(self.breaches.iter().map(ToString::to_string));
+        let lines = lines.chain(self.violations.iter().map(ToString::to_string));
         let lines: Vec<_> = lines.chain(self.inconclusive.iter().map(ToString::to_string)).collect();
-        match self.breaches.len() {
+        match self.violations.len() {
             0 => f.write_str("it is unproven that the trace keeps the contract")?,
-            breaches => write!(f, "the contract is violated {breaches} time(s)")?,
+            violations => write!(f, "the contract is violated {violations} time(s)")?,
         }
         for line in lines.iter().take(MAX_LISTED) {
             write!(f, "\n  {line}")?;
@@ -113,4 +113,4 @@ impl fmt::Display for Breaches {
     }
 }
 
-impl std::error::Error for Breaches {}
+impl std::error::Error for Violations {}

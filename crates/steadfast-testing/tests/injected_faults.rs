@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use steadfast::{Breach, Connection, Informer, InformerFactory, Scope};
+use steadfast::{Connection, Informer, InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, RequestRule, Status, Verb};
 use steadfast_contract::{Clause, Record, Report, Terms};
 use steadfast_testing::proxy::FaultProxy;
@@ -24,7 +24,7 @@ fn server() -> ApiServerBuilder {
     ApiServer::builder().protobuf(Form::current().protobuf)
 }
 
-/// Server with one config map, and an informer with the injected fault `breach`.
+/// Server with one config map, and an informer with this injected fault.
 struct Stage {
     server: ApiServer,
     recorder: Recorder,
@@ -33,21 +33,21 @@ struct Stage {
 }
 
 impl Stage {
-    async fn new(breach: Option<Breach>) -> Result<Self, WorldError> {
-        Self::on(server().start().await?, breach).await
+    async fn new(fault: Option<InjectedFault>) -> Result<Self, WorldError> {
+        Self::on(server().start().await?, fault).await
     }
 
-    async fn on(server: ApiServer, breach: Option<Breach>) -> Result<Self, WorldError> {
+    async fn on(server: ApiServer, fault: Option<InjectedFault>) -> Result<Self, WorldError> {
         let connection = connection(&server).await?;
-        Self::over(&connection, server, breach)
+        Self::over(&connection, server, fault)
     }
 
-    fn over(connection: &Connection, server: ApiServer, breach: Option<Breach>) -> Result<Self, WorldError> {
+    fn over(connection: &Connection, server: ApiServer, fault: Option<InjectedFault>) -> Result<Self, WorldError> {
         server.create(&config_map("a", "1"))?;
         let factory = InformerFactory::new(connection);
         // The test runs in real time, so the period is shorter than the default.
         let builder = build_in_form(&factory, Scope::all()).period(Duration::from_millis(400));
-        let informer = builder.breach(breach).start()?;
+        let informer = builder.inject_fault(fault).start()?;
         Ok(Self { recorder: Recorder::of(&server), server, informer, _factory: factory })
     }
 
@@ -75,14 +75,14 @@ async fn pause(milliseconds: u64) {
 
 /// Runs `scenario` without and with the fault, and requires that the checker distinguishes both by `clause`.
 macro_rules! caught {
-    ($name:ident, $clause:ident, $breach:ident, $scenario:ident) => {
+    ($name:ident, $clause:ident, $fault:ident, $scenario:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() -> Result<(), WorldError> {
             let honest = $scenario(None).await?;
             assert!(honest.keeps_so_far(), "without the fault, the scenario must keep the contract: {:#?}", honest);
-            let broken = $scenario(Some(Breach::$breach)).await?;
+            let broken = $scenario(Some(InjectedFault::$fault)).await?;
             assert!(
-                broken.breaches.iter().any(|breach| breach.clause == Clause::$clause),
+                broken.violations.iter().any(|violation| violation.clause == Clause::$clause),
                 "with the fault, the checker must report {:?}: {:#?}",
                 Clause::$clause,
                 broken,
@@ -103,23 +103,23 @@ caught!(c8_unbounded_queue_is_detected, C8, UnboundedQueue, updated_while_the_ha
 caught!(c9_premature_sync_is_detected, C9, SyncedTooEarly, synced_from_a_slow_server);
 caught!(c10_false_freshness_is_detected, C10, AlwaysFresh, changed_behind_a_black_hole);
 caught!(c11_dropped_records_are_detected, C11, DroppedRecords, created_while_watched);
-caught!(c12_premature_wait_is_detected, C12, ImpatientWait, waited_for_behind_a_stalled_stream);
+caught!(c12_premature_wait_is_detected, C12, EarlyWaitEnd, waited_for_behind_a_stalled_stream);
 
-async fn recreated_while_cut_off(breach: Option<Breach>) -> Result<Report, WorldError> {
+async fn recreated_while_cut_off(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
     let recreated = config_map("a", "2");
-    cut_off(breach, |server| server.create(&recreated).map(drop)).await
+    cut_off(fault, |server| server.create(&recreated).map(drop)).await
 }
 
-async fn deleted_while_cut_off(breach: Option<Breach>) -> Result<Report, WorldError> {
-    cut_off(breach, |_| Ok(())).await
+async fn deleted_while_cut_off(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+    cut_off(fault, |_| Ok(())).await
 }
 
 /// Deletes `a` while the client is disconnected, runs `then`, and expires the history.
 async fn cut_off(
-    breach: Option<Breach>,
+    fault: Option<InjectedFault>,
     then: impl FnOnce(&ApiServer) -> Result<(), Status>,
 ) -> Result<Report, WorldError> {
-    let stage = Stage::new(breach).await?;
+    let stage = Stage::new(fault).await?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     stage.server.faults().cut();
     stage.server.delete_named("configmaps", "default", "a")?;
@@ -130,8 +130,8 @@ async fn cut_off(
     Ok(stage.judge().await)
 }
 
-async fn repeated_after_a_resume(breach: Option<Breach>) -> Result<Report, WorldError> {
-    let stage = Stage::new(breach).await?;
+async fn repeated_after_a_resume(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+    let stage = Stage::new(fault).await?;
     let seen = stage.recorder.record_as(&stage.informer, NAME);
     seen.until_synced().await;
     for (before, value) in (1..).zip(["2", "3", "4", "5"]) {
@@ -147,12 +147,12 @@ async fn repeated_after_a_resume(breach: Option<Breach>) -> Result<Report, World
 }
 
 /// Makes the second replica lag, and directs the client's next connection to it, with an expired version.
-async fn moved_to_a_lagging_replica(breach: Option<Breach>) -> Result<Report, WorldError> {
+async fn moved_to_a_lagging_replica(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
     let server = server().replicas(2).freshness_wait(Duration::from_millis(300)).start().await?;
     let proxy = FaultProxy::start([0, 1].map(|replica| server.address(replica)))?;
     let mut config = steadfast_testing::kube_config(&server).await?;
     config.cluster_url = format!("http://{}", proxy.address()).parse()?;
-    let stage = Stage::over(&Connection::new(config)?, server, breach)?;
+    let stage = Stage::over(&Connection::new(config)?, server, fault)?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     stage.server.faults().replica(1).lag(true);
     for value in ["2", "3"] {
@@ -173,8 +173,8 @@ fn read(server: &ApiServer) -> Result<ConfigMap, WorldError> {
     Ok(serde_json::from_value(server.get("configmaps", "default", "a")?)?)
 }
 
-async fn updated_while_the_handler_is_busy(breach: Option<Breach>) -> Result<Report, WorldError> {
-    let stage = Stage::new(breach).await?;
+async fn updated_while_the_handler_is_busy(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+    let stage = Stage::new(fault).await?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     stage.recorder.handle(&stage.informer, NAME, |_| std::thread::sleep(Duration::from_millis(150)));
     for value in ["2", "3", "4", "5"] {
@@ -184,8 +184,8 @@ async fn updated_while_the_handler_is_busy(breach: Option<Breach>) -> Result<Rep
     Ok(stage.judge().await)
 }
 
-async fn updated_while_watched(breach: Option<Breach>) -> Result<Report, WorldError> {
-    let stage = Stage::new(breach).await?;
+async fn updated_while_watched(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+    let stage = Stage::new(fault).await?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     for value in 2..20 {
         stage.update(&value.to_string())?;
@@ -194,8 +194,8 @@ async fn updated_while_watched(breach: Option<Breach>) -> Result<Report, WorldEr
     Ok(stage.judge().await)
 }
 
-async fn created_while_watched(breach: Option<Breach>) -> Result<Report, WorldError> {
-    let stage = Stage::new(breach).await?;
+async fn created_while_watched(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+    let stage = Stage::new(fault).await?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     for name in 0..20 {
         stage.server.create(&config_map(&format!("b-{name}"), "1"))?;
@@ -203,8 +203,8 @@ async fn created_while_watched(breach: Option<Breach>) -> Result<Report, WorldEr
     Ok(stage.judge().await)
 }
 
-async fn updated_while_the_handler_is_stuck(breach: Option<Breach>) -> Result<Report, WorldError> {
-    let stage = Stage::new(breach).await?;
+async fn updated_while_the_handler_is_stuck(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+    let stage = Stage::new(fault).await?;
     let released = Arc::new(AtomicBool::new(false));
     let wait = released.clone();
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
@@ -224,10 +224,10 @@ async fn updated_while_the_handler_is_stuck(breach: Option<Breach>) -> Result<Re
     Ok(stage.judge().await)
 }
 
-async fn synced_from_a_slow_server(breach: Option<Breach>) -> Result<Report, WorldError> {
+async fn synced_from_a_slow_server(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
     let server = server().start().await?;
     server.faults().delay(Duration::from_millis(300));
-    let stage = Stage::on(server, breach).await?;
+    let stage = Stage::on(server, fault).await?;
     let seen = stage.recorder.record_as(&stage.informer, NAME);
     pause(600).await;
     stage.server.faults().delay(Duration::ZERO);
@@ -235,8 +235,8 @@ async fn synced_from_a_slow_server(breach: Option<Breach>) -> Result<Report, Wor
     Ok(stage.judge().await)
 }
 
-async fn changed_behind_a_black_hole(breach: Option<Breach>) -> Result<Report, WorldError> {
-    let stage = Stage::new(breach).await?;
+async fn changed_behind_a_black_hole(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+    let stage = Stage::new(fault).await?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     stage.server.faults().black_hole(true);
     stage.update("2")?;
@@ -248,8 +248,8 @@ async fn changed_behind_a_black_hole(breach: Option<Breach>) -> Result<Report, W
     Ok(stage.report())
 }
 
-async fn waited_for_behind_a_stalled_stream(breach: Option<Breach>) -> Result<Report, WorldError> {
-    let stage = Stage::new(breach).await?;
+async fn waited_for_behind_a_stalled_stream(fault: Option<InjectedFault>) -> Result<Report, WorldError> {
+    let stage = Stage::new(fault).await?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     // The stream must not deliver the write before the wait starts.
     stage.server.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(2), Answer::code(500));
