@@ -1,10 +1,9 @@
 //! Handlers with a filter, and handlers that receive each event, in a world that changes, is disconnected and is
 //! relisted. An observer compares the store before and after each step.
 
-mod things;
-
 use std::collections::BTreeMap;
 
+use crate::things::{Thing, at, described, thing};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use steadfast_core::event::{Change, Path, Rules};
@@ -14,7 +13,6 @@ use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{Offer, Store};
 use steadfast_core::{Event, Instant, Object, ObjectKey};
-use things::{Thing, at, described, thing};
 
 const NAMES: u8 = 6;
 /// Group that passes the filter.

@@ -12,8 +12,8 @@ use steadfast_core::frame::Item;
 use steadfast_core::record::{Bookmark, RecordKind};
 use steadfast_core::{Encoding, Kept, RawObject, ResourceVersion, Uid};
 
-use crate::build::{bare, delimited, enveloped, event, number, text};
-use crate::samples::{corpus, id};
+use crate::protobuf::build::{bare, delimited, enveloped, event, number, text};
+use crate::protobuf::samples::{corpus, id};
 
 /// Returns the objects of the corpus, without lists.
 fn objects() -> impl Iterator<Item = (&'static str, &'static str, Vec<u8>, &'static str)> {

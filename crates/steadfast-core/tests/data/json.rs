@@ -18,13 +18,11 @@ pub(crate) enum Json {
 }
 
 /// Creates the string `text`.
-#[allow(dead_code, reason = "each test program uses what it needs of this module")]
 pub(crate) fn text(text: &str) -> Json {
     Json::Text(text.to_owned())
 }
 
 /// Creates the object with `members`.
-#[allow(dead_code, reason = "each test program uses what it needs of this module")]
 pub(crate) fn object<const N: usize>(members: [(&str, Json); N]) -> Json {
     Json::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
@@ -43,7 +41,6 @@ impl Style {
     }
 
     /// Generates formats on one line.
-    #[allow(dead_code, reason = "each test program uses what it needs of this module")]
     pub(crate) fn line() -> impl Strategy<Value = Self> {
         any::<u64>().prop_map(|seed| Self { seed: seed | 1, spaces: &["", "", " ", "\t"] })
     }
@@ -176,7 +173,6 @@ pub(crate) fn read(written: &[u8]) -> Value {
 }
 
 /// Splits `whole` into chunks of the lengths `cuts`, repeated.
-#[allow(dead_code, reason = "each test program uses what it needs of this module")]
 pub(crate) fn chunks(whole: &Bytes, cuts: &[usize]) -> Vec<Bytes> {
     let mut chunks = Vec::new();
     let mut at = 0;
@@ -192,7 +188,6 @@ pub(crate) fn chunks(whole: &Bytes, cuts: &[usize]) -> Vec<Bytes> {
 }
 
 /// Generates lengths of chunks.
-#[allow(dead_code, reason = "each test program uses what it needs of this module")]
 pub(crate) fn cuts() -> impl Strategy<Value = Vec<usize>> {
     prop_oneof![
         Just(vec![1]),

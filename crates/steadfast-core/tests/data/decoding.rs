@@ -1,13 +1,9 @@
 //! Scans and decoding agree with `serde_json`, and errors omit the content.
 
-#![allow(missing_docs)]
-
-mod json;
-
 use std::error::Error;
 
+use crate::json::{Json, Style, members, names, object, read, text, texts, values};
 use bytes::Bytes;
-use json::{Json, Style, members, names, object, read, text, texts, values};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use kube::{CustomResource, Resource};

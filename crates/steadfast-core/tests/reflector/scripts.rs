@@ -25,15 +25,13 @@
 //!
 //! `STEADFAST_REWRITE=1 cargo test` writes the actual output into the scripts; check the diff.
 
-mod monitor;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 use std::{env, fs};
 
-use monitor::Monitor;
+use crate::monitor::Monitor;
 use steadfast_core::record::{Bookmark, Identity, ListMeta, RecordKind, Status};
 use steadfast_core::reflector::{
     ClusterMatch, Diagnostic, Differences, Failure, Input, ListFrom, ListHints, Output, ProbeMethod, Record, Reflector,

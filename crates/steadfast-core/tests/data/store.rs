@@ -1,16 +1,14 @@
 //! Store, case by case.
 
-mod things;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::things::{Thing, at, described, thing};
 use steadfast_core::event::{Path, Rules};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{Lookup, Offer, Store, StoreReader, Tainted};
 use steadfast_core::{ObjectKey, ResourceVersion, Uid};
-use things::{Thing, at, described, thing};
 
 const LIVE: Path = Path::Watched { deletion: None };
 const RELIST: Path = Path::Listed { initial: false };

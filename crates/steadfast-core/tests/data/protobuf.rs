@@ -4,8 +4,6 @@
 //! The corpus contains a few kinds, written by Go's own packages. All kinds are compared in
 //! `crates/steadfast-testing/tests/protobuf_types`.
 
-#![allow(missing_docs)]
-
 mod build;
 mod framing;
 mod kept;

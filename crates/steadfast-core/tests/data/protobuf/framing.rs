@@ -8,8 +8,8 @@ use steadfast_core::frame::{FrameError, Item, ItemFramer, Line, ListPart, Overlo
 use steadfast_core::record::{ListMeta, RecordKind};
 use steadfast_core::{Encoding, RawObject};
 
-use crate::build::{bare, delimited, enveloped, event, number, text};
-use crate::samples::corpus;
+use crate::protobuf::build::{bare, delimited, enveloped, event, number, text};
+use crate::protobuf::samples::corpus;
 
 const LIMIT: usize = 1 << 20;
 
@@ -199,7 +199,7 @@ fn overlong_item_keeps_its_identity() {
     let body = pod_list(&items);
     let wanted = identity(list_item(
         Encoding::Protobuf,
-        &Item::of_message(Bytes::from(items[1].clone()), crate::samples::id("v1", "Pod")),
+        &Item::of_message(Bytes::from(items[1].clone()), crate::protobuf::samples::id("v1", "Pod")),
         None,
     ));
     for size in [1, 2, 3, 64, 1000, body.len()] {

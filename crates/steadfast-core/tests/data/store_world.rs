@@ -1,17 +1,15 @@
 //! Store that follows a server through changes, disconnections, relists and restores, compared with a naive observer.
 
-mod things;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::things::{Thing, at, described, thing};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use steadfast_core::event::{Change, Path, Rules};
 use steadfast_core::record::Identity;
 use steadfast_core::store::{Index, Offer, Snapshot, Store, Tainted};
 use steadfast_core::{Entry, Event, Object, ObjectKey, Uid};
-use things::{Thing, at, described, thing};
 
 const LIVE: Path = Path::Watched { deletion: None };
 const RELIST: Path = Path::Listed { initial: false };

@@ -1,11 +1,7 @@
 //! Items found by the framing of a list equal those found by `serde_json` and by a scan of each item.
 
-#![allow(missing_docs)]
-
-mod json;
-
+use crate::json::{Json, Style, chunks, cuts, members, read, texts, values};
 use bytes::Bytes;
-use json::{Json, Style, chunks, cuts, members, read, texts, values};
 use proptest::prelude::*;
 use serde_json::Value;
 use steadfast_core::Encoding;

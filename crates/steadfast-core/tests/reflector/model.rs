@@ -4,8 +4,6 @@
 //! storm of requests. After the last fault, the cache equals the server. A failing run prints its seed.
 //! `STEADFAST_SEEDS=7..8 cargo test` repeats that run; a wider range tests more seeds.
 
-#[path = "../monitor/mod.rs"]
-mod monitor;
 mod server;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,7 +11,7 @@ use std::env;
 use std::ops::Range;
 use std::time::Duration;
 
-use monitor::{Monitor, Transfer};
+use crate::monitor::{Monitor, Transfer};
 use server::{Arrival, Kind, Server};
 use steadfast_core::random::Random;
 use steadfast_core::record::{Bookmark, Identity, RecordKind};

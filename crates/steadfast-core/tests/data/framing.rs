@@ -1,11 +1,7 @@
 //! Framing yields equal records for any chunk boundaries.
 
-#![allow(missing_docs)]
-
-mod json;
-
+use crate::json::{Json, Style, chunks, cuts, members, object, read, text, values};
 use bytes::Bytes;
-use json::{Json, Style, chunks, cuts, members, object, read, text, values};
 use proptest::prelude::*;
 use serde_json::Value;
 use steadfast_core::decode::{PartialIdentity, WatchRecord, overlong, watch_record};

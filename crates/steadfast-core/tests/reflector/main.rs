@@ -1,0 +1,8 @@
+//! Reflector: scripts, random servers, proofs of freshness, objects without a version.
+
+mod freshness;
+mod model;
+mod monitor;
+mod proofs;
+mod scripts;
+mod unversioned;
