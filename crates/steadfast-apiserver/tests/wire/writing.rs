@@ -1,11 +1,9 @@
 //! Writes: their effects, and the reasons for rejections.
 
-mod support;
-
+use crate::support::{CONFIG_MAPS, Client, config_map, in_memory, names, version_of};
 use http::Method;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
-use support::{CONFIG_MAPS, Client, config_map, in_memory, names, version_of};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -305,7 +303,7 @@ async fn deletion_checks_preconditions_and_selects_collections() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     for (name, app) in [("a", "web"), ("b", "web"), ("c", "api")] {
-        server.create(&support::labelled(name, &json!({"app": app}))).unwrap();
+        server.create(&crate::support::labelled(name, &json!({"app": app}))).unwrap();
     }
     let path = format!("{CONFIG_MAPS}/a");
     for preconditions in [json!({"uid": "x"}), json!({"resourceVersion": "1"})] {

@@ -1,12 +1,10 @@
 //! Replicas: lag, windows of events, restarts and restores.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{CONFIG_MAPS, Client, config_map, in_memory, names, seconds_since, version_of};
 use serde_json::json;
 use steadfast_apiserver::ApiServer;
-use support::{CONFIG_MAPS, Client, config_map, in_memory, names, seconds_since, version_of};
 
 fn watch_from(version: u64) -> String {
     format!("{CONFIG_MAPS}?watch=1&resourceVersion={version}&allowWatchBookmarks=true")

@@ -1,12 +1,10 @@
 //! Lists and watches as clients see them.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{CONFIG_MAPS, Client, config_map, in_memory, labelled, names, seconds_since, version_of};
 use serde_json::json;
 use steadfast_apiserver::{ApiServer, Verb};
-use support::{CONFIG_MAPS, Client, config_map, in_memory, labelled, names, seconds_since, version_of};
 
 #[tokio::test(start_paused = true)]
 async fn watch_resumes_from_list_version() {

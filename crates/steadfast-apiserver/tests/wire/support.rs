@@ -1,7 +1,5 @@
 //! Small client that exposes the data on the wire.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of the module")]
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,37 +15,37 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// One connection.
-pub enum Client {
+pub(crate) enum Client {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl Client {
-    pub async fn http1(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, Failure> {
+    pub(crate) async fn http1(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, Failure> {
         let (sender, connection) = http1::handshake(TokioIo::new(io)).await?;
         tokio::spawn(connection);
         Ok(Self::Http1(sender))
     }
 
-    pub async fn http2(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, Failure> {
+    pub(crate) async fn http2(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Self, Failure> {
         let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(io)).await?;
         tokio::spawn(connection);
         Ok(Self::Http2(sender))
     }
 
     /// Connects over HTTP/2 in memory.
-    pub async fn in_memory(server: &ApiServer, replica: usize) -> Result<Self, Failure> {
+    pub(crate) async fn in_memory(server: &ApiServer, replica: usize) -> Result<Self, Failure> {
         Self::http2(server.connect(replica).await?).await
     }
 
     /// Connects over HTTP/1.1 and TCP.
-    pub async fn over_tcp(server: &ApiServer, replica: usize) -> Result<Self, Failure> {
+    pub(crate) async fn over_tcp(server: &ApiServer, replica: usize) -> Result<Self, Failure> {
         Self::http1(TcpStream::connect(server.address(replica).expect("a server with sockets")).await?).await
     }
 
-    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
+    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
         Ok(match self {
             Self::Http1(sender) => {
                 sender.ready().await?;
@@ -60,7 +58,7 @@ impl Client {
         })
     }
 
-    pub async fn request(
+    pub(crate) async fn request(
         &mut self,
         method: Method,
         path: &str,
@@ -80,11 +78,11 @@ impl Client {
     }
 
     /// Performs a request and reads the whole response.
-    pub async fn call(&mut self, method: Method, path: &str, body: &Value) -> Result<(u16, Value), Failure> {
+    pub(crate) async fn call(&mut self, method: Method, path: &str, body: &Value) -> Result<(u16, Value), Failure> {
         self.call_with(method, path, &[("content-type", "application/json")], body).await
     }
 
-    pub async fn call_with(
+    pub(crate) async fn call_with(
         &mut self,
         method: Method,
         path: &str,
@@ -98,21 +96,21 @@ impl Client {
         Ok((code, serde_json::from_slice(&bytes).unwrap_or_else(|_| text())))
     }
 
-    pub async fn get(&mut self, path: &str) -> (u16, Value) {
+    pub(crate) async fn get(&mut self, path: &str) -> (u16, Value) {
         self.call(Method::GET, path, &Value::Null).await.expect("the server responds")
     }
 
-    pub async fn patch(&mut self, path: &str, kind: &str, body: &Value) -> (u16, Value) {
+    pub(crate) async fn patch(&mut self, path: &str, kind: &str, body: &Value) -> (u16, Value) {
         let content_type = format!("application/{kind}+json");
         let headers = [("content-type", content_type.as_str())];
         self.call_with(Method::PATCH, path, &headers, body).await.expect("the server responds")
     }
 
-    pub async fn watch(&mut self, path: &str) -> Watch {
+    pub(crate) async fn watch(&mut self, path: &str) -> Watch {
         self.try_watch(path).await.expect("the server responds")
     }
 
-    pub async fn try_watch(&mut self, path: &str) -> Result<Watch, Failure> {
+    pub(crate) async fn try_watch(&mut self, path: &str) -> Result<Watch, Failure> {
         let response = self.request(Method::GET, path, &[], &Value::Null).await?;
         let code = response.status().as_u16();
         Ok(Watch { code, body: response.into_body(), read: Vec::new() })
@@ -120,7 +118,7 @@ impl Client {
 }
 
 /// A watch stream.
-pub struct Watch {
+pub(crate) struct Watch {
     pub code: u16,
     body: Incoming,
     read: Vec<u8>,
@@ -128,7 +126,7 @@ pub struct Watch {
 
 impl Watch {
     /// Returns the next event; `None` at the end of the stream.
-    pub async fn next(&mut self) -> Result<Option<Value>, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Value>, Failure> {
         loop {
             if let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.read.drain(..=end).collect();
@@ -146,13 +144,13 @@ impl Watch {
     }
 
     /// Returns the next event, which must exist.
-    pub async fn event(&mut self) -> Value {
+    pub(crate) async fn event(&mut self) -> Value {
         let event = timeout(Duration::from_secs(600), self.next()).await.expect("an event within the timeout");
         event.expect("an intact stream").expect("an open stream")
     }
 
     /// Returns the next event as its type, its object's name and its version.
-    pub async fn told(&mut self) -> (String, String, u64) {
+    pub(crate) async fn told(&mut self) -> (String, String, u64) {
         let event = self.event().await;
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let version = text("/object/metadata/resourceVersion").parse().unwrap_or_default();
@@ -160,41 +158,41 @@ impl Watch {
     }
 
     /// Asserts that no event arrives within `wait`.
-    pub async fn is_silent_for(&mut self, wait: Duration) {
+    pub(crate) async fn is_silent_for(&mut self, wait: Duration) {
         if let Ok(event) = timeout(wait, self.next()).await {
             panic!("unexpected event {event:?}");
         }
     }
 
     /// Asserts that the stream ends cleanly.
-    pub async fn ends(&mut self) {
+    pub(crate) async fn ends(&mut self) {
         let end = timeout(Duration::from_secs(600), self.next()).await.expect("the stream ends");
         assert_eq!(end.expect("a clean end"), None);
     }
 
     /// Asserts that the stream ends with an error.
-    pub async fn breaks(&mut self) -> Failure {
+    pub(crate) async fn breaks(&mut self) -> Failure {
         let end = timeout(Duration::from_secs(600), self.next()).await.expect("an end within the timeout");
         end.expect_err("the stream must break")
     }
 }
 
-pub fn config_map(name: &str) -> Value {
+pub(crate) fn config_map(name: &str) -> Value {
     labelled(name, &json!({}))
 }
 
-pub fn labelled(name: &str, labels: &Value) -> Value {
+pub(crate) fn labelled(name: &str, labels: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": "default", "labels": labels}, "data": {"k": "v"},
     })
 }
 
-pub fn version_of(object: &Value) -> u64 {
+pub(crate) fn version_of(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).expect("a numeric version")
 }
 
-pub fn names(list: &Value) -> Vec<&str> {
+pub(crate) fn names(list: &Value) -> Vec<&str> {
     list["items"]
         .as_array()
         .expect("a list of items")
@@ -204,12 +202,12 @@ pub fn names(list: &Value) -> Vec<&str> {
 }
 
 /// Returns the whole seconds since `moment` on the server's clock.
-pub fn seconds_since(server: &ApiServer, moment: Duration) -> u64 {
+pub(crate) fn seconds_since(server: &ApiServer, moment: Duration) -> u64 {
     server.elapsed().saturating_sub(moment).as_secs()
 }
 
-pub async fn in_memory() -> ApiServer {
+pub(crate) async fn in_memory() -> ApiServer {
     ApiServer::builder().in_memory().start().await.expect("the server starts")
 }
 
-pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";

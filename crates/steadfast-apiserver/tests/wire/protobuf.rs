@@ -1,7 +1,6 @@
 //! Kubernetes' protobuf: requests and responses have the same content as in JSON.
 
-mod support;
-
+use crate::support::{CONFIG_MAPS, Client, Failure, config_map, in_memory, labelled, version_of};
 use bytes::Bytes;
 use http::{Method, Request, header};
 use http_body_util::{BodyExt, Full};
@@ -9,7 +8,6 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use steadfast_apiserver::protobuf::{decode, encode};
 use steadfast_apiserver::{ApiServer, ResourceDeclaration};
-use support::{CONFIG_MAPS, Client, Failure, config_map, in_memory, labelled, version_of};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";

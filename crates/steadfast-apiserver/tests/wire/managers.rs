@@ -1,10 +1,8 @@
 //! Field managers as clients see them: apply, conflicts and resets.
 
-mod support;
-
+use crate::support::{CONFIG_MAPS, Client, in_memory};
 use http::Method;
 use serde_json::{Value, json};
-use support::{CONFIG_MAPS, Client, in_memory};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const GADGETS: &str = "/apis/managers.steadfast.dev/v1/namespaces/default/gadgets";

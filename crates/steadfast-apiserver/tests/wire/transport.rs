@@ -1,10 +1,9 @@
 //! Sockets, TLS, and many servers at once.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{CONFIG_MAPS, Client, config_map, names};
 use futures::StreamExt;
 use http::{Method, Request};
 use http_body_util::Full;
@@ -12,7 +11,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use steadfast_apiserver::{ApiServer, MemoryStream};
-use support::{CONFIG_MAPS, Client, config_map, names};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;

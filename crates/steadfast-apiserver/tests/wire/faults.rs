@@ -1,16 +1,14 @@
 //! Faults: each has an effect on a client and ends when it is switched off.
 
-mod support;
-
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{CONFIG_MAPS, Client, config_map, in_memory, names, seconds_since, version_of};
 use http::Method;
 use serde_json::{Value, json};
 use steadfast_apiserver::{Answer, ApiServer, Corruption, Fate, LinkEnd, Moment, RequestRule, Status, Verb};
-use support::{CONFIG_MAPS, Client, config_map, in_memory, names, seconds_since, version_of};
 use tokio::time::timeout;
 
 fn watch_from(version: u64) -> String {
@@ -21,7 +19,7 @@ const STREAMED: &str = "/api/v1/namespaces/default/configmaps?watch=1&sendInitia
                         &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
 /// Returns the I/O error kind at the root of a failure.
-fn io_kind(failure: &support::Failure) -> Option<ErrorKind> {
+fn io_kind(failure: &crate::support::Failure) -> Option<ErrorKind> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(failure.as_ref());
     let mut kind = None;
     while let Some(error) = cause {

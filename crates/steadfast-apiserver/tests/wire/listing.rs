@@ -1,11 +1,9 @@
 //! Lists: pages, versions, selectors, forms.
 
-mod support;
-
+use crate::support::{CONFIG_MAPS, Client, config_map, in_memory, labelled, names, version_of};
 use http::Method;
 use serde_json::{Value, json};
 use steadfast_apiserver::{ApiServer, ResourceDeclaration};
-use support::{CONFIG_MAPS, Client, config_map, in_memory, labelled, names, version_of};
 
 #[tokio::test(start_paused = true)]
 async fn pages_share_the_first_revision() {
@@ -75,7 +73,7 @@ async fn future_version_fails_after_three_seconds() {
     let before = server.elapsed();
     let (code, status) =
         client.get(&format!("{CONFIG_MAPS}?resourceVersion={}&resourceVersionMatch=NotOlderThan", now + 1)).await;
-    assert_eq!(support::seconds_since(&server, before), 3);
+    assert_eq!(crate::support::seconds_since(&server, before), 3);
     assert_eq!(code, 504);
     assert_eq!(status["message"], format!("Timeout: Too large resource version: {}, current: {now}", now + 1));
     assert_eq!(status["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");

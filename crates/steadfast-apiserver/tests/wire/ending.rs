@@ -1,13 +1,11 @@
 //! Deletion of namespaces, and warnings of objects without effect.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{CONFIG_MAPS, Client, in_memory, names, seconds_since};
 use http::Method;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
-use support::{CONFIG_MAPS, Client, in_memory, names, seconds_since};
 
 const NAMESPACES: &str = "/api/v1/namespaces";
 const TEAM: &str = "/api/v1/namespaces/team";

@@ -1,14 +1,12 @@
 //! Discovery in both forms, `OpenAPI` and reviews.
 
-mod support;
-
 use std::collections::BTreeSet;
 
+use crate::support::{Client, in_memory};
 use http::Method;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
-use support::{Client, in_memory};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
