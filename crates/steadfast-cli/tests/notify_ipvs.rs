@@ -1,7 +1,7 @@
 //! `steadfast notify` with a virtual service of a real IPVS, in a separate guest: `ipvsadm` and the traffic are the oracles.
 #![cfg(target_os = "linux")]
 
-#[path = "../../steadfast-targets/tests/guest/mod.rs"]
+#[path = "../../steadfast-targets/tests/netfilter/ipvs/guest.rs"]
 mod guest;
 
 use std::collections::BTreeSet;

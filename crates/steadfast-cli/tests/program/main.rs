@@ -48,6 +48,6 @@ mod story;
 #[cfg(unix)]
 mod traffic;
 #[cfg(unix)]
-#[path = "../../../steadfast-targets/tests/tree/mod.rs"]
+#[path = "../../../steadfast-targets/tests/mirrors/registry/tree.rs"]
 mod tree;
 mod watch;

@@ -2,7 +2,7 @@
 //! and without content, in time linear to its length.
 //!
 //! The corpus contains a few kinds, written by Go's own packages. All kinds are compared in
-//! `crates/steadfast-testing/tests/protobuf_types`.
+//! `crates/steadfast-testing/tests/reference/protobuf_types`.
 
 mod build;
 mod framing;

@@ -4,6 +4,7 @@
 
 mod broken;
 mod each;
+mod random_histories;
 mod table;
 
 use steadfast_testing::Error;

@@ -4,12 +4,15 @@
 //! Without the reference, the tests are skipped with a message; see `docs/development/testing.md`.
 
 mod aggregated;
+mod builtin_types;
 mod compressed;
 mod differences;
+mod differential;
 mod events;
 mod ground;
 mod hardships;
 mod limits;
 mod objects;
 mod protobuf;
+mod protobuf_types;
 mod unread;

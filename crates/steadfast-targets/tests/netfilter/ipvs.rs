@@ -1,0 +1,370 @@
+//! Tests with real IPVS in a user-mode Linux kernel. `ipvsadm` and the traffic decide.
+//!
+//! Requires Debian's packages user-mode-linux, kmod and ipvsadm, and is skipped without them. The guest reads the files
+//! of this machine and has its own network. A copy of this program runs the test inside the guest.
+
+mod guest;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use steadfast_targets::ipvs::{Forward, Ipvs, IpvsError, RealServer, VirtualService};
+use steadfast_targets::{DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
+use tokio::runtime;
+use tokio::time::timeout;
+
+use guest::{Result, holds_in_a_guest, in_the_guest, load};
+
+/// Timeout of each wait.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+const SERVICE: &str = "10.9.0.1:80";
+const A: &str = "10.8.0.2:8001";
+const B: &str = "10.8.0.3:8002";
+
+#[test]
+fn ipvs_reaches_desired_state() -> Result {
+    holds_in_a_guest("ipvs::a_copy_of_this_program")
+}
+
+/// Entry point of a copy of this program in the guest; not a test.
+#[test]
+fn a_copy_of_this_program() -> Result {
+    in_the_guest(|modules| {
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        runtime.block_on(all_that_is_to_hold(modules))
+    })
+}
+
+async fn all_that_is_to_hold(modules: &OsStr) -> Result {
+    without_ipvs_it_says_what_to_load().await;
+    for module in ["ip_vs", "ip_vs_wrr", "ip_vs_rr", "ip_vs_wlc"] {
+        load(modules, module)?;
+    }
+    without_the_capability_it_says_which()?;
+    a_scheduler_that_is_not_loaded_is_told().await?;
+    what_ipvsadm_is_told_does_the_same().await?;
+    both_families_and_all_methods_are_written_and_read_alike().await?;
+    many_servers_are_read_in_pieces().await?;
+    run(Command::new("ipvsadm").arg("-C"))?;
+    traffic_goes_where_it_is_wanted().await?;
+    whoever_stays_too_long_is_not_waited_for().await
+}
+
+async fn without_ipvs_it_says_what_to_load() {
+    let error = web("wrr").read().await.expect_err("no IPVS yet");
+    assert!(matches!(error, IpvsError::Absent) && error.to_string().contains("`modprobe ip_vs`"), "{error}");
+}
+
+/// Runs in its own thread, because dropped capabilities cannot be restored.
+fn without_the_capability_it_says_which() -> Result {
+    let looked = thread::spawn(|| -> Result<_> {
+        let mut sets = capabilities(None)?;
+        sets.effective.remove(CapabilitySet::NET_ADMIN);
+        set_capabilities(None, sets)?;
+        let runtime = runtime::Builder::new_current_thread().build()?;
+        Ok(runtime.block_on(web("wrr").read()))
+    });
+    let error = looked.join().map_err(|_| "the thread panicked")??.expect_err("refused");
+    assert!(error.to_string().contains("it takes CAP_NET_ADMIN"), "{error}");
+    Ok(())
+}
+
+async fn a_scheduler_that_is_not_loaded_is_told() -> Result {
+    let error = web("mh").apply(&[add(A, 1)]).await.expect_err("no such scheduler");
+    assert!(error.to_string().contains("`modprobe ip_vs_mh`"), "{error}");
+    assert_eq!(listed()?, [""; 0]);
+    Ok(())
+}
+
+async fn what_ipvsadm_is_told_does_the_same() -> Result {
+    let target = web("wrr");
+    let change = Step::Change { name: A.to_owned(), from: masqueraded(1), to: masqueraded(7) };
+    let remove = Step::Remove { name: B.to_owned(), value: masqueraded(1) };
+    for steps in [vec![add(A, 1), add(B, 2)], vec![change, remove]] {
+        let before = listed()?;
+        let lines = target.describe(&target.read().await?, &steps).join("\n");
+        run(Command::new("sh").args(["-e", "-c", &lines]))?;
+        let by_hand = listed()?;
+        run(Command::new("ipvsadm").arg("-C"))?;
+        assert_ne!(by_hand, before);
+        restored(&before.join("\n"))?;
+        target.apply(&steps).await?;
+        assert_eq!(listed()?, by_hand);
+    }
+    assert_eq!(listed()?, ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 7"]);
+    // Another client was faster: removal of a missing server succeeds, and adding an existing server is reported.
+    target.apply(&[Step::Remove { name: B.to_owned(), value: masqueraded(0) }]).await?;
+    let error = target.apply(&[add(A, 1), add(B, 1)]).await.expect_err("the server exists");
+    assert!(error.to_string().contains("another program added it"), "{error}");
+    assert!(target.read().await?.own.contains_key(B), "a rejected server delays no other");
+    run(Command::new("ipvsadm").arg("-C"))?;
+    Ok(())
+}
+
+async fn both_families_and_all_methods_are_written_and_read_alike() -> Result {
+    let service = VirtualService::udp("[fd00::1]:53".parse()?)?.scheduler("rr")?.persistent(60);
+    let target = Ipvs::new(service);
+    let all = [
+        ("[fd00::2]:5353", RealServer::new(1, Forward::Masquerade)),
+        ("[fd00::3]:53", RealServer::new(65_535, Forward::Direct)),
+        ("[fd00::4]:53", RealServer::new(0, Forward::Tunnel)),
+    ];
+    let own: BTreeMap<_, _> = all.into_iter().map(|(name, server)| (name.to_owned(), server)).collect();
+    let steps: Vec<_> = own.iter().map(|(name, value)| Step::Add { name: name.clone(), value: *value }).collect();
+    assert_eq!(target.read().await?.own, BTreeMap::new());
+    target.apply(&steps).await?;
+    assert_eq!(target.read().await?.own, own);
+    assert_eq!(
+        listed()?,
+        [
+            "-A -u [fd00::1]:53 -s rr -p 60",
+            "-a -u [fd00::1]:53 -r [fd00::2]:5353 -m -w 1",
+            "-a -u [fd00::1]:53 -r [fd00::3]:53 -g -w 65535",
+            "-a -u [fd00::1]:53 -r [fd00::4]:53 -i -w 0 --tun-type ipip",
+        ]
+    );
+    run(Command::new("ipvsadm").arg("-C"))?;
+    Ok(())
+}
+
+/// More entries than the kernel returns in one message.
+async fn many_servers_are_read_in_pieces() -> Result {
+    let steps: Vec<_> =
+        (0..1000).map(|number| add(&format!("10.8.{}.{}:80", number / 200, number % 200 + 1), 1)).collect();
+    let target = web("wrr");
+    target.apply(&steps).await?;
+    assert_eq!(target.read().await?.own.len(), 1000);
+    assert_eq!(listed()?.len(), 1001);
+    Ok(())
+}
+
+async fn traffic_goes_where_it_is_wanted() -> Result {
+    backends()?;
+    // Before the mirror: a wanted and an unwanted server, another scheduler, and a foreign service.
+    let others = ["-A -u 10.9.0.1:53 -s rr", "-a -u 10.9.0.1:53 -r 10.8.0.2:53 -m -w 1"];
+    let [own_service, a_once] = ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 1"];
+    restored(&format!(
+        "{}\n{}\n-A -t 10.9.0.1:80 -s rr\n-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 1\n\
+         -a -t 10.9.0.1:80 -r 10.8.0.9:8009 -m -w 1\n",
+        others[0], others[1]
+    ))?;
+    let limits = Limits { share: 1.0, ..Limits::default() };
+    let settings = Settings { limits, allow_empty: true, ..Settings::default() };
+    let mirror = Mirror::start("web", web("wrr"), settings, Memory::volatile());
+    mirror.want(wanted(&[(A, 1), (B, 1)]));
+    settled(&mirror, 2).await?;
+    let b = |weight| format!("-a -t 10.9.0.1:80 -r 10.8.0.3:8002 -m -w {weight}");
+    let all = |servers: &[&str]| [&[own_service][..], servers, &others].concat().join("\n");
+    assert_eq!(listed()?.join("\n"), all(&[a_once, &b(1)]));
+    assert_eq!(asked(6), times(&[('a', 3), ('b', 3)]));
+
+    mirror.want(wanted(&[(A, 1), (B, 3)]));
+    settled(&mirror, 2).await?;
+    assert_eq!(listed()?.join("\n"), all(&[a_once, &b(3)]), "a weight changes without a new server");
+    assert_eq!(asked(8), times(&[('a', 2), ('b', 6)]));
+
+    // Drained: existing connections stay open.
+    let mut held = held_by('b')?;
+    mirror.want(wanted(&[(A, 1)]));
+    until(&mirror, |status| status.kept.get(B) == Some(&SkipReason::InUse)).await?;
+    assert_eq!(listed()?.join("\n"), all(&[a_once, &b(0)]));
+    assert_eq!(asked(4), times(&[('a', 4)]));
+    assert_eq!(answer(&mut held)?, 'b', "an existing connection stays open");
+    drop(held);
+    settled(&mirror, 1).await?;
+    assert_eq!(listed()?.join("\n"), all(&[a_once]));
+    // In service again.
+    mirror.want(wanted(&[(A, 1), (B, 1)]));
+    settled(&mirror, 2).await?;
+    assert_eq!(asked(6), times(&[('a', 3), ('b', 3)]));
+
+    // Another client removes everything, then changes the scheduler, a weight and a limit, and adds an unwanted server.
+    run(Command::new("ipvsadm").arg("-C"))?;
+    settled(&mirror, 2).await?;
+    assert_eq!(
+        listed()?.join("\n"),
+        [own_service, a_once, &b(1)].join("\n"),
+        "the mirror does not restore foreign services"
+    );
+    restored(&others.join("\n"))?;
+    let right = (listed()?, thresholds()?);
+    for hand in [
+        "-E -t 10.9.0.1:80 -s rr -p 7",
+        "-e -t 10.9.0.1:80 -r 10.8.0.3:8002 -m -w 1 -x 3 -y 2",
+        "-e -t 10.9.0.1:80 -r 10.8.0.3:8002 -m -w 0",
+        "-a -t 10.9.0.1:80 -r 10.8.0.9:8009 -m -w 1",
+        "-d -t 10.9.0.1:80 -r 10.8.0.2:8001",
+    ] {
+        run(Command::new("ipvsadm").args(hand.split(' ')))?;
+        assert_ne!((listed()?, thresholds()?), right, "{hand}");
+        settled(&mirror, 2).await?;
+        assert_eq!((listed()?, thresholds()?), right, "{hand}");
+    }
+    assert_eq!(asked(6), times(&[('a', 3), ('b', 3)]));
+
+    // In doubt no entry is removed; without doubt all are.
+    let doubt = Some("the view is stale".into());
+    mirror.want(DesiredState { entries: BTreeMap::new(), doubt, ..DesiredState::default() });
+    until(&mirror, |status| status.kept.len() == 2).await?;
+    assert_eq!(listed()?.join("\n"), all(&[a_once, &b(1)]));
+    mirror.want(wanted(&[]));
+    settled(&mirror, 0).await?;
+    assert_eq!(listed()?.join("\n"), all(&[]));
+    assert_eq!(asked(1), times(&[('-', 1)]));
+    mirror.stop().await;
+    Ok(())
+}
+
+async fn whoever_stays_too_long_is_not_waited_for() -> Result {
+    let limits = Limits { share: 1.0, ..Limits::default() };
+    let drain = Duration::from_secs(1);
+    let settings = Settings { limits, allow_empty: true, drain, ..Settings::default() };
+    let mirror = Mirror::start("web", web("wrr"), settings, Memory::volatile());
+    mirror.want(wanted(&[(A, 1)]));
+    settled(&mirror, 1).await?;
+    let _held = held_by('a')?;
+    let before = Instant::now();
+    mirror.want(wanted(&[]));
+    settled(&mirror, 0).await?;
+    assert!(before.elapsed() >= drain, "{:?}", before.elapsed());
+    mirror.stop().await;
+    Ok(())
+}
+
+fn web(scheduler: &str) -> Ipvs {
+    let service = VirtualService::tcp(SERVICE.parse().expect("an address")).expect("a service");
+    Ipvs::new(service.scheduler(scheduler).expect("a name"))
+}
+
+fn masqueraded(weight: u16) -> RealServer {
+    RealServer::new(weight, Forward::Masquerade)
+}
+
+fn add(name: &str, weight: u16) -> Step<RealServer> {
+    Step::Add { name: name.to_owned(), value: masqueraded(weight) }
+}
+
+fn wanted(all: &[(&str, u16)]) -> DesiredState<RealServer> {
+    DesiredState::certain(all.iter().map(|(name, weight)| ((*name).to_owned(), masqueraded(*weight))).collect())
+}
+
+async fn until(mirror: &Mirror<RealServer>, what: impl FnMut(&Status<RealServer>) -> bool) -> Result {
+    let mut status = mirror.status();
+    let waited = timeout(TIMEOUT, status.wait_for(what)).await;
+    waited.map_err(|_| format!("not within {TIMEOUT:?}: {:?}", mirror.status().borrow()))??;
+    Ok(())
+}
+
+/// Waits for a later pass that finds the target settled with `count` entries.
+async fn settled(mirror: &Mirror<RealServer>, entries: usize) -> Result {
+    let looks = mirror.status().borrow().looks;
+    let is_settled = |status: &Status<RealServer>| {
+        // An earlier pass may still be running.
+        let is_new = status.looks > looks + 1;
+        is_new && status.settled && status.kept.is_empty() && status.entries == entries
+    };
+    let nudged = async {
+        loop {
+            mirror.nudge();
+            let mut status = mirror.status();
+            if let Ok(waited) = timeout(Duration::from_millis(100), status.wait_for(is_settled)).await {
+                return waited.map(drop);
+            }
+        }
+    };
+    let waited = timeout(TIMEOUT, nudged).await;
+    waited.map_err(|_| format!("not settled in {TIMEOUT:?}: {:?}", mirror.status().borrow()))??;
+    Ok(())
+}
+
+/// Returns the IPVS configuration as saved by `ipvsadm`, in the order of its options.
+fn listed() -> Result<Vec<String>> {
+    Ok(run(Command::new("ipvsadm").args(["-S", "-n"]))?.lines().map(|line| line.trim().to_owned()).collect())
+}
+
+/// Returns the connection limits, which `ipvsadm` does not save.
+fn thresholds() -> Result<String> {
+    run(Command::new("ipvsadm").args(["-Ln", "--thresholds"]))
+}
+
+/// Restores saved entries as another client.
+fn restored(saved: &str) -> Result {
+    for line in saved.lines() {
+        run(Command::new("ipvsadm").args(line.split(' ')))?;
+    }
+    Ok(())
+}
+
+fn run(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(String::from_utf8(output.stdout)?);
+    }
+    Err(format!("{command:?}: {} {}", output.status, String::from_utf8_lossy(&output.stderr)).into())
+}
+
+/// Responds to each byte with its name.
+fn backends() -> Result {
+    for (address, name) in [(A, b"a"), (B, b"b")] {
+        let listener = TcpListener::bind(address)?;
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { continue };
+                thread::spawn(move || {
+                    while stream.read_exact(&mut [0]).is_ok() {
+                        if stream.write_all(name).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+    }
+    Ok(())
+}
+
+fn connected() -> io::Result<TcpStream> {
+    let address: SocketAddr = SERVICE.parse().expect("an address");
+    let stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    Ok(stream)
+}
+
+fn answer(stream: &mut TcpStream) -> io::Result<char> {
+    let mut name = [0];
+    stream.write_all(b"?")?;
+    stream.read_exact(&mut name)?;
+    Ok(char::from(name[0]))
+}
+
+/// Counts the responses of each server in `times` requests through the service.
+fn asked(times: usize) -> BTreeMap<char, usize> {
+    let mut answered = BTreeMap::new();
+    for _ in 0..times {
+        let name = connected().and_then(|mut stream| answer(&mut stream)).unwrap_or('-');
+        *answered.entry(name).or_default() += 1;
+    }
+    answered
+}
+
+fn times(all: &[(char, usize)]) -> BTreeMap<char, usize> {
+    all.iter().copied().collect()
+}
+
+/// Opens a connection through the service to the server `name`.
+fn held_by(name: char) -> Result<TcpStream> {
+    for _ in 0..8 {
+        let mut stream = connected()?;
+        if answer(&mut stream)? == name {
+            return Ok(stream);
+        }
+    }
+    Err(format!("{name} does not come up").into())
+}

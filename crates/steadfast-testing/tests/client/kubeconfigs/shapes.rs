@@ -1,0 +1,238 @@
+//! Hundreds of kubeconfigs for kubectl and the library: if kubectl connects, the library must connect as well.
+//!
+//! The shapes are generated from forms of clusters, users and whole files, and from their combinations. Both clients list
+//! the config maps of the default namespace, so that a wrong namespace is detected as well.
+
+mod clusters;
+mod door;
+mod files;
+mod users;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::Request;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::ListParams;
+use kube::client::Body;
+use serde_json::{Value, json};
+use steadfast::Connection;
+use steadfast::connection::KubeconfigFiles;
+use steadfast::environment::SharedEnvironment;
+use steadfast::environment::threads::Threads;
+use steadfast::transport::Settings;
+use steadfast_apiserver::{ApiServer, ClientIdentity};
+use steadfast_testing::reference::{kubectl, skip};
+
+use crate::kubeconfigs::world::{Folder, Outcome, SECRET, kubeconfig};
+
+/// Minimum number of shapes. A broken generator would otherwise compare nothing.
+const MIN_SHAPES: usize = 240;
+/// Minimum number of shapes with which kubectl connects.
+const MIN_CONNECTED: usize = 220;
+
+/// Intended differences from kubectl, by the prefix of the shape's name.
+const DEVIATIONS: &[(&str, &str)] = &[
+    ("key: P-521", "`ring` cannot sign with this curve; the error names it, and the feature `aws-lc-rs` can"),
+    (
+        "plain: unreadable",
+        "kubectl sends no credentials without TLS, and so reads none; the library sends them, as `kube` does",
+    ),
+];
+
+/// Kubeconfig of one or several files.
+pub(crate) struct Shape {
+    name: String,
+    /// Names and contents.
+    files: Vec<(String, Vec<u8>)>,
+    /// Files in `KUBECONFIG`. Relative names are in the folder of the shape.
+    listed: Vec<String>,
+    /// True if the server requests a client certificate and accepts any.
+    door: bool,
+}
+
+impl Shape {
+    fn of_text(name: impl Into<String>, text: impl Into<Vec<u8>>) -> Self {
+        Self {
+            name: name.into(),
+            files: vec![("config".to_owned(), text.into())],
+            listed: vec!["config".to_owned()],
+            door: false,
+        }
+    }
+
+    /// Creates a shape from JSON, which is YAML in flow style.
+    fn of(name: impl Into<String>, whole: &Value) -> Self {
+        Self::of_text(name, whole.to_string())
+    }
+
+    fn with_file(mut self, name: &str, content: impl Into<Vec<u8>>) -> Self {
+        self.files.push((name.to_owned(), content.into()));
+        self
+    }
+
+    fn listed(mut self, names: &[&str]) -> Self {
+        self.listed = names.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+
+    /// Writes the files below `folder`, and returns the value of `KUBECONFIG`.
+    fn write(&self, folder: &Path) -> OsString {
+        fs::create_dir_all(folder).expect("a folder");
+        for (name, content) in &self.files {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().expect("a folder of its own")).expect("a folder");
+            fs::write(&path, content).expect("a file");
+            #[cfg(unix)]
+            if path.extension().is_some_and(|extension| extension == "sh") {
+                use std::os::unix::fs::PermissionsExt;
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permissions");
+            }
+        }
+        let paths = self.listed.iter().map(|name| if name.is_empty() { PathBuf::new() } else { folder.join(name) });
+        std::env::join_paths(paths).expect("paths without separators")
+    }
+}
+
+/// Files to which the shapes refer.
+pub(crate) struct Given {
+    server: ApiServer,
+    /// URL of the server that accepts any certificate.
+    door: String,
+    authority: String,
+    carol: ClientIdentity,
+    /// Server without TLS and without authentication.
+    plain: ApiServer,
+}
+
+impl Given {
+    fn whole(&self, cluster: &Value, user: &Value) -> Value {
+        kubeconfig(&self.server, cluster, user)
+    }
+
+    fn good(&self) -> Value {
+        self.whole(&json!({}), &json!({"token": SECRET}))
+    }
+}
+
+async fn given() -> Result<Given, Box<dyn std::error::Error + Send + Sync>> {
+    let server = ApiServer::builder().tls(true).closed().token(SECRET).user("basil", SECRET).start().await?;
+    let plain = ApiServer::start().await?;
+    plain.create(
+        &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plain", "namespace": "default"}}),
+    )?;
+    for object in [
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "of-default", "namespace": "default"}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "of-shop", "namespace": "shop"}}),
+    ] {
+        server.create(&object)?;
+    }
+    let carol = server.issue_client_certificate("carol")?.ok_or("no TLS")?;
+    let authority = server.ca_pem().ok_or("no TLS")?;
+    let door = door::open(&carol).await?;
+    Ok(Given { server, door, authority, carol, plain })
+}
+
+/// Returns kubectl's result with this `KUBECONFIG`: the names of config maps, or its error.
+fn by_kubectl(kubectl: &Path, home: &Path, kubeconfig: &OsString, door: bool) -> Result<String, String> {
+    let mut command = Command::new(kubectl);
+    let arguments: &[&str] = if door { &["get", "--raw", "/version"] } else { &["get", "configmaps", "-o", "name"] };
+    command.args(arguments).arg("--request-timeout=10s").env("HOME", home).env("KUBECONFIG", kubeconfig);
+    // A proxy of the machine must not affect the comparison.
+    for name in ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"] {
+        command.env_remove(name);
+    }
+    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+/// Returns the library's result with this `KUBECONFIG`.
+async fn by_library(environment: SharedEnvironment, kubeconfig: &OsString, door: bool) -> Result<String, String> {
+    let listed = kubeconfig.clone();
+    let connection = tokio::task::spawn_blocking(move || {
+        let config = KubeconfigFiles::list(&listed).read()?.config(None)?;
+        let within = Duration::from_secs(10);
+        let settings = Settings { connect: within, headers: within, ..Settings::default() };
+        Connection::builder(config).environment(environment).settings(settings).build()
+    });
+    let connection = connection.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    if door {
+        let request = Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
+        let response = connection.send(request).await.map_err(|error| error.to_string())?;
+        return if response.status() == 200 { Ok("{}".to_owned()) } else { Err(response.status().to_string()) };
+    }
+    let maps: Api<ConfigMap> = Api::namespaced(connection.client(), connection.default_namespace());
+    let maps = maps.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+    let names = maps.items.iter().filter_map(|map| map.metadata.name.as_deref());
+    Ok(names.map(|name| format!("configmap/{name}")).collect::<Vec<_>>().join("\n"))
+}
+
+/// Returns kubectl's result for each of `lists`, from a few concurrent processes.
+fn all_by_kubectl(kubectl: &Path, home: &Path, lists: &[(OsString, bool)]) -> Vec<Result<String, String>> {
+    let next = AtomicUsize::new(0);
+    let mut found: Vec<(usize, Result<String, String>)> = std::thread::scope(|scope| {
+        let work = || {
+            let mut found = Vec::new();
+            while let Some((index, (list, door))) = lists.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
+                found.push((index, by_kubectl(kubectl, home, list, *door)));
+            }
+            found
+        };
+        let workers: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
+    });
+    found.sort_by_key(|(index, _)| *index);
+    found.into_iter().map(|(_, found)| found).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kubeconfig_of_kubectl_connects() -> Outcome {
+    let Some(kubectl) = kubectl()? else { return Ok(skip("there is no kubectl; $KUBECTL names one")?) };
+    let given = given().await?;
+    let shapes: Vec<Shape> =
+        [clusters::shapes(&given), users::shapes(&given), files::shapes(&given)].into_iter().flatten().collect();
+    let folder = Folder::new();
+    let home = folder.path().join("home");
+    fs::create_dir_all(&home)?;
+    let lists: Vec<(OsString, bool)> = shapes
+        .iter()
+        .enumerate()
+        .map(|(number, shape)| (shape.write(&folder.path().join(number.to_string())), shape.door))
+        .collect();
+
+    let asked = lists.clone();
+    let by_kubectl = tokio::task::spawn_blocking(move || all_by_kubectl(&kubectl, &home, &asked));
+    let environment: SharedEnvironment = Arc::new(Threads::new()?);
+    let mut by_us = Vec::new();
+    for (list, door) in &lists {
+        by_us.push(by_library(environment.clone(), list, *door).await);
+    }
+    let by_kubectl = by_kubectl.await?;
+
+    let mut wrong = Vec::new();
+    for ((shape, kubectl), us) in shapes.iter().zip(&by_kubectl).zip(&by_us) {
+        let deviation = DEVIATIONS.iter().find(|(name, _)| shape.name.starts_with(name));
+        match (kubectl, us, deviation) {
+            (Ok(one), Ok(other), None) if one == other => {}
+            // An error of kubectl permits either result: the library may be more tolerant.
+            (Ok(_), Err(_), Some(_)) | (Err(_), _, None) => {}
+            _ => wrong.push(format!("{}: kubectl {kubectl:?}, library {us:?}", shape.name)),
+        }
+        if let Err(error) = us {
+            assert!(!error.contains(SECRET), "{}: {error}", shape.name);
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} shapes differ:\n{}", wrong.len(), shapes.len(), wrong.join("\n"));
+    let connected = by_kubectl.iter().filter(|found| found.is_ok()).count();
+    assert!(shapes.len() >= MIN_SHAPES, "only {} shapes", shapes.len());
+    assert!(connected >= MIN_CONNECTED, "kubectl connects with only {connected} of {}", shapes.len());
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! Forms of whole files: contexts, names, YAML styles, and several files.
+
+use serde_json::{Value, json};
+
+use super::{Given, Shape};
+use crate::kubeconfigs::world::SECRET;
+
+/// Formats `value` as YAML in block style, like kubectl.
+fn block(value: &Value) -> String {
+    lines(value).join("\n") + "\n"
+}
+
+/// Returns the lines of `value`, without indentation.
+fn lines(value: &Value) -> Vec<String> {
+    let indented =
+        |value: &Value, indent: &str| lines(value).into_iter().map(|line| format!("{indent}{line}")).collect();
+    let mut all: Vec<String> = Vec::new();
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            for (name, value) in fields {
+                let inner: Vec<String> = match value {
+                    Value::Object(inner) if !inner.is_empty() => indented(value, "  "),
+                    Value::Array(inner) if !inner.is_empty() => lines(value),
+                    // JSON scalars are valid YAML scalars.
+                    scalar => {
+                        all.push(format!("{name}: {scalar}"));
+                        continue;
+                    }
+                };
+                all.push(format!("{name}:"));
+                all.extend(inner);
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                let inner: Vec<String> = indented(item, "  ");
+                all.extend(inner.iter().enumerate().map(|(number, line)| match number {
+                    0 => format!("- {}", line.trim_start()),
+                    _ => line.clone(),
+                }));
+            }
+        }
+        scalar => all.push(scalar.to_string()),
+    }
+    all
+}
+
+/// Returns the valid kubeconfig after `change`.
+fn changed(given: &Given, change: impl FnOnce(&mut Value)) -> Value {
+    let mut whole = given.good();
+    change(&mut whole);
+    whole
+}
+
+fn contexts(given: &Given) -> Vec<Shape> {
+    let context = |more: Value| {
+        changed(given, |whole| {
+            for (name, value) in more.as_object().expect("an object") {
+                whole["contexts"][0]["context"][name] = value.clone();
+            }
+        })
+    };
+    let set = |name: &'static str, value: Value| changed(given, |whole| whole[name] = value);
+    let add = |list: &'static str, entry: Value| {
+        changed(given, |whole| whole[list].as_array_mut().expect("a list").insert(0, entry))
+    };
+    let renamed = |name: &str| {
+        changed(given, |whole| {
+            for list in ["clusters", "users", "contexts"] {
+                whole[list][0]["name"] = name.into();
+            }
+            whole["contexts"][0]["context"] = json!({"cluster": name, "user": name});
+            whole["current-context"] = name.into();
+        })
+    };
+    let without = |name: &str| changed(given, |whole| drop(whole.as_object_mut().expect("an object").remove(name)));
+    let forms = [
+        ("namespace is empty", context(json!({"namespace": ""}))),
+        ("namespace is null", context(json!({"namespace": null}))),
+        ("namespace is another", context(json!({"namespace": "shop"}))),
+        ("namespace has no objects", context(json!({"namespace": "nothing-here"}))),
+        ("namespace is a number", context(json!({"namespace": 7}))),
+        ("context with unknown fields", context(json!({"x": 1, "extensions": [{"name": "x", "extension": {"a": 1}}]}))),
+        ("user of the context is missing", context(json!({"user": "missing"}))),
+        ("user of the context is empty", context(json!({"user": ""}))),
+        ("cluster of the context is missing", context(json!({"cluster": "missing"}))),
+        ("cluster of the context is empty", context(json!({"cluster": ""}))),
+        ("current context is empty", set("current-context", json!(""))),
+        ("current context is null", set("current-context", json!(null))),
+        ("current context is missing", set("current-context", json!("missing"))),
+        ("no current context", without("current-context")),
+        ("no kind", without("kind")),
+        ("no apiVersion", without("apiVersion")),
+        ("kind is empty", set("kind", json!(""))),
+        ("kind of another", set("kind", json!("Pod"))),
+        ("apiVersion of another", set("apiVersion", json!("v2"))),
+        ("apiVersion is empty", set("apiVersion", json!(""))),
+        ("preferences", set("preferences", json!({"colors": true}))),
+        ("preferences is null", set("preferences", json!(null))),
+        ("preferences is a text", set("preferences", json!("none"))),
+        ("extensions", set("extensions", json!([{"name": "x", "extension": {"a": [1]}}]))),
+        ("extensions is null", set("extensions", json!(null))),
+        ("unknown fields", set("x", json!({"y": [1, 2]}))),
+        ("another context without a cluster", add("contexts", json!({"name": "half", "context": {"user": "u"}}))),
+        ("another context without a user", add("contexts", json!({"name": "half", "context": {"cluster": "c"}}))),
+        ("another context without anything", add("contexts", json!({"name": "half"}))),
+        ("another context is null", add("contexts", json!({"name": "half", "context": null}))),
+        ("another cluster without a server", add("clusters", json!({"name": "half", "cluster": {}}))),
+        ("another cluster is null", add("clusters", json!({"name": "half", "cluster": null}))),
+        (
+            "another cluster with a missing file",
+            add(
+                "clusters",
+                json!({"name": "half", "cluster": {
+                    "server": "https://else.example", "certificate-authority": "missing.crt",
+                }}),
+            ),
+        ),
+        (
+            "another cluster with broken data",
+            add(
+                "clusters",
+                json!({"name": "half", "cluster": {
+                    "server": "https://else.example", "certificate-authority-data": "!!",
+                }}),
+            ),
+        ),
+        ("another user is null", add("users", json!({"name": "half", "user": null}))),
+        ("another user without anything", add("users", json!({"name": "half"}))),
+        (
+            "another user with two methods",
+            add("users", json!({"name": "half", "user": {"token": "a", "username": "b"}})),
+        ),
+        (
+            "another user with a missing plugin",
+            add("users", json!({"name": "half", "user": {"exec": {"command": "no"}}})),
+        ),
+        (
+            "another user with a removed provider",
+            add("users", json!({"name": "half", "user": {"auth-provider": {"name": "gcp"}}})),
+        ),
+        ("two contexts of a name", add("contexts", json!({"name": "here", "context": {"cluster": "c", "user": "u"}}))),
+        ("two users of a name", add("users", json!({"name": "u", "user": {"token": SECRET}}))),
+        ("names with signs", renamed("arn:aws:eks:eu-west-1:123456789012:cluster/prod@x")),
+        ("names with blanks", renamed("my own cluster")),
+        ("names in another script", renamed("großer-Würfel-集群")),
+        ("names like numbers", renamed("0123")),
+        ("names like truths", renamed("yes")),
+        ("users is null", set("users", json!(null))),
+        ("users is empty", set("users", json!([]))),
+        ("clusters is null", set("clusters", json!(null))),
+        ("contexts is a map", set("contexts", json!({"here": {}}))),
+    ];
+    forms.into_iter().map(|(name, whole)| Shape::of(format!("file: {name}"), &whole)).collect()
+}
+
+fn syntax(given: &Given) -> Vec<Shape> {
+    let good = given.good();
+    let (json, yaml) = (good.to_string(), block(&good));
+    let pretty = serde_json::to_string_pretty(&good).expect("JSON");
+    let wide = |mark: [u8; 2], bytes: fn(u16) -> [u8; 2]| {
+        let mut text = mark.to_vec();
+        text.extend(yaml.encode_utf16().flat_map(bytes));
+        text
+    };
+    let url = given.server.url(0);
+    let data = crate::kubeconfigs::world::base64(&given.authority);
+    let chunks = data.as_bytes().chunks(70).map(String::from_utf8_lossy);
+    let literal = chunks.map(|line| format!("      {line}\n")).collect::<Vec<_>>().concat();
+    let by_hand = |authority: &str, user: &str| {
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster:\n    server: {url}\n    \
+             certificate-authority-data: {authority}\nusers:\n- name: u\n  user:\n{user}contexts:\n- name: here\n  \
+             context: {{cluster: c, user: u}}\ncurrent-context: here\n"
+        )
+    };
+    let token = format!("    token: {SECRET}\n");
+    let plain = by_hand(&data, &token);
+    let texts: Vec<(&str, Vec<u8>)> = vec![
+        ("JSON", json.clone().into()),
+        ("JSON, indented", pretty.clone().into()),
+        ("JSON, indented by tabs", pretty.replace("  ", "\t").into()),
+        ("JSON, a comma too much", json.replacen("[{", "[{}, {", 0).replace("}]}", "}],}").into()),
+        ("YAML in blocks", yaml.clone().into()),
+        ("YAML by hand", plain.clone().into()),
+        ("CR LF", plain.replace('\n', "\r\n").into()),
+        ("a mark of UTF-8", format!("\u{feff}{plain}").into()),
+        ("UTF-16, little end first", wide([0xff, 0xfe], u16::to_le_bytes)),
+        ("UTF-16, big end first", wide([0xfe, 0xff], u16::to_be_bytes)),
+        ("a document's start", format!("---\n{plain}").into()),
+        ("a document's end", format!("{plain}...\n").into()),
+        ("a directive", format!("%YAML 1.1\n---\n{plain}").into()),
+        ("comments", format!("# mine\n{}", plain.replace("users:", "users: # all of them")).into()),
+        ("an empty second document", format!("{plain}---\n").into()),
+        ("a second document of something else", format!("{plain}---\na: b\n").into()),
+        ("indented by tabs", plain.replace("    ", "\t").into()),
+        ("no end of the last line", plain.trim_end().to_owned().into()),
+        ("blanks at the ends of lines", plain.replace('\n', "  \n").into()),
+        ("broken", plain.replace("users:", "users: [").into()),
+        ("no text", vec![0xc3, 0x28, 0xa0, 0xa1]),
+        ("empty", Vec::new()),
+        ("blank", b"\n\n".to_vec()),
+        ("null", b"null\n".to_vec()),
+        ("a list", b"- a\n".to_vec()),
+        ("data in a literal block", by_hand(format!("|\n{literal}").trim_end(), &token).into()),
+        ("data in a literal block, stripped", by_hand(format!("|-\n{literal}").trim_end(), &token).into()),
+        ("data in a folded block", by_hand(format!(">-\n{literal}").trim_end(), &token).into()),
+        ("data in quotes", by_hand(&format!("\"{data}\""), &token).into()),
+        ("data in single quotes", by_hand(&format!("'{data}'"), &token).into()),
+        ("token in quotes", by_hand(&data, &format!("    token: \"{SECRET}\"\n")).into()),
+        ("token in a literal block", by_hand(&data, &format!("    token: |\n      {SECRET}\n")).into()),
+        ("token in a stripped block", by_hand(&data, &format!("    token: |-\n      {SECRET}\n")).into()),
+        ("token in a folded block", by_hand(&data, &format!("    token: >-\n      {SECRET}\n")).into()),
+        ("token with a tag", by_hand(&data, &format!("    token: !!str {SECRET}\n")).into()),
+        ("token twice", by_hand(&data, &format!("    token: wrong\n    token: {SECRET}\n")).into()),
+        ("token twice, wrong at last", by_hand(&data, &format!("    token: {SECRET}\n    token: wrong\n")).into()),
+        ("current context twice", format!("{plain}current-context: here\n").into()),
+        ("current context twice, another first", format!("current-context: other\n{plain}").into()),
+        ("users twice", format!("users: []\n{plain}").into()),
+        ("an anchor and an alias", by_hand(&data, &format!("    x: &a {SECRET}\n    token: *a\n")).into()),
+        ("a merge key", by_hand(&data, &format!("    <<: {{token: {SECRET}}}\n")).into()),
+        ("quoted keys", plain.replace("current-context:", "\"current-context\":").into()),
+        ("keys in another case", plain.replace("current-context:", "Current-Context:").into()),
+        ("long keys", plain.replace("current-context: here", "? current-context\n: here").into()),
+    ];
+    texts.into_iter().map(|(name, text)| Shape::of_text(format!("text: {name}"), text)).collect()
+}
+
+fn shape(name: &str, files: &[(&str, String)], listed: &[&str]) -> Shape {
+    let mut shape = Shape { name: format!("list: {name}"), files: Vec::new(), listed: Vec::new(), door: false };
+    for (name, content) in files {
+        shape = shape.with_file(name, content.as_str());
+    }
+    shape.listed(listed)
+}
+
+fn lists(given: &Given) -> Vec<Shape> {
+    let good = given.good();
+    let part = |names: &[&str]| {
+        let mut part = json!({"apiVersion": "v1", "kind": "Config"});
+        for name in names {
+            part[*name] = good[*name].clone();
+        }
+        part.to_string()
+    };
+    let whole = good.to_string();
+    let nothing = json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": [], "current-context": ""});
+    let other = changed(given, |whole| {
+        whole["users"][0]["user"]["token"] = "wrong".into();
+        whole["contexts"][0]["context"]["namespace"] = "shop".into();
+    });
+    let elsewhere = changed(given, |whole| whole["current-context"] = "missing".into());
+    let one = ("one", whole.clone());
+    vec![
+        shape("one", std::slice::from_ref(&one), &["one"]),
+        shape("a missing file first", std::slice::from_ref(&one), &["missing", "one"]),
+        shape("a missing file at last", std::slice::from_ref(&one), &["one", "missing"]),
+        shape("a missing folder", std::slice::from_ref(&one), &["missing/file", "one"]),
+        shape("a file below a file", std::slice::from_ref(&one), &["one/below", "one"]),
+        shape("only missing files", std::slice::from_ref(&one), &["missing", "neither"]),
+        shape("an empty name first", std::slice::from_ref(&one), &["", "one"]),
+        shape("an empty name at last", std::slice::from_ref(&one), &["one", ""]),
+        shape("the same file twice", std::slice::from_ref(&one), &["one", "one"]),
+        shape("a folder", &[one.clone(), ("folder/file", String::new())], &["folder", "one"]),
+        shape("an empty file first", &[("empty", String::new()), one.clone()], &["empty", "one"]),
+        shape("an empty file at last", &[("empty", String::new()), one.clone()], &["one", "empty"]),
+        shape("no entries first", &[("nothing", nothing.to_string()), one.clone()], &["nothing", "one"]),
+        shape("no entries at last", &[("nothing", nothing.to_string()), one.clone()], &["one", "nothing"]),
+        shape(
+            "null lists first",
+            &[("nothing", "clusters:\nusers:\ncontexts:\n".to_owned()), one.clone()],
+            &["nothing", "one"],
+        ),
+        shape("a broken file first", &[("broken", "users: [".to_owned()), one.clone()], &["broken", "one"]),
+        shape("a broken file at last", &[("broken", "users: [".to_owned()), one.clone()], &["one", "broken"]),
+        shape("another user first", &[("other", other.to_string()), one.clone()], &["other", "one"]),
+        shape("another user at last", &[("other", other.to_string()), one.clone()], &["one", "other"]),
+        shape(
+            "another current context first",
+            &[("elsewhere", elsewhere.to_string()), one.clone()],
+            &["elsewhere", "one"],
+        ),
+        shape(
+            "another current context at last",
+            &[("elsewhere", elsewhere.to_string()), one.clone()],
+            &["one", "elsewhere"],
+        ),
+        shape(
+            "each list in a file",
+            &[
+                ("clusters", part(&["clusters"])),
+                ("users", part(&["users"])),
+                ("contexts", part(&["contexts"])),
+                ("current", part(&["current-context"])),
+            ],
+            &["clusters", "users", "contexts", "current"],
+        ),
+        shape(
+            "each list in a file, reversed",
+            &[
+                ("clusters", part(&["clusters"])),
+                ("users", part(&["users"])),
+                ("contexts", part(&["contexts", "current-context"])),
+            ],
+            &["contexts", "users", "clusters"],
+        ),
+        shape("users are nowhere", &[("most", part(&["clusters", "contexts", "current-context"]))], &["most"]),
+    ]
+}
+
+/// Returns shapes with paths relative to their own file.
+fn relative(given: &Given) -> Vec<Shape> {
+    let with_file = given.whole(
+        &json!({"certificate-authority-data": null, "certificate-authority": "ca.crt"}),
+        &json!({"tokenFile": "../token"}),
+    );
+    let good = given.good();
+    let first = json!({"contexts": good["contexts"], "current-context": good["current-context"]});
+    vec![
+        shape(
+            "relative paths of a file in a folder",
+            &[
+                ("folder/one", with_file.to_string()),
+                ("folder/ca.crt", given.authority.clone()),
+                ("token", SECRET.to_owned()),
+            ],
+            &["missing", "folder/one"],
+        ),
+        shape(
+            "relative paths of the second file",
+            &[
+                ("first", first.to_string()),
+                ("folder/one", with_file.to_string()),
+                ("folder/ca.crt", given.authority.clone()),
+                ("token", SECRET.to_owned()),
+            ],
+            &["first", "folder/one"],
+        ),
+    ]
+}
+
+/// Returns all forms of whole files.
+pub(super) fn shapes(given: &Given) -> Vec<Shape> {
+    [contexts(given), syntax(given), lists(given), relative(given)].into_iter().flatten().collect()
+}

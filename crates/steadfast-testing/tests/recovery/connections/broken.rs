@@ -1,0 +1,80 @@
+//! Each scenario must fail with an injected fault in the library, which proves that its check can fail.
+
+use std::time::Duration;
+
+use steadfast::InjectedFault;
+use steadfast::transport::ConnectionState;
+use steadfast_testing::WorldError;
+
+use crate::connections::world::{World, demand, until};
+use crate::connections::{crowd, moving};
+
+/// R1: a peer disappears while no request is in flight.
+async fn a_silent_peer_is_noticed_within_15_seconds(fault: Option<InjectedFault>) -> Result<(), WorldError> {
+    let world = World::new(fault).await?;
+    let seen = world.start_informers(1).await?;
+    world.server.faults().black_hole(true);
+    let doubted = || !seen[0].informer().freshness().is_fresh();
+    until(Duration::from_secs(15), "it is doubted", doubted).await?;
+    Ok(())
+}
+
+/// F2: a failed connection is not used again.
+async fn what_failed_is_never_used_again(fault: Option<InjectedFault>) -> Result<(), WorldError> {
+    let world = World::new(fault).await?;
+    let ask = || async {
+        let request = http::Request::get("/api/v1/namespaces").body(kube::client::Body::empty())?;
+        Ok::<_, WorldError>(world.connection.send(request).await?.into_body().connection())
+    };
+    for round in 0..10 {
+        let before = ask().await?;
+        world.server.faults().reset();
+        until(Duration::from_secs(1), "it is seen", || {
+            !world.connection.connections().iter().any(|report| report.state == ConnectionState::Ready)
+        })
+        .await?;
+        let after = ask().await?;
+        demand(after != before, || format!("connection {before} again in round {round}"))?;
+    }
+    Ok(())
+}
+
+/// Runs `scenario` without and with the fault. Only the second run may fail, with an error that contains `words`.
+macro_rules! caught {
+    ($name:ident, $fault:ident, $scenario:path, $words:literal) => {
+        #[tokio::test(start_paused = true)]
+        async fn $name() -> Result<(), WorldError> {
+            $scenario(None).await?;
+            let Err(told) = $scenario(Some(InjectedFault::$fault)).await else {
+                return Err("the scenario does not notice".into());
+            };
+            assert!(told.to_string().contains($words), "{told}");
+            Ok(())
+        }
+    };
+}
+
+caught!(
+    r1_a_silence_without_pings_is_caught,
+    Unpinged,
+    a_silent_peer_is_noticed_within_15_seconds,
+    "in vain waited 15s until it is doubted"
+);
+caught!(
+    f2_a_dead_connection_that_is_handed_out_again_is_caught,
+    ReusedDeadConnection,
+    what_failed_is_never_used_again,
+    "in vain waited 1s until it is seen"
+);
+caught!(
+    r4_a_watch_that_is_broken_before_the_next_is_made_is_caught,
+    BreakBeforeMake,
+    moving::a_drained_connection_is_left_without_a_gap,
+    "of 50 watches are open"
+);
+caught!(
+    requests_that_wait_behind_watches_are_caught,
+    QueuedBehindWatches,
+    crowd::requests_beside_a_thousand_watches,
+    "had room"
+);

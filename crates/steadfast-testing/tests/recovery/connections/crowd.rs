@@ -1,0 +1,68 @@
+//! A thousand watches on a server with a limit of a hundred streams per connection, alongside ordinary requests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::future::join_all;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use steadfast::InjectedFault;
+use steadfast_apiserver::Verb;
+use steadfast_testing::WorldError;
+use tokio::time::{Instant, timeout};
+
+use crate::connections::world::{World, demand};
+
+const WATCHES: usize = 1000;
+const STREAMS: usize = 100;
+const PATH: &str = "/api/v1/namespaces/default/configmaps";
+
+fn get(path: &str) -> Result<http::Request<Body>, WorldError> {
+    Ok(http::Request::get(path).body(Body::empty())?)
+}
+
+pub(crate) async fn requests_beside_a_thousand_watches(fault: Option<InjectedFault>) -> Result<(), WorldError> {
+    let world = World::new(fault).await?;
+    let watch = format!("{PATH}?watch=true");
+    let mut opening = Vec::new();
+    for _ in 0..WATCHES {
+        opening.push(world.connection.send(get(&watch)?));
+    }
+    let watches =
+        timeout(Duration::from_secs(20), join_all(opening)).await?.into_iter().collect::<Result<Vec<_>, _>>()?;
+    demand(watches.iter().all(|watch| watch.status() == 200), || "a watch was refused".to_owned())?;
+    let carried = world.connection.connections().len();
+    demand(carried == WATCHES / STREAMS, || format!("{carried} connections for {WATCHES} watches"))?;
+
+    for round in 0..20 {
+        let begun = Instant::now();
+        let mut asked = Vec::new();
+        for _ in 0..50 {
+            let answer = world.connection.send(get(PATH)?);
+            asked.push(async { Ok::<_, WorldError>(answer.await?.into_body().collect().await?.to_bytes()) });
+        }
+        let answers = join_all(asked).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        // Virtual time advances only while all tasks wait. A request that waits for a free stream would take longer.
+        let waited = begun.elapsed();
+        demand(waited < Duration::from_millis(100), || format!("answered after {waited:?} in round {round}"))?;
+        demand(answers.len() == 50, || "not all are answered".to_owned())?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    let mut verbs: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
+    for request in world.server.requests() {
+        let kind = if request.verb == Verb::Watch { "watches" } else { "requests" };
+        verbs.entry(request.connection).or_default().insert(kind);
+    }
+    demand(verbs.values().all(|kinds| kinds.len() == 1), || format!("lists and watches share: {verbs:?}"))?;
+    let reports = world.connection.connections();
+    demand(reports.iter().all(|report| report.streams <= STREAMS), || format!("{reports:?}"))?;
+    demand(reports.len() == WATCHES / STREAMS + 1, || format!("{} connections", reports.len()))?;
+    drop(watches);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_do_not_wait_behind_thousand_watches() -> Result<(), WorldError> {
+    requests_beside_a_thousand_watches(None).await
+}

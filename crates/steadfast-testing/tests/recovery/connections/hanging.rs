@@ -1,0 +1,149 @@
+//! Lists that hang because of a dead conversion webhook (R7) delay no other list.
+
+use std::time::Duration;
+
+use steadfast::{Informer, Scope};
+use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_testing::{CachedConfigMap, ConfigMapInForm, WorldError, build_in_form, config_map_in};
+use tokio::time::{Instant, sleep};
+
+use crate::connections::world::{World, demand, until};
+
+/// Timeout of an API server for a conversion webhook.
+const WEBHOOK: Duration = Duration::from_secs(29);
+
+/// Returns the rule of the namespaces with hanging lists.
+fn hanging() -> RequestRule {
+    RequestRule::any().namespace("hanging-")
+}
+
+impl World {
+    /// Starts informers with hanging lists, each in its own namespace.
+    fn hanging(&self, informers: usize) -> Result<Vec<Informer<ConfigMapInForm>>, WorldError> {
+        let scope = |index| Scope::namespace(format!("hanging-{index}"));
+        (0..informers).map(|index| Ok(build_in_form(&self.factory, scope(index)).start()?)).collect()
+    }
+
+    /// Starts an unaffected informer, and returns the time until its sync.
+    async fn sync(&self, index: usize) -> Result<Duration, WorldError> {
+        let begun = Instant::now();
+        let informer = self.informer(index)?;
+        informer.wait_for_sync(Duration::from_secs(3600)).await?;
+        Ok(begun.elapsed())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_lists_do_not_delay_first_list() -> Result<(), WorldError> {
+    for (crowd, limit) in [(4, 50), (8, 600), (20, 2000), (60, 4000)] {
+        let world = World::new(None).await?;
+        world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
+        let _hanging = world.hanging(crowd)?;
+        sleep(Duration::from_secs(1)).await;
+        let took = world.sync(0).await?;
+        let limit = Duration::from_millis(limit);
+        demand(took < limit, || format!("beside {crowd} lists that hang, synced after {took:?}"))?;
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn repeatedly_hanging_lists_leave_slots_free() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
+    let _hanging = world.hanging(60)?;
+    sleep(Duration::from_secs(10)).await;
+    for index in 0..60 {
+        // The interval is not a divisor of the timeout, so each sync starts in another phase of the hanging lists.
+        sleep(Duration::from_millis(3_700)).await;
+        let took = world.sync(index).await?;
+        demand(took < Duration::from_millis(1_100), || format!("number {index} was synced after {took:?}"))?;
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_that_hang_hold_up_no_relist() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    let healthy = world.informer(0)?;
+    healthy.wait_for_sync(Duration::from_secs(10)).await?;
+    world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
+    let _hanging = world.hanging(20)?;
+    sleep(Duration::from_secs(1)).await;
+    world.server.faults().cut();
+    world.update(0, "1")?;
+    world.server.faults().expire_events();
+    world.server.faults().heal();
+    let lister = healthy.lister()?;
+    let newer = || {
+        lister
+            .get("team-0", "a")
+            .is_ok_and(|object| object.is_some_and(|object| object.value("value").as_deref() == Some("1")))
+    };
+    let took = until(Duration::from_secs(60), "the relist is complete", newer).await?;
+    demand(took < Duration::from_secs(3), || format!("listed again after {took:?}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn stalled_list_delays_no_other_list() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    for index in 0..4 {
+        let namespace = format!("hanging-{index}");
+        let object = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        world.server.create(&object)?;
+        for name in ["a", "b", "c"] {
+            world.server.create(&config_map_in(&namespace, name, "0"))?;
+        }
+    }
+    world.server.faults().hang(hanging().verb(Verb::Page), WEBHOOK, Answer::code(500));
+    let mut halfway = Vec::new();
+    for index in 0..4 {
+        let scope = Scope::namespace(format!("hanging-{index}"));
+        halfway.push(build_in_form(&world.factory, scope).streamed_lists(false).page_size(Some(2)).start()?);
+    }
+    sleep(Duration::from_secs(1)).await;
+    let took = world.sync(0).await?;
+    demand(took < Duration::from_millis(500), || format!("synced after {took:?}"))?;
+    world.server.faults().answer_truly();
+    for informer in halfway {
+        informer.wait_for_sync(Duration::from_secs(60)).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_answered_late_is_taken_in() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    world.server.faults().answer_late(RequestRule::any().verb(Verb::StreamedList), Duration::from_secs(7));
+    let begun = Instant::now();
+    let informers = (0..20).map(|index| world.informer(index)).collect::<Result<Vec<_>, _>>()?;
+    for informer in &informers {
+        informer.wait_for_sync(Duration::from_secs(60)).await?;
+    }
+    demand(begun.elapsed() < Duration::from_secs(12), || format!("all synced after {:?}", begun.elapsed()))?;
+    demand(world.lists() == 20, || format!("{} lists for 20 informers", world.lists()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn probe_succeeds_while_other_lists_hang() -> Result<(), WorldError> {
+    // Without a bookmark, a short watch over HTTP/1.1 proves nothing if the stream never sent one. So a probe needs a
+    // list.
+    let world = World::over_http1().await?;
+    world.server.faults().no_bookmarks(true);
+    let healthy = world.informer(0)?;
+    healthy.wait_for_sync(Duration::from_secs(10)).await?;
+    world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
+    let _hanging = world.hanging(20)?;
+    let proven = world.server.requests().len();
+    for number in 0..18 {
+        // The write is outside of the informer's namespace, so the probe returns a version without an event for the
+        // informer.
+        world.server.create(&config_map_in("default", &format!("other-{number}"), "0"))?;
+        sleep(Duration::from_secs(10)).await;
+    }
+    let lists =
+        |request: &steadfast_apiserver::RequestRecord| request.verb == Verb::List && request.path.contains("/team-0/");
+    let proofs = world.server.requests().iter().skip(proven).filter(|request| lists(request)).count();
+    demand(proofs > 0, || "no list was asked for as a proof".to_owned())?;
+    demand(healthy.freshness().is_fresh(), || healthy.freshness().to_string())
+}

@@ -1,0 +1,150 @@
+//! Watches leave a draining or suspect connection before it ends. Each new watch opens before the old one is closed.
+
+use std::time::Duration;
+
+use steadfast::transport::ConnectionState;
+use steadfast::{Freshness, InjectedFault};
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::WorldError;
+use tokio::time::Instant;
+
+use crate::connections::world::{Log, World, demand, until};
+
+const SOON: Duration = Duration::from_secs(2);
+
+/// R4, F8: after a GOAWAY, every watch is open on another connection before the old stream is dropped.
+pub(crate) async fn a_drained_connection_is_left_without_a_gap(fault: Option<InjectedFault>) -> Result<(), WorldError> {
+    let log = Log::above_debug();
+    let world = World::new(fault).await?;
+    let seen = world.start_informers(50).await?;
+    let (lists, watches) = (world.lists(), world.watches());
+    // The delay makes a gap visible.
+    world.server.faults().delay(Duration::from_millis(20));
+    world.server.faults().goaway();
+    let begun = Instant::now();
+    let before: Vec<u64> = world.connection.connections().iter().map(|report| report.id).collect();
+    let all_new = || world.connection.connections().iter().all(|report| !before.contains(&report.id));
+    while !all_new() {
+        demand(begun.elapsed() < SOON, || "the old connection is still there".to_owned())?;
+        let open = world.server.open_watches(0);
+        demand(open >= 50, || format!("only {open} of 50 watches are open"))?;
+        demand(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || "in doubt".to_owned())?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let moved = world.watches() - watches;
+    demand(moved == 50, || format!("{moved} watches for 50 moves"))?;
+    for index in 0..50 {
+        world.update(index, "1")?;
+    }
+    world.check_contract().await?;
+    demand(world.lists() == lists, || "it was listed again".to_owned())?;
+    demand(log.said().is_empty(), || log.said())
+}
+
+#[tokio::test(start_paused = true)]
+async fn goaway_moves_watches_without_gap() -> Result<(), WorldError> {
+    a_drained_connection_is_left_without_a_gap(None).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn rotation_replaces_connections_without_doubt() -> Result<(), WorldError> {
+    for world in [World::new(None).await?, World::over_http1().await?] {
+        let log = Log::above_debug();
+        let seen = world.start_informers(20).await?;
+        let lists = world.lists();
+        let before: Vec<u64> = world.connection.connections().iter().map(|report| report.id).collect();
+        world.connection.drain();
+        let all_new = || world.connection.connections().iter().all(|report| !before.contains(&report.id));
+        until(SOON, "the old connections are gone", all_new).await?;
+        assert!(world.connection.connections().iter().map(|report| report.streams).sum::<usize>() >= 20);
+        assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
+        assert!(world.server.open_watches(0) >= 20);
+        // The check precedes `check_contract`, which requests a proof for each cache. Before the first bookmark, a proof
+        // needs a list of versions (R2).
+        assert_eq!(world.lists(), lists);
+        world.update(3, "1")?;
+        world.check_contract().await?;
+        assert_eq!(log.said(), "");
+        for ended in world.connection.recently_closed() {
+            assert!(["drained", "its only response was dropped"].contains(&ended.why.as_str()), "{ended}");
+        }
+    }
+    Ok(())
+}
+
+/// One of two network paths becomes a black hole. R1 alone would allow 15 s until detection.
+#[tokio::test(start_paused = true)]
+async fn suspect_connection_is_replaced_promptly() -> Result<(), WorldError> {
+    let log = Log::above_debug();
+    let world = World::of(ApiServer::builder().replicas(2), None).await?;
+    let seen = world.start_informers(30).await?;
+    let lists = world.lists();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    world.memory.network.send_to(1);
+    world.server.faults().replica(0).black_hole(true);
+    let begun = Instant::now();
+    while world.server.open_watches(1) < 30 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(9),
+            "still on the dead one: {:?}",
+            world.connection.connections()
+        );
+        assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), "no informer may be in doubt");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for index in 0..30 {
+        world.update(index, "1")?;
+    }
+    world.check_contract().await?;
+    assert_eq!(world.lists(), lists, "all resumed");
+    // R1 bounds the time until the dead connection is closed.
+    tokio::time::sleep_until(begun + Duration::from_secs(15)).await;
+    let ended = world.connection.recently_closed();
+    assert!(ended.iter().any(|ended| ended.why.contains("no answer to a ping")), "{ended:?}");
+    assert_eq!(log.said(), "", "a timely move must not be logged");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_pong_moves_no_watch() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    let seen = world.start_informers(30).await?;
+    let (watches, dialled) = (world.watches(), steadfast::unstable::dialled(&world.connection));
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    world.server.faults().black_hole(true);
+    let suspect = || world.connection.connections().iter().any(|report| report.state == ConnectionState::Suspect);
+    until(Duration::from_secs(10), "it is suspect", suspect).await?;
+    let another = || world.connection.connections().iter().any(|report| report.state == ConnectionState::Connecting);
+    assert!(another(), "the replacement is dialled without a waiting request");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.server.faults().black_hole(false);
+    until(SOON, "all are well", || !suspect() && !another()).await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(seen.iter().all(|seen| seen.informer().freshness().is_fresh()));
+    assert_eq!(steadfast::unstable::dialled(&world.connection), dialled + 1);
+    assert!(world.watches() - watches <= 30, "at most once each: {}", world.watches() - watches);
+    for index in 0..30 {
+        world.update(index, "1")?;
+    }
+    world.check_contract().await
+}
+
+/// Silence alone causes probes only. No watch is reopened, and no connection is dialled.
+#[tokio::test(start_paused = true)]
+async fn probes_reuse_connection_during_silent_hour() -> Result<(), WorldError> {
+    let world = World::new(None).await?;
+    let seen = world.start_informers(3).await?;
+    world.server.faults().no_bookmarks(true);
+    let (begun, dialled) = (Instant::now(), steadfast::unstable::dialled(&world.connection));
+    while begun.elapsed() < Duration::from_secs(3600) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for seen in &seen {
+            let freshness = seen.informer().freshness();
+            assert!(matches!(freshness, Freshness::Fresh { .. } | Freshness::Suspect(_)), "{freshness}");
+        }
+    }
+    // One probe per minute serves all three informers.
+    assert!((50..=70).contains(&world.server.request_counts().probes), "{:?}", world.server.request_counts());
+    assert_eq!(steadfast::unstable::dialled(&world.connection), dialled, "{:?}", world.connection.recently_closed());
+    Ok(())
+}

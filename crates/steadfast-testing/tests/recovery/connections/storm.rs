@@ -1,0 +1,42 @@
+//! A server that sends ten GOAWAYs per second for a minute.
+
+use std::time::Duration;
+
+use steadfast_testing::WorldError;
+
+use crate::connections::world::{Log, World, demand};
+
+const WATCHES: usize = 20;
+
+/// Maximum number of connections without a watch: the newest one, and the one for requests. A draining connection
+/// lives until its last watch has moved, and each failed move increases the backoff (R6). At worst, each watch has
+/// its own connection, and a second one during a move.
+const WITHOUT_WATCHES: usize = 2;
+
+#[tokio::test(start_paused = true)]
+async fn ten_goaways_per_second_lose_no_event() -> Result<(), WorldError> {
+    let log = Log::above_debug();
+    let world = World::new(None).await?;
+    let seen = world.start_informers(WATCHES).await?;
+    let lists = world.lists();
+    for round in 0..600 {
+        world.server.faults().goaway();
+        for index in 0..4 {
+            world.update((round + index * 5) % WATCHES, &round.to_string())?;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        demand(seen.iter().all(|seen| seen.informer().freshness().is_fresh()), || {
+            format!("in doubt in round {round}")
+        })?;
+        let (open, watches) = (world.open_connections(), world.server.open_watches(0));
+        demand(open <= watches + WITHOUT_WATCHES, || {
+            format!("{open} connections for {watches} watches in round {round}")
+        })?;
+        demand((WATCHES..=2 * WATCHES).contains(&watches), || {
+            format!("{watches} watches of {WATCHES} informers are open in round {round}")
+        })?;
+    }
+    world.check_contract().await?;
+    demand(world.lists() == lists, || "it was listed again".to_owned())?;
+    demand(log.said().is_empty(), || log.said())
+}

@@ -1,0 +1,131 @@
+//! Unread responses delay only their own caller (C8).
+
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use steadfast::transport::Settings;
+use steadfast_apiserver::{ApiServer, ApiServerBuilder};
+use steadfast_testing::{CachedConfigMap, ConfigMapInForm, Recording, WorldError, config_map_in};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::connections::world::{World, demand, until};
+
+/// Number of large objects. Their total size exceeds the bytes that the server may send before the client reads.
+const OBJECTS: usize = 6;
+const OBJECT: usize = 900 * 1024;
+
+/// Number of unread responses: enough to exceed 64 MiB, and fewer than the streams per connection.
+const UNREAD: usize = 20;
+
+/// Maximum duration of an unobstructed response.
+const PROMPT: Duration = Duration::from_secs(1);
+
+const LARGE: &str = "/api/v1/namespaces/kube-system/configmaps";
+const SMALL: &str = "/api/v1/namespaces/default/pods";
+
+/// Returns a server that never disconnects a client that does not read.
+fn patient() -> ApiServerBuilder {
+    ApiServer::builder().slow_watch(1_000_000, Duration::from_secs(100_000))
+}
+
+fn get(path: &str) -> Result<Request<Body>, WorldError> {
+    Ok(Request::get(path).body(Body::empty())?)
+}
+
+/// Creates the large objects of the collection [`LARGE`].
+fn fill(world: &World) -> Result<(), WorldError> {
+    let big = "x".repeat(OBJECT);
+    for number in 0..OBJECTS {
+        world.server.create(&config_map_in("kube-system", &format!("big-{number}"), &big))?;
+    }
+    Ok(())
+}
+
+/// Changes every informer's object, and waits for the events.
+async fn change_all(world: &World, recordings: &[Recording<ConfigMapInForm>], value: &str) -> Result<(), WorldError> {
+    for index in 0..recordings.len() {
+        world.update(index, value)?;
+    }
+    let has_it = |(index, recording): (usize, &Recording<ConfigMapInForm>)| {
+        let found = recording.informer().snapshot().get(Some(&format!("team-{index}")), "a").found();
+        found.is_some_and(|found| found.value("value").as_deref() == Some(value))
+    };
+    until(PROMPT, "what was written has arrived", || recordings.iter().enumerate().all(has_it)).await?;
+    let fresh = recordings.iter().all(|recording| recording.informer().freshness().is_fresh());
+    demand(fresh, || "an informer has a doubt".to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_that_nobody_reads_delay_no_informer() -> Result<(), WorldError> {
+    let world = World::of(patient(), None).await?;
+    let recordings = world.start_informers(3).await?;
+    let client = world.connection.client();
+    let mut unread = Vec::new();
+    for _ in 0..UNREAD {
+        unread.push(client.send(get(&format!("{LARGE}?watch=true&timeoutSeconds=100000"))?).await?);
+    }
+    fill(&world)?;
+    // The loop lasts several times longer than the timeout of a silent stream.
+    for round in 0..40 {
+        change_all(&world, &recordings, &round.to_string()).await?;
+        sleep(Duration::from_secs(5)).await;
+    }
+    drop(unread);
+    world.check_contract().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn unread_responses_delay_no_other_request() -> Result<(), WorldError> {
+    let world = World::of(patient(), None).await?;
+    fill(&world)?;
+    let client = world.connection.client();
+    let mut unread = Vec::new();
+    for _ in 0..UNREAD {
+        unread.push(client.send(get(LARGE)?).await?);
+    }
+    sleep(Duration::from_secs(5)).await;
+    let begun = Instant::now();
+    let answer = client.send(get(SMALL)?).await?;
+    let body = timeout(PROMPT, answer.into_body().collect()).await.map_err(|_| "it does not end")??.to_bytes();
+    demand(body.starts_with(b"{\"kind\":\"PodList\""), || format!("{body:?}"))?;
+    demand(begun.elapsed() < PROMPT, || format!("answered after {:?}", begun.elapsed()))?;
+    let recordings = timeout(PROMPT, world.start_informers(3)).await.map_err(|_| "no informer syncs")??;
+    change_all(&world, &recordings, "1").await?;
+    drop(unread);
+    world.check_contract().await
+}
+
+/// HTTP/1.1 needs a connection per response. Unread responses must not exhaust the connections.
+#[tokio::test(start_paused = true)]
+async fn answers_that_nobody_reads_leave_informers_connections() -> Result<(), WorldError> {
+    let settings = Settings { connections: 16, waiting: 30, ..Settings::default() };
+    let world = World::with(patient(), settings, None).await?;
+    fill(&world)?;
+    let client = world.connection.client();
+    let asked: Vec<_> = (0..50)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let answer = client.send(get(LARGE)?).await;
+                // A request with a connection is never read. A request without one fails.
+                if answer.is_ok() {
+                    std::future::pending::<()>().await;
+                }
+                answer.map(drop).map_err(WorldError::from)
+            })
+        })
+        .collect();
+    sleep(Duration::from_secs(1)).await;
+    let recordings = timeout(PROMPT, world.start_informers(3)).await.map_err(|_| "no informer syncs")??;
+    change_all(&world, &recordings, "1").await?;
+    sleep(Duration::from_secs(60)).await;
+    change_all(&world, &recordings, "2").await?;
+    let busy = asked.iter().filter(|asked| asked.is_finished()).count();
+    demand(busy == 50 - 12, || format!("{busy} of 50 were refused"))?;
+    for asked in asked {
+        asked.abort();
+    }
+    world.check_contract().await
+}

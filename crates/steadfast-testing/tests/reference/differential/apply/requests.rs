@@ -1,0 +1,281 @@
+//! Requests of apply scripts.
+
+use serde_json::{Value, json};
+
+use super::{Plot, bodies};
+use crate::differential::script::Step;
+
+const APPLY: &str = "application/apply-patch+yaml";
+const MANAGERS: &[&str] = &["alpha", "beta", "gamma", "kubectl"];
+
+fn applying(path: String, body: &Value) -> Step {
+    let mut step = Step::new("apply", "PATCH", path);
+    step.content_type = APPLY;
+    step.body = body.to_string();
+    step
+}
+
+/// Adds an apply by one of several managers.
+pub fn apply(plot: &mut Plot) {
+    let mut object = bodies::object(plot);
+    let manager = plot.chance.pick(MANAGERS);
+    let mut option = "plain";
+    let last = plot.steps.len();
+    match plot.chance.below(14) {
+        // kubectl stores its request as text in an annotation.
+        0 | 1 if manager == "kubectl" => {}
+        0 => {
+            object["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
+            option = "version";
+        }
+        1 => {
+            object["metadata"]["resourceVersion"] = "1".into();
+            option = "old version";
+        }
+        2 => {
+            object["metadata"]["uid"] = format!("<<uid:{last}>>").into();
+            option = "uid";
+        }
+        3 => {
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove("name");
+            }
+            option = "without a name";
+        }
+        4 => {
+            object["metadata"]["namespace"] = plot.namespace.as_str().into();
+            option = "namespace";
+        }
+        5 if plot.kind.custom => {
+            object["status"] = json!({"phase": "Given"});
+            option = "status given";
+        }
+        _ => {}
+    }
+    let mut step = applying(plot.object(), &object).query(&format!("fieldManager={manager}")).with(option);
+    if plot.chance.percent(35) {
+        step = step.query("force=true").with("force");
+    }
+    if plot.chance.percent(8) {
+        step = step.query("dryRun=All").with("dry run");
+    }
+    if option == "plain" && plot.chance.percent(10) {
+        step.body = yaml(&object, 0);
+        step = step.with("YAML");
+    }
+    plot.steps.push(step);
+    // A repeated apply changes nothing.
+    if plot.chance.percent(10) && option == "plain" {
+        let again = plot.steps[last].clone().with("again");
+        plot.steps.push(again);
+    }
+}
+
+/// Formats an object in YAML block style.
+fn yaml(value: &Value, depth: usize) -> String {
+    let indent = "  ".repeat(depth);
+    match value {
+        Value::Object(fields) if !fields.is_empty() => {
+            let lines = fields.iter().map(|(key, value)| match value {
+                Value::Object(below) if !below.is_empty() => format!("{indent}{key}:\n{}", yaml(value, depth + 1)),
+                other => format!("{indent}{key}: {other}\n"),
+            });
+            lines.collect()
+        }
+        other => format!("{other}\n"),
+    }
+}
+
+/// Adds a creation.
+pub fn create(plot: &mut Plot) {
+    let mut object = bodies::object(plot);
+    if plot.kind.custom && plot.chance.percent(30) {
+        object["status"] = json!({"phase": "Given"});
+    }
+    let mut step = Step::new("create", "POST", plot.collection()).json(&object);
+    step = match plot.chance.below(3) {
+        0 => step.query("fieldManager=alpha").with("manager"),
+        _ => step.with("no manager"),
+    };
+    plot.steps.push(step);
+}
+
+/// Adds an update of an existing object.
+pub fn update(plot: &mut Plot) {
+    let mut object = bodies::object(plot);
+    object["metadata"]["resourceVersion"] = format!("<<version:{}>>", plot.steps.len()).into();
+    let mut step = Step::new("update", "PUT", plot.object());
+    step = match plot.chance.below(6) {
+        0 => {
+            object["metadata"]["managedFields"] = json!([]);
+            step.with("managers reset")
+        }
+        1 => {
+            object["metadata"]["managedFields"] = json!([{
+                "manager": "made up", "operation": "Update", "apiVersion": plot.kind.api_version,
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}},
+            }]);
+            step.with("managers given")
+        }
+        2 => step.with("no manager"),
+        _ => step.query("fieldManager=updater").with("manager"),
+    };
+    plot.steps.push(step.json(&object));
+}
+
+/// Adds a patch other than an apply.
+pub fn patch(plot: &mut Plot) {
+    let text = plot.chance.pick(&["one", "two"]);
+    let mut step = Step::new("patch", "PATCH", plot.object());
+    step.content_type = "application/merge-patch+json";
+    let body = match plot.chance.below(8) {
+        0 => {
+            step = step.with("managers reset");
+            json!({"metadata": {"managedFields": [{}]}})
+        }
+        1 => {
+            step = step.with("labels gone");
+            json!({"metadata": {"labels": null}})
+        }
+        2 => {
+            step = step.with("finalizers gone");
+            json!({"metadata": {"finalizers": null}})
+        }
+        3 => {
+            step.content_type = "application/json-patch+json";
+            step = step.with("json");
+            json!([{"op": "add", "path": "/metadata/labels", "value": {"a": text}}])
+        }
+        4 => {
+            step = step.with("last applied");
+            let sent = bodies::object(plot).to_string();
+            json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": sent}}})
+        }
+        5 if plot.kind.kind == "ServiceAccount" => {
+            step.content_type = "application/strategic-merge-patch+json";
+            step = step.with("strategic merge");
+            json!({"metadata": {"labels": {"a": text, "b": null}}})
+        }
+        _ => {
+            step = step.with("merge");
+            match plot.kind.kind {
+                "ConfigMap" => json!({"data": {"a": text, "b": null}}),
+                "Gadget" => json!({"spec": {"color": text, "limits": {"a": text}, "tags": ["x", text]}}),
+                "Widget" => json!({"spec": {"a": text, "b": null}}),
+                _ => json!({"metadata": {"labels": {"a": text, "b": null}}}),
+            }
+        }
+    };
+    if plot.chance.percent(50) {
+        step = step.query("fieldManager=patcher");
+    }
+    step.body = body.to_string();
+    plot.steps.push(step);
+}
+
+/// Adds a write of the status.
+pub fn status(plot: &mut Plot) {
+    if !plot.kind.custom {
+        return apply(plot);
+    }
+    let phase = plot.chance.pick(&["Ready", "Waiting"]);
+    let path = format!("{}/status", plot.object());
+    let mut object = bodies::object(plot);
+    object["status"] = json!({"phase": phase});
+    if plot.chance.percent(50) {
+        object["status"]["conditions"] = json!([{"type": "Ready", "status": phase}]);
+    }
+    let step = match plot.chance.below(4) {
+        0 => {
+            object["metadata"]["resourceVersion"] = format!("<<version:{}>>", plot.steps.len()).into();
+            Step::new("update", "PUT", path).json(&object).with("status")
+        }
+        1 => {
+            let mut step = Step::new("patch", "PATCH", path).with("status").query("fieldManager=patcher");
+            step.content_type = "application/merge-patch+json";
+            step.body = json!({"status": {"phase": phase}, "spec": {"color": "ignored"}}).to_string();
+            step
+        }
+        _ => {
+            let manager = plot.chance.pick(MANAGERS);
+            let force = plot.chance.percent(40);
+            applying(path, &object).query(&format!("fieldManager={manager}&force={force}")).with("status")
+        }
+    };
+    plot.steps.push(step);
+}
+
+/// Adds a deletion. Finalizers may keep the object.
+pub fn delete(plot: &mut Plot) {
+    plot.steps.push(Step::new("delete", "DELETE", plot.object()).with("plain"));
+}
+
+/// Adds a read.
+pub fn read(plot: &mut Plot) {
+    plot.steps.push(Step::new("get", "GET", plot.object()).with("plain"));
+}
+
+/// Adds an apply with one error.
+pub fn refused(plot: &mut Plot) {
+    let mut object = bodies::object(plot);
+    let number = plot.chance.below(14);
+    let good = |object: &Value, plot: &Plot| applying(plot.object(), object).query("fieldManager=alpha");
+    let step = match number {
+        0 => applying(plot.object(), &object).with("no manager"),
+        1 => {
+            object["metadata"]["managedFields"] = json!([]);
+            good(&object, plot).with("managers given")
+        }
+        2 => {
+            object["kind"] = "Nonsense".into();
+            good(&object, plot).with("wrong kind")
+        }
+        3 => {
+            object["apiVersion"] = "nothing.example.com/v1".into();
+            good(&object, plot).with("wrong version")
+        }
+        4 => {
+            object["metadata"]["name"] = "another".into();
+            good(&object, plot).with("wrong name")
+        }
+        5 => {
+            object["metadata"]["namespace"] = "default".into();
+            good(&object, plot).with("wrong namespace")
+        }
+        6 => {
+            object["metadata"]["uid"] = "another".into();
+            good(&object, plot).with("wrong uid")
+        }
+        7 => {
+            object.as_object_mut().map(|fields| fields.remove("kind"));
+            good(&object, plot).with("no kind")
+        }
+        8 => {
+            let mut step = Step::new("patch", "PATCH", plot.object()).query("force=true").with("force");
+            step.content_type = "application/merge-patch+json";
+            step.body.push_str("{}");
+            step
+        }
+        9 => applying(plot.object(), &object).query(&format!("fieldManager={}", "m".repeat(129))).with("long manager"),
+        10 => {
+            object["metadata"]["finalizers"] = json!(["steadfast.dev/one", "steadfast.dev/one"]);
+            good(&object, plot).with("twice in a set")
+        }
+        11 => {
+            object["metadata"]["labels"] = json!("text");
+            good(&object, plot).with("wrong type")
+        }
+        12 => {
+            let (query, option) = plot.chance.pick(&[("Strict", "twice, strict"), ("Ignore", "twice")]);
+            let mut step = good(&object, plot).query(&format!("fieldValidation={query}")).with(option);
+            let twice = "\"metadata\":{\"annotations\":{\"twice\":\"one\",\"twice\":\"two\"},";
+            step.body = step.body.replacen("\"metadata\":{", twice, 1);
+            step
+        }
+        _ => {
+            object["nothing"] = "x".into();
+            good(&object, plot).with("unknown field")
+        }
+    };
+    plot.steps.push(step);
+}

@@ -1,0 +1,254 @@
+//! Scripts with versions, continue tokens and watches from before a compaction, and with versions that do not exist
+//! yet.
+//!
+//! A compaction affects a whole server. Therefore all scripts run in two rounds on two servers of their own. Between
+//! the rounds, the servers are compacted and their caches restarted. After only a compaction, a real server continues
+//! to serve from its cache, including exact lists and pages, while the cache contains the events and snapshots. The
+//! duration depends on other writes and on a timer, so it is not compared. Therefore the API server is replaced, and
+//! each collection is requested once before the second round. By then each cache contains the whole first round and
+//! nothing of the second. The newest version that an error states is not compared either.
+
+mod requests;
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+use steadfast_testing::WorldError;
+use steadfast_testing::reference::Reference;
+
+use crate::differential::chance::SeededRng;
+use crate::differential::client::TestServer;
+use crate::differential::compare::differences;
+use crate::differential::coverage::Coverage;
+use crate::differential::execute::Course;
+use crate::differential::kinds::{KINDS, Kind, fields};
+use crate::differential::script::{SENTINEL, Script, Step};
+use crate::differential::servers::{self, Embedded};
+use crate::differential::{AT_ONCE, asked, shown, told};
+
+/// Default number of scripts.
+const SCRIPTS: u64 = 40;
+/// Kinds that scripts write, as indexes into `KINDS`: kinds without server-side defaults.
+const WRITTEN: usize = 4;
+/// Names of objects.
+const NAMES: &[&str] = &["a", "b", "c", "d.e"];
+
+/// Script under construction.
+struct Plot {
+    chance: SeededRng,
+    namespace: String,
+    /// Kinds of the script, as indexes into `KINDS`.
+    kinds: [usize; 2],
+    steps: Vec<Step>,
+    /// Steps with an object as response, and their kinds.
+    versions: Vec<(usize, usize)>,
+    /// Steps of the first round with a page as response, and their requests.
+    pages: Vec<(usize, Step)>,
+    /// Kinds with watches that wait for a last object.
+    watched: BTreeSet<usize>,
+}
+
+impl Plot {
+    fn push(&mut self, step: Step) -> usize {
+        self.steps.push(step);
+        self.steps.len() - 1
+    }
+
+    fn kind(&mut self) -> usize {
+        self.chance.pick(&self.kinds)
+    }
+
+    fn collection(&self, kind: usize) -> String {
+        let Kind { root, plural, .. } = KINDS[kind];
+        format!("{root}/namespaces/{}/{plural}", self.namespace)
+    }
+
+    fn object(&mut self, kind: usize, name: &str) -> Value {
+        let mut object = fields(&KINDS[kind], &mut self.chance);
+        object["apiVersion"] = KINDS[kind].api_version.into();
+        object["kind"] = KINDS[kind].kind.into();
+        let app = self.chance.pick(&["web", "api"]);
+        object["metadata"] = json!({"name": name, "labels": {"script": self.namespace, "app": app}});
+        object
+    }
+
+    fn create(&mut self, kind: usize, namespace: &str, name: &str) {
+        let object = self.object(kind, name);
+        let Kind { root, plural, .. } = KINDS[kind];
+        let path = format!("{root}/namespaces/{namespace}/{plural}");
+        let step = self.push(Step::new("create", "POST", path).json(&object).with("plain"));
+        self.versions.push((kind, step));
+    }
+
+    fn change(&mut self, kind: usize) {
+        let name = self.chance.pick(NAMES);
+        let path = format!("{}/{name}", self.collection(kind));
+        let delete = Step::new("delete", "DELETE", path.clone());
+        match self.chance.below(12) {
+            0..3 => {
+                self.push(delete.with("plain"));
+                return;
+            }
+            3 => {
+                let query = format!("resourceVersion={}", self.version());
+                self.push(delete.query(&query).with("version in the query"));
+                return;
+            }
+            _ => {}
+        }
+        let app = self.chance.pick(&["web", "api", "db"]);
+        let mut step = Step::new("patch", "PATCH", path).with("plain");
+        step = step
+            .json(&json!({"metadata": {"labels": {"app": app}, "annotations": {"at": self.steps.len().to_string()}}}));
+        step.content_type = "application/merge-patch+json";
+        let step = self.push(step);
+        self.versions.push((kind, step));
+    }
+
+    /// Returns a version that an object of this or another kind has had.
+    fn version(&mut self) -> String {
+        let (_, step) = self.versions[self.chance.below(self.versions.len())];
+        format!("<<version:{step}>>")
+    }
+}
+
+/// Returns the script of a seed, and the start of its second round.
+fn script(seed: u64) -> (Script, usize) {
+    let mut chance = SeededRng::of(seed ^ 0x00C0_4AC7);
+    let first = chance.below(WRITTEN);
+    let kinds = [first, (first + 1 + chance.below(WRITTEN - 1)) % WRITTEN];
+    let mut plot = Plot {
+        chance,
+        namespace: format!("compact-{seed}"),
+        kinds,
+        steps: Vec::new(),
+        versions: Vec::new(),
+        pages: Vec::new(),
+        watched: BTreeSet::new(),
+    };
+    let (own, beside) = (plot.namespace.clone(), format!("{}-b", plot.namespace));
+    for name in [&own, &beside] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let step = Step::new("create", "POST", "/api/v1/namespaces".to_owned());
+        plot.push(step.json(&namespace).with("namespace"));
+    }
+    for kind in kinds {
+        for name in NAMES {
+            plot.create(kind, &own, name);
+        }
+        plot.create(kind, &beside, "a");
+        plot.create(kind, &beside, "z");
+    }
+    for _ in 0..4 + plot.chance.below(4) {
+        let kind = plot.kind();
+        match plot.chance.below(10) {
+            0..4 => plot.change(kind),
+            _ => requests::page(&mut plot, kind),
+        }
+    }
+    // The last writes of the round touch both kinds, so that each earlier version is compacted.
+    for kind in kinds {
+        requests::page(&mut plot, kind);
+        plot.create(kind, &own, "e");
+    }
+    let end = plot.steps.len();
+    let forgotten = plot.versions.len() - 1;
+    plot.versions.truncate(forgotten);
+    for _ in 0..16 + plot.chance.below(6) {
+        requests::after(&mut plot);
+    }
+    for kind in plot.watched.clone() {
+        let mut last = plot.object(kind, SENTINEL);
+        last["metadata"]["labels"]["app"] = "web".into();
+        let path = plot.collection(kind);
+        plot.push(Step::new("create", "POST", path).json(&last).with("last of all"));
+    }
+    (Script { seed, steps: plot.steps }, end)
+}
+
+/// Requests each collection once, so that each has a cache.
+async fn warm(site: &TestServer) -> Result<(), WorldError> {
+    let list = |kind: &Kind| Step::new("list", "GET", format!("{}/{}?resourceVersion=0", kind.root, kind.plural));
+    let steps: Vec<Step> = KINDS[..WRITTEN].iter().map(list).collect();
+    for _ in 0..100 {
+        // During the replacement, no server listens at the address.
+        let responses = site.run(&Script { seed: 0, steps: steps.clone() }).await;
+        if responses.is_ok_and(|responses| responses.iter().all(|seen| seen.code == 200)) {
+            return Ok(());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    Err("the collections are still not served".into())
+}
+
+/// A script and its progress on each server.
+type Pair = (Script, usize, Course, Course);
+
+/// Runs a round of all scripts on both servers.
+async fn round(ours: &TestServer, theirs: &TestServer, pairs: Vec<Pair>, last: bool) -> Result<Vec<Pair>, WorldError> {
+    let run = |(script, middle, mut one, mut other): Pair| async move {
+        let end = if last { script.steps.len() } else { middle };
+        futures::future::try_join(ours.go_on(&script, end, &mut one), theirs.go_on(&script, end, &mut other)).await?;
+        Ok::<_, WorldError>((script, middle, one, other))
+    };
+    stream::iter(pairs.into_iter().map(run)).buffered(AT_ONCE).try_collect().await
+}
+
+fn pairs(seeds: impl Iterator<Item = u64>) -> Vec<Pair> {
+    seeds.map(script).map(|(script, middle)| (script, middle, Course::default(), Course::default())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compacted_versions_are_rejected_equally() -> Result<(), WorldError> {
+    let Some(mut reference) = Reference::start().await? else { return Ok(()) };
+    let embedded = Embedded::start(1).await?;
+    let theirs = TestServer::of(&reference.kube_config().await?)?;
+    servers::prepare(&theirs).await?;
+    let single = asked("STEADFAST_COMPACTION_SCRIPT");
+    let count = if single.is_some() { 1 } else { asked("STEADFAST_SCRIPTS").unwrap_or(SCRIPTS) };
+    let first = single.or_else(|| asked("STEADFAST_FIRST_SCRIPT")).unwrap_or(1);
+    let begun = round(&embedded.site, &theirs, pairs(first..first + count), false).await?;
+
+    reference.compact().await?;
+    reference.shut_down(0).await?;
+    reference.start_again(0).await?;
+    embedded.forget();
+    for site in [&embedded.site, &theirs] {
+        warm(site).await?;
+    }
+
+    let responses = round(&embedded.site, &theirs, begun, true).await?;
+    if single.is_some() {
+        let (script, _, ours, theirs) = &responses[0];
+        shown(script, &ours.seen, &theirs.seen);
+        return Ok(());
+    }
+    let (mut coverage, mut found) = (Coverage::default(), Vec::new());
+    for (script, _, ours, theirs) in &responses {
+        coverage.count(script, &theirs.seen);
+        found.extend(differences(script, &ours.seen, &theirs.seen));
+    }
+    println!("scripts of compaction {first} to {}\n{coverage}", first + count - 1);
+    told(&found, count);
+    if count >= SCRIPTS {
+        assert!(coverage.pairs() >= requests::PAIRS, "only {} pairs of verb and option occurred", coverage.pairs());
+    }
+    assert!(coverage.granted_percent() >= 50, "only {}% succeeded", coverage.granted_percent());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_compaction_mutant_is_detected() -> Result<(), WorldError> {
+    let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
+    let begun = round(&one.site, &other.site, pairs(1..=12), false).await?;
+    for server in [&one, &other] {
+        server.forget();
+        warm(&server.site).await?;
+    }
+    let responses = round(&one.site, &other.site, begun, true).await?;
+    let responses: Vec<_> =
+        responses.into_iter().map(|(script, _, one, other)| (script, one.seen, other.seen)).collect();
+    crate::differential::are_caught(crate::differential::mutants::FORGETTING, &responses);
+    Ok(())
+}

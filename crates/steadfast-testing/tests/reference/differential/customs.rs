@@ -1,0 +1,295 @@
+//! Scripts with custom resources with schemas: pruning, defaults and rejections, in each version.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use steadfast_testing::WorldError;
+use steadfast_testing::reference::Reference;
+
+use crate::differential::chance::SeededRng;
+use crate::differential::client::TestServer;
+use crate::differential::definitions::{self, GROUP, POOL_SIZE};
+use crate::differential::family::Family;
+use crate::differential::mutants::Mutant;
+use crate::differential::schemas;
+use crate::differential::script::{Script, Step};
+use crate::differential::servers::Embedded;
+
+const CUSTOMS: Family =
+    Family { name: "scripts of custom resources", script, count: 100, pairs: 36, one: "STEADFAST_CUSTOM_SCRIPT" };
+const NAMES: &[&str] = &["a", "b"];
+const MERGE: &str = "application/merge-patch+json";
+
+struct Plot {
+    chance: SeededRng,
+    namespace: String,
+    number: u64,
+    steps: Vec<Step>,
+    /// Objects that may exist.
+    objects: BTreeSet<&'static str>,
+}
+
+impl Plot {
+    fn version(&mut self) -> &'static str {
+        self.chance.pick(&["v1", "v1", "v2"])
+    }
+
+    fn path(&self, version: &str) -> String {
+        format!("/apis/{GROUP}/{version}/namespaces/{}/pool{}s", self.namespace, self.number)
+    }
+
+    fn part(&mut self, version: &str, part: &str) -> Value {
+        let wrong = self.chance.pick(&[0, 0, 0, 0, 0, 0, 0, 3, 8]);
+        let schema = definitions::schema_of(self.number, version);
+        schemas::value(&mut self.chance, &schema["properties"][part], wrong)
+    }
+
+    fn object(&mut self, version: &str, name: &str) -> Value {
+        let mut object = json!({
+            "apiVersion": format!("{GROUP}/{version}"), "kind": definitions::kind(self.number),
+            "metadata": {"name": name}, "spec": self.part(version, "spec"),
+        });
+        if self.chance.percent(30) {
+            object["status"] = self.part(version, "status");
+        }
+        object
+    }
+
+    fn push(&mut self, name: &'static str, step: Step) {
+        self.steps.push(step);
+        self.objects.insert(name);
+    }
+
+    /// Unknown fields may be ignored, reported by a warning, or rejected.
+    fn strictness(&mut self, step: Step) -> Step {
+        match self.chance.below(6) {
+            0 => step.query("fieldValidation=Strict").with("strict"),
+            1 => step.query("fieldValidation=Ignore").with("ignore"),
+            2 => step.query("fieldValidation=Warn").with("warn"),
+            3 => step.query("dryRun=All").with("dry run"),
+            _ => step.with("plain"),
+        }
+    }
+
+    fn create(&mut self) {
+        let (version, name) = (self.version(), self.chance.pick(NAMES));
+        let object = self.object(version, name);
+        let mut step = Step::new("create", "POST", self.path(version)).json(&object);
+        if self.chance.percent(5) {
+            step.body = step.body.replacen("\"spec\":{", "\"spec\":{\"zz\":1,\"zz\":2,", 1);
+        }
+        let step = self.strictness(step);
+        self.push(name, step);
+    }
+
+    fn one(&mut self) -> &'static str {
+        let nth = self.chance.below(self.objects.len());
+        self.objects.iter().nth(nth).map_or("a", |&name| name)
+    }
+
+    fn change(&mut self) {
+        let (version, name) = (self.version(), self.one());
+        let place = format!("{}/{name}", self.path(version));
+        // A list also contains versions, but those of a random object.
+        self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
+        let last = self.steps.len() - 1;
+        let step = match self.chance.below(8) {
+            0..3 => {
+                let mut object = self.object(version, name);
+                object["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
+                Step::new("update", "PUT", place).json(&object)
+            }
+            3 => {
+                let mut object = self.object(version, name);
+                object["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
+                object["status"] = self.part(version, "status");
+                Step::new("update status", "PUT", format!("{place}/status")).json(&object)
+            }
+            4 => {
+                let body = json!({"status": self.part(version, "status"), "spec": {"a": "ignored"}});
+                patch("patch status", format!("{place}/status"), &body)
+            }
+            5 => {
+                let operations = json!([{"op": "add", "path": "/spec/b", "value": self.part(version, "spec")}]);
+                let mut step = patch("patch", place, &operations);
+                step.content_type = "application/json-patch+json";
+                step
+            }
+            _ => patch("patch", place, &json!({"spec": self.part(version, "spec")})),
+        };
+        let step = self.strictness(step);
+        self.push(name, step);
+    }
+
+    fn scale(&mut self) {
+        let (version, name) = (self.version(), self.one());
+        let place = format!("{}/{name}", self.path(version));
+        self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
+        let (last, place) = (self.steps.len() - 1, format!("{place}/scale"));
+        // For a real server, an unchanged scale may be a change, because of its managers.
+        let replicas = if self.chance.percent(15) { json!(-1) } else { self.chance.below(100_000).into() };
+        let scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1",
+                           "metadata": {"name": name, "namespace": self.namespace}, "spec": {"replicas": replicas}});
+        let step = match self.chance.below(6) {
+            0 | 1 => Step::new("get scale", "GET", place).with("plain"),
+            2 => Step::new("update scale", "PUT", place).json(&scale).with("plain"),
+            3 => {
+                let mut scale = scale;
+                scale["metadata"]["resourceVersion"] = format!("<<version:{last}>>").into();
+                Step::new("update scale", "PUT", place).json(&scale).with("version")
+            }
+            4 => patch("patch scale", place, &json!({"metadata": {"resourceVersion": "1"}})).with("stale version"),
+            _ => patch("patch scale", place, &json!({"spec": {"replicas": replicas}})).with("plain"),
+        };
+        self.steps.push(step);
+    }
+
+    fn read(&mut self) {
+        let (version, name) = (self.version(), self.one());
+        let path = self.path(version);
+        let step = match self.chance.below(5) {
+            0 | 1 => Step::new("get", "GET", format!("{path}/{name}")).with("plain"),
+            2 => Step::new("list", "GET", path).with("plain"),
+            3 => {
+                let mut step = Step::new("list", "GET", path).with("table");
+                step.accept = "application/json;as=Table;g=meta.k8s.io;v=v1";
+                step
+            }
+            _ => Step::new("discovery", "GET", format!("/apis/{GROUP}")).with("plain"),
+        };
+        self.steps.push(step);
+    }
+}
+
+fn patch(verb: &'static str, path: String, body: &Value) -> Step {
+    let mut step = Step::new(verb, "PATCH", path).json(body);
+    step.content_type = MERGE;
+    step
+}
+
+/// Returns the script of a seed.
+fn script(seed: u64) -> Script {
+    let mut chance = SeededRng::of(seed.wrapping_add(77_000));
+    let number = chance.below(POOL_SIZE as usize) as u64;
+    let namespace = format!("customs-{seed}");
+    let mut plot = Plot { chance, namespace, number, steps: Vec::new(), objects: BTreeSet::new() };
+    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plot.namespace}});
+    plot.steps.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own));
+    for _ in 0..4 {
+        plot.create();
+    }
+    for _ in 0..20 {
+        match plot.chance.below(100) {
+            0..14 => plot.create(),
+            14..52 => plot.change(),
+            52..64 => plot.scale(),
+            64..91 => plot.read(),
+            91..95 => {
+                let step = definitions::random_definition_attempt(&mut plot.chance);
+                plot.steps.push(step);
+            }
+            _ => {
+                let (version, name) = (plot.version(), plot.one());
+                let place = format!("{}/{name}", plot.path(version));
+                plot.steps.push(Step::new("delete", "DELETE", place).with("plain"));
+            }
+        }
+    }
+    Script { seed, steps: plot.steps }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn custom_resources_behave_equally() -> Result<(), WorldError> {
+    let Some(reference) = Reference::start().await? else { return Ok(()) };
+    let embedded = Embedded::start(1).await?;
+    let theirs = TestServer::of(&reference.kube_config().await?)?;
+    definitions::prepare(&embedded.site).await?;
+    definitions::prepare(&theirs).await?;
+    CUSTOMS.run(&embedded.site, &theirs).await
+}
+
+/// Mutants that only scripts with schemas detect.
+const MUTANTS: &[Mutant] = &[
+    Mutant { name: "no warnings", alter: |_, seen| drop(seen.headers.remove("warning")) },
+    Mutant {
+        name: "rejections without their first cause",
+        alter: |_, seen| {
+            let causes = seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut);
+            if let Some(causes) = causes.filter(|causes| !causes.is_empty()) {
+                causes.remove(0);
+            }
+        },
+    },
+    Mutant {
+        name: "causes without a field",
+        alter: |_, seen| {
+            for cause in seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
+                cause["field"] = Value::Null;
+            }
+        },
+    },
+    Mutant {
+        name: "unknown fields are kept",
+        alter: |step, seen| {
+            if step.body.contains("\"unknown\"") && seen.code < 300 {
+                seen.body["spec"]["unknown"] = json!({"deep": [1]});
+            }
+        },
+    },
+    Mutant {
+        name: "defaults are not filled in",
+        alter: |_, seen| {
+            if let Some(spec) = seen.body.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.retain(|_, value| value != "given" && value != "one" && *value != 3);
+            }
+        },
+    },
+    Mutant {
+        name: "another version than requested",
+        alter: |step, seen| {
+            if step.path.contains("/v2/") && seen.body["apiVersion"] == format!("{GROUP}/v2") {
+                seen.body["apiVersion"] = format!("{GROUP}/v1").into();
+            }
+        },
+    },
+    Mutant {
+        name: "strict requests are granted",
+        alter: |step, seen| {
+            if step.options.contains(&"strict") && seen.code == 400 {
+                seen.code = 201;
+            }
+        },
+    },
+    Mutant {
+        name: "a scale of another size",
+        alter: |_, seen| {
+            if seen.body["kind"] == "Scale" {
+                seen.body["spec"]["replicas"] = 99.into();
+            }
+        },
+    },
+    Mutant {
+        name: "a status that can be created",
+        alter: |step, seen| {
+            if step.verb == "create" && step.body.contains("\"status\"") && seen.code == 201 {
+                seen.body["status"] = json!({"phase": "A"});
+            }
+        },
+    },
+    Mutant {
+        name: "a table without its columns",
+        alter: |_, seen| {
+            if let Some(columns) = seen.body.get_mut("columnDefinitions").and_then(Value::as_array_mut) {
+                columns.truncate(1);
+            }
+        },
+    },
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_custom_resource_mutant_is_detected() -> Result<(), WorldError> {
+    let (one, other) = (Embedded::start(1).await?, Embedded::start(2).await?);
+    definitions::prepare(&one.site).await?;
+    definitions::prepare(&other.site).await?;
+    crate::differential::each_is_caught(MUTANTS, &one.site, &other.site, (1..=40).map(script)).await
+}

@@ -1,0 +1,72 @@
+//! Events, which two API groups serve with different field names.
+
+use serde_json::{Value, json};
+
+use crate::differential::generate::Plot;
+use crate::differential::kinds::{Kind, built_in};
+use crate::differential::script::Step;
+
+/// Both representations of the collection.
+pub const EVENTS: [Kind; 2] = [
+    built_in("/api/v1", "v1", "Event", "events"),
+    built_in("/apis/events.k8s.io/v1", "events.k8s.io/v1", "Event", "events"),
+];
+
+/// Adds a request for events through one of their two groups.
+pub fn life(plot: &mut Plot) {
+    let drawn = plot.chance.below(8);
+    // In the newer group, nearly all fields are immutable, which is validation beyond metadata.
+    let face = if drawn == 4 { 0 } else { plot.chance.below(2) };
+    let Kind { root, plural, .. } = EVENTS[face];
+    let group = if face == 0 { "core" } else { "events group" };
+    let name = plot.chance.pick(&["e", "f"]);
+    let collection = format!("{root}/namespaces/{}/{plural}", plot.namespace);
+    let at = format!("{collection}/{name}");
+    let step = match drawn {
+        0..=2 => Step::new("event", "POST", collection).with("created").json(&event(plot, face, name)),
+        3 => Step::new("event", "GET", at).with("read"),
+        4 => {
+            let mut step =
+                Step::new("event", "PATCH", at).with("changed").json(&json!({"message": "again", "count": 7}));
+            step.content_type = "application/merge-patch+json";
+            step
+        }
+        5 => Step::new("event", "GET", collection).with("listed"),
+        6 => {
+            let selector = match (face, plot.chance.below(4)) {
+                (0, 0) => "source%3Ddifferential",
+                (0, 1) => "source%3Dsteadfast.dev%2Fdifferential",
+                (0, 2) => "involvedObject.name%3Dq",
+                (0, _) => "involvedObject.name%3Dp",
+                (_, 0) => "reportingController%3Dsteadfast.dev%2Fdifferential",
+                (_, 1) => "regarding.name%3Dq",
+                _ => "regarding.name%3Dp",
+            };
+            Step::new("event", "GET", collection).query(&format!("fieldSelector={selector}")).with("selected")
+        }
+        _ => Step::new("event", "DELETE", at).with("deleted"),
+    };
+    plot.push(step.with(group));
+}
+
+fn event(plot: &mut Plot, face: usize, name: &str) -> Value {
+    let of = json!({"kind": "Pod", "namespace": plot.namespace, "name": plot.chance.pick(&["p", "q"])});
+    let time = "2026-01-01T00:00:00Z";
+    let mut event = if face == 0 {
+        json!({
+            "involvedObject": of, "message": "it began", "source": {"component": "differential"}, "count": 2,
+            "firstTimestamp": time, "lastTimestamp": time,
+        })
+    } else {
+        json!({
+            "regarding": of, "note": "it began", "action": "Begin", "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingController": "steadfast.dev/differential", "reportingInstance": "differential-1",
+        })
+    };
+    event["apiVersion"] = EVENTS[face].api_version.into();
+    event["kind"] = EVENTS[face].kind.into();
+    event["metadata"] = json!({"name": name, "namespace": plot.namespace});
+    event["reason"] = "Begun".into();
+    event["type"] = plot.chance.pick(&["Normal", "Warning"]).into();
+    event
+}

@@ -1,0 +1,148 @@
+//! Scripts from seeds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::differential::chance::SeededRng;
+use crate::differential::families;
+use crate::differential::kinds::{COMMON, KINDS, Kind, fields};
+use crate::differential::script::{SENTINEL, Script, Step};
+
+/// Names of objects: few, so that scripts use their own objects repeatedly.
+pub const NAMES: &[&str] = &["a", "b", "c", "d.e"];
+
+/// State of a script under construction, as far as it can be predicted.
+pub struct Plot {
+    /// Random source.
+    pub chance: SeededRng,
+    /// Namespace.
+    pub namespace: String,
+    /// Kinds of the script, as indexes into `KINDS`.
+    pub kinds: Vec<usize>,
+    /// Requests so far.
+    pub steps: Vec<Step>,
+    /// Objects that probably exist, with the last step that returned each.
+    pub objects: BTreeMap<(usize, &'static str), usize>,
+    /// Steps with an object as response, and their kinds.
+    pub versions: Vec<(usize, usize)>,
+    /// Kinds with an object that has a generated name.
+    pub generated: BTreeSet<usize>,
+    /// Watched kinds, which need a last object.
+    pub watched: BTreeSet<usize>,
+}
+
+impl Plot {
+    /// Adds a step, and returns its number.
+    pub fn push(&mut self, step: Step) -> usize {
+        self.steps.push(step);
+        self.steps.len() - 1
+    }
+
+    /// Returns the path of a collection, in this namespace if its kind is namespaced.
+    pub fn collection(&self, kind: usize) -> String {
+        let Kind { root, plural, namespaced, .. } = KINDS[kind];
+        if namespaced { format!("{root}/namespaces/{}/{plural}", self.namespace) } else { format!("{root}/{plural}") }
+    }
+
+    /// Returns the name of an object. Scripts share cluster-scoped kinds, and use unique names in them.
+    pub fn name(&self, kind: usize, name: &str) -> String {
+        if KINDS[kind].namespaced { name.to_owned() } else { format!("{}-{name}", self.namespace) }
+    }
+
+    /// Returns the path of an object.
+    pub fn at(&self, kind: usize, name: &str) -> String {
+        format!("{}/{}", self.collection(kind), self.name(kind, name))
+    }
+
+    /// Restricts a request for several objects to those of this script.
+    pub fn only_own(&self, kind: usize, step: Step) -> Step {
+        if KINDS[kind].namespaced && step.path.contains("/namespaces/") {
+            return step;
+        }
+        let own = format!("script%3D{}", self.namespace);
+        if let Some((before, after)) = step.path.split_once("labelSelector=") {
+            return Step { path: format!("{before}labelSelector={own}%2C{after}"), ..step };
+        }
+        step.query(&format!("labelSelector={own}"))
+    }
+
+    /// Selects a kind.
+    pub fn kind(&mut self) -> usize {
+        self.chance.pick(&self.kinds)
+    }
+
+    /// Selects an object that probably exists, with the step that returned it.
+    pub fn existing(&mut self) -> Option<(usize, &'static str, usize)> {
+        if self.objects.is_empty() {
+            return None;
+        }
+        let nth = self.chance.below(self.objects.len());
+        self.objects.iter().nth(nth).map(|(&(kind, name), &step)| (kind, name, step))
+    }
+
+    /// Selects a step that returned an object of a kind.
+    pub fn version_of(&mut self, kind: usize) -> Option<usize> {
+        let of_kind: Vec<usize> = self.versions.iter().filter(|(of, _)| *of == kind).map(|(_, step)| *step).collect();
+        (!of_kind.is_empty()).then(|| self.chance.pick(&of_kind))
+    }
+
+    /// Records that a step returns an object.
+    pub fn wrote(&mut self, kind: usize, name: &'static str, step: usize) {
+        self.objects.insert((kind, name), step);
+        self.versions.push((kind, step));
+    }
+
+    /// Returns a new object.
+    pub fn object(&mut self, kind: usize, name: &str) -> Value {
+        let app = self.chance.pick(&["web", "api", "db"]);
+        let mut object = fields(&KINDS[kind], &mut self.chance);
+        object["apiVersion"] = KINDS[kind].api_version.into();
+        object["kind"] = KINDS[kind].kind.into();
+        object["metadata"] = json!({"name": self.name(kind, name), "labels": {"script": self.namespace, "app": app}});
+        if self.chance.percent(50) {
+            object["metadata"]["labels"]["rank"] = self.chance.pick(&["3", "7", "20", "x"]).into();
+        }
+        object
+    }
+}
+
+/// Returns the script of a seed.
+pub fn script(seed: u64) -> Script {
+    let namespace = format!("script-{seed}");
+    let mut chance = SeededRng::of(seed);
+    let kinds = if chance.percent(60) {
+        (0..COMMON).collect()
+    } else {
+        (0..COMMON).map(|_| chance.below(KINDS.len())).collect::<BTreeSet<_>>().into_iter().collect()
+    };
+    let mut plot = Plot {
+        chance,
+        namespace,
+        kinds,
+        steps: Vec::new(),
+        objects: BTreeMap::new(),
+        versions: Vec::new(),
+        generated: BTreeSet::new(),
+        watched: BTreeSet::new(),
+    };
+    let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": plot.namespace}});
+    plot.push(Step::new("create", "POST", "/api/v1/namespaces".to_owned()).json(&own).with("namespace"));
+    for _ in 0..3 {
+        crate::differential::writes::create(&mut plot);
+    }
+    let length = 18 + plot.chance.below(16);
+    for _ in 0..length {
+        families::add(&mut plot);
+    }
+    for kind in plot.watched.clone() {
+        let mut last = plot.object(kind, SENTINEL);
+        // Labels that match the selector of every watch.
+        for (label, value) in [("app", "web"), ("extra", "yes"), ("rank", "7")] {
+            last["metadata"]["labels"][label] = value.into();
+        }
+        let path = plot.collection(kind);
+        plot.push(Step::new("create", "POST", path).json(&last).with("last of all"));
+    }
+    Script { seed, steps: plot.steps }
+}

@@ -1,0 +1,343 @@
+//! Intended differences. `docs/embedded-server.md` lists each of them, and no other difference is allowed.
+
+use serde_json::Value;
+
+use crate::differential::events::EVENTS;
+use crate::differential::kinds::KINDS;
+use crate::differential::script::Step;
+
+/// Intended difference.
+pub struct Known {
+    /// Text of the entry in `docs/embedded-server.md`.
+    pub listed: &'static str,
+    /// Removes the difference from both responses, if it applies to the step.
+    pub forget: fn(&Step, &mut Value, &mut Value),
+}
+
+/// All intended differences.
+pub const KNOWN: &[Known] = &[
+    Known {
+        listed: "**Tables** have the columns that a real server gives the common built-in kinds",
+        forget: table_columns,
+    },
+    Known { listed: "**Bookmarks** are sent only when they are due", forget: bookmarks },
+    Known { listed: "**No `storageVersionHash`** in discovery", forget: storage_version_hash },
+    Known { listed: "**No `serverAddressByClientCIDRs`**", forget: addresses },
+    Known { listed: "**Responses are JSON**", forget: representations },
+    Known { listed: "**No admission, and no schemas of built-in kinds.**", forget: filled_in },
+    Known { listed: "**`managedFields`** are written", forget: managers_of_what_is_filled_in },
+    Known { listed: "**Events** are one collection", forget: managers_of_events },
+    Known { listed: "**A dry run of a deletion** that would remove the last finalizer", forget: empty_objects },
+    Known { listed: "**No warnings**", forget: warnings },
+    Known { listed: "**Parse errors** have other words", forget: parse_errors },
+    Known { listed: "**Several errors** are in the alphabetical order", forget: order_of_complaints },
+    Known { listed: "**The result of a patch** is quoted", forget: quoted_patches },
+];
+
+/// Removes the intended differences from both responses.
+pub fn forget(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    for known in KNOWN {
+        (known.forget)(step, ours, theirs);
+    }
+}
+
+/// Keeps the table columns that both servers have, and drops some parts that are not shown to people.
+fn table_columns(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    fn tables(response: &mut Value) -> Vec<&mut Value> {
+        let Value::Object(response) = response else { return Vec::new() };
+        let mut tables = Vec::new();
+        for (part, value) in response.iter_mut() {
+            match part.as_str() {
+                "body" => tables.push(value),
+                "events" => {
+                    let events = value.as_array_mut().into_iter().flatten();
+                    tables.extend(events.filter_map(|event| event.get_mut("object")));
+                }
+                _ => {}
+            }
+        }
+        tables.retain(|table| table["kind"] == "Table");
+        tables
+    }
+    let names = |tables: &[&mut Value]| -> Option<Vec<String>> {
+        // Only the first event has the columns, and it may be a bookmark.
+        let columns = tables.iter().find_map(|table| table["columnDefinitions"].as_array())?.iter();
+        Some(columns.map(|column| column["name"].as_str().unwrap_or_default().to_owned()).collect())
+    };
+    // Tables of definitions must have all columns.
+    let defined = step.path.contains(".steadfast.dev/");
+    let (ours, theirs) = (tables(ours), tables(theirs));
+    let (Some(our_columns), Some(their_columns)) = (names(&ours), names(&theirs)) else { return };
+    for (tables, columns, others) in [(ours, &our_columns, &their_columns), (theirs, &their_columns, &our_columns)] {
+        let kept: Vec<bool> = columns.iter().map(|name| defined || others.contains(name)).collect();
+        for (number, table) in tables.into_iter().enumerate() {
+            retain(&mut table["columnDefinitions"], &kept);
+            for column in table["columnDefinitions"].as_array_mut().into_iter().flatten() {
+                column["description"] = Value::Null;
+                column["format"] = Value::Null;
+            }
+            for row in table["rows"].as_array_mut().into_iter().flatten() {
+                retain(&mut row["cells"], &kept);
+            }
+            // Without rows, this field is sometimes null.
+            if table["rows"].is_null() {
+                table["rows"] = Value::Array(Vec::new());
+            }
+            // Watches share encoded events, so the columns may be repeated if another watch received them first.
+            if number > 0 || table["rows"].as_array().is_some_and(|rows| rows.len() == 1) {
+                table["columnDefinitions"] = Value::Null;
+            }
+        }
+    }
+}
+
+fn retain(list: &mut Value, kept: &[bool]) {
+    let mut kept = kept.iter();
+    if let Some(list) = list.as_array_mut() {
+        list.retain(|_| kept.next().copied().unwrap_or(true));
+    }
+}
+
+/// Keeps the bookmark at the end of the initial events, and the relevant part of it.
+fn bookmarks(_: &Step, ours: &mut Value, theirs: &mut Value) {
+    let told = |event: &Value| {
+        let at = "/object/metadata/annotations/k8s.io~1initial-events-end";
+        let in_row = "/object/rows/0/object/metadata/annotations/k8s.io~1initial-events-end";
+        event["type"] != "BOOKMARK" || [at, in_row].iter().any(|place| event.pointer(place).is_some())
+    };
+    for response in [ours, theirs] {
+        let Some(events) = response["events"].as_array_mut() else { continue };
+        events.retain(told);
+        for event in events.iter_mut().filter(|event| event["type"] == "BOOKMARK") {
+            if event["object"]["kind"] == "Table" {
+                // The cells of a bookmark's object.
+                event["object"]["rows"][0]["cells"] = Value::Null;
+                continue;
+            }
+            if let Some(object) = event["object"].as_object_mut() {
+                object.retain(|key, _| matches!(key.as_str(), "kind" | "apiVersion" | "metadata"));
+            }
+        }
+    }
+}
+
+fn storage_version_hash(_: &Step, ours: &mut Value, theirs: &mut Value) {
+    for response in [ours, theirs] {
+        for resource in response.pointer_mut("/body/resources").and_then(Value::as_array_mut).into_iter().flatten() {
+            resource.as_object_mut().map(|fields| fields.remove("storageVersionHash"));
+        }
+    }
+}
+
+/// Keeps the part of a JSON parse error before the parser's own text.
+fn parse_errors(_: &Step, ours: &mut Value, theirs: &mut Value) {
+    let words = [
+        "json parse error: ",
+        "json: cannot unmarshal ",
+        " cannot be handled as a ",
+        "continue key is not valid: ",
+        "error decoding patch: ",
+        "Object 'Kind' is missing in ",
+        " is registered for version ",
+        "error converting YAML to JSON: ",
+    ];
+    for response in [ours, theirs] {
+        // Messages about unknown fields must be equal.
+        if !is_strict(&response["body"]["message"]) {
+            for words in words {
+                cut_after(response, words);
+            }
+        }
+    }
+}
+
+/// Keeps the part of a rejection before the list of accepted types.
+fn representations(_: &Step, ours: &mut Value, theirs: &mut Value) {
+    for response in [ours, theirs] {
+        let rejected = response["code"] == 406 || response["code"] == 415;
+        let json_only =
+            response.pointer("/body/message").and_then(Value::as_str).is_some_and(|text| !text.contains("patch"));
+        if rejected && json_only {
+            cut_after(response, "Available representations: ");
+            cut_after(response, "accepted media types include: ");
+            cut_after(response, "the following media types are accepted: ");
+        }
+    }
+}
+
+fn cut_after(response: &mut Value, words: &str) {
+    if let Some(Value::String(message)) = response.pointer_mut("/body/message")
+        && let Some(place) = message.find(words)
+    {
+        message.truncate(place + words.len());
+    }
+}
+
+/// Keeps only the causes of several errors, in a fixed order.
+fn order_of_complaints(_: &Step, ours: &mut Value, theirs: &mut Value) {
+    for response in [ours, theirs] {
+        let Some(causes) = response.pointer_mut("/body/details/causes").and_then(Value::as_array_mut) else { continue };
+        causes.sort_by_key(ToString::to_string);
+        cut_after(response, " is invalid: [");
+    }
+}
+
+const STRICT: &str = "strict decoding error: ";
+
+fn is_strict(message: &Value) -> bool {
+    message.as_str().is_some_and(|message| message.contains(STRICT))
+}
+
+/// Keeps the fact that a patch was rejected, and the unknown fields.
+fn quoted_patches(_: &Step, ours: &mut Value, theirs: &mut Value) {
+    for response in [ours, theirs] {
+        for cause in response.pointer_mut("/body/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
+            if cause["field"] == "patch" {
+                let message = cause["message"].as_str().unwrap_or_default();
+                cause["message"] = message.find(STRICT).map(|place| message[place..].to_owned()).into();
+            }
+        }
+        cut_after(response, " is invalid: patch: ");
+    }
+}
+
+fn warnings(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    let of_fields = |response: &Value| {
+        let warning = response.pointer("/headers/warning").and_then(Value::as_str).unwrap_or_default();
+        ["metadata.", "unknown field ", "duplicate field "].iter().any(|words| warning.contains(words))
+    };
+    if step.path.contains(".steadfast.dev/") || of_fields(ours) || of_fields(theirs) {
+        return;
+    }
+    for response in [ours, theirs] {
+        response["headers"].as_object_mut().map(|headers| headers.remove("warning"));
+    }
+}
+
+fn is_of_a_kind_that_is_filled_in(step: &Step) -> bool {
+    let is_of = |plural: &str| step.path.split(['/', '?']).any(|part| part == plural);
+    KINDS.iter().chain(&EVENTS).any(|kind| kind.is_filled_in() && is_of(kind.plural))
+}
+
+/// Removes the fields beyond metadata that the reference set by default from its managers.
+fn managers_of_what_is_filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    fn walk(ours: &Value, theirs: &mut Value) {
+        match (ours, theirs) {
+            (Value::Object(ours), Value::Object(theirs)) => {
+                for (key, theirs) in theirs {
+                    let nothing = Value::Null;
+                    let ours = ours.get(key).unwrap_or(&nothing);
+                    if key == "managedFields" { managers(ours, theirs) } else { walk(ours, theirs) }
+                }
+            }
+            (Value::Array(ours), Value::Array(theirs)) => {
+                ours.iter().zip(theirs).for_each(|(ours, theirs)| walk(ours, theirs));
+            }
+            _ => {}
+        }
+    }
+    fn managers(ours: &Value, theirs: &mut Value) {
+        let Value::Array(theirs) = theirs else { return };
+        theirs.retain_mut(|entry| {
+            let same =
+                |other: &&Value| ["manager", "operation", "subresource"].iter().all(|key| other[key] == entry[key]);
+            let ours = ours.as_array().into_iter().flatten().find(same).map(|ours| ours["fieldsV1"].clone());
+            let known = ours.is_some();
+            if let (Some(ours), Some(fields)) = (&ours, entry["fieldsV1"].as_object_mut()) {
+                fields.retain(|key, _| key == "f:metadata" || ours.get(key).is_some());
+                fields
+                    .iter_mut()
+                    .filter(|(key, _)| *key != "f:metadata")
+                    .for_each(|(key, one)| reduce(&ours[key], one));
+            }
+            known || entry["fieldsV1"].get("f:metadata").is_some()
+        });
+    }
+    if is_of_a_kind_that_is_filled_in(step) {
+        walk(ours, theirs);
+    }
+}
+
+/// Keeps only the success of a dry-run deletion if a real server returns an object without fields.
+fn empty_objects(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    let is_dry = step.path.contains("dryRun=All") || step.body.contains("\"dryRun\"");
+    let is_empty = theirs["body"]["kind"] != "Status"
+        && theirs["body"]["metadata"].as_object().is_none_or(serde_json::Map::is_empty)
+        && theirs["body"]["items"].is_null();
+    if step.method == "DELETE" && is_dry && is_empty && theirs["code"] == 200 && ours["code"] == 200 {
+        theirs["body"] = ours["body"].clone();
+    }
+}
+
+/// Removes the managers of events.
+fn managers_of_events(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    if step.verb != "event" {
+        return;
+    }
+    let forget = |event: &mut Value| {
+        event.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| metadata.remove("managedFields"));
+    };
+    for response in [ours, theirs] {
+        let body = &mut response["body"];
+        forget(body);
+        body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(forget);
+    }
+}
+
+/// Keeps the fields of one value that the other has too.
+fn reduce(ours: &Value, theirs: &mut Value) {
+    match (ours, theirs) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            theirs.retain(|key, _| ours.contains_key(key));
+            theirs.iter_mut().for_each(|(key, theirs)| reduce(&ours[key], theirs));
+        }
+        (Value::Array(ours), Value::Array(theirs)) => {
+            ours.iter().zip(theirs).for_each(|(ours, theirs)| reduce(ours, theirs));
+        }
+        _ => {}
+    }
+}
+
+/// Removes the fields beyond metadata that the reference set by default from its objects.
+fn filled_in(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    if !is_of_a_kind_that_is_filled_in(step) {
+        return;
+    }
+    let kind = |body: &Value| body["kind"].as_str().map(|kind| KINDS.iter().chain(&EVENTS).any(|of| of.kind == kind));
+    match ours["body"].get("items").and_then(Value::as_array) {
+        Some(items) => {
+            let theirs = theirs["body"].get_mut("items").and_then(Value::as_array_mut).into_iter().flatten();
+            items.iter().zip(theirs).for_each(|(ours, theirs)| object(ours, theirs));
+        }
+        None if kind(&ours["body"]) == Some(true) => object(&ours["body"], &mut theirs["body"]),
+        None => {}
+    }
+    let events = theirs["events"].as_array_mut().into_iter().flatten();
+    for (ours, theirs) in ours["events"].as_array().into_iter().flatten().zip(events) {
+        if let Some(theirs) = theirs.get_mut("object").filter(|_| kind(&ours["object"]) == Some(true)) {
+            object(&ours["object"], theirs);
+        }
+    }
+}
+
+/// Keeps the fields of the reference's object that ours has.
+fn object(ours: &Value, theirs: &mut Value) {
+    for (key, theirs) in theirs.as_object_mut().into_iter().flatten() {
+        if key != "metadata" {
+            reduce(ours.get(key).unwrap_or(&Value::Null), theirs);
+        }
+    }
+    let is_object = ours.get("metadata").is_some_and(|metadata| metadata.get("uid").is_some());
+    if let Some(fields) = theirs.as_object_mut().filter(|_| is_object) {
+        fields.retain(|key, _| ours.get(key).is_some());
+    }
+}
+
+fn addresses(step: &Step, ours: &mut Value, theirs: &mut Value) {
+    if step.path != "/api" {
+        return;
+    }
+    for response in [ours, theirs] {
+        response["body"]["serverAddressByClientCIDRs"] = Value::Null;
+    }
+}

@@ -1,0 +1,406 @@
+//! Mutants: servers with one defect each, which must be detected in spite of the normalization.
+
+use serde_json::Value;
+
+use crate::differential::execute::Seen;
+use crate::differential::script::Step;
+
+/// Defective response.
+pub struct Mutant {
+    /// Description of the defect.
+    pub name: &'static str,
+    /// Applies the defect to a response, if applicable.
+    pub alter: fn(&Step, &mut Seen),
+}
+
+/// One mutant for each kind of behaviour.
+pub const MUTANTS: &[Mutant] = &[
+    Mutant { name: "a creation returns 200", alter: |_, seen| replace_code(seen, 201, 200) },
+    Mutant { name: "a conflict returns 422", alter: |_, seen| replace_code(seen, 409, 422) },
+    Mutant { name: "a missing object returns 410", alter: |_, seen| replace_code(seen, 404, 410) },
+    Mutant { name: "another content type", alter: |_, seen| drop(seen.headers.remove("content-type")) },
+    Mutant { name: "no reason", alter: |_, seen| remove(&mut seen.body, "", "reason") },
+    Mutant { name: "no details", alter: |_, seen| remove(&mut seen.body, "", "details") },
+    Mutant { name: "another message", alter: |_, seen| edit(&mut seen.body, "/message", |text| format!("{text}.")) },
+    Mutant { name: "no UID", alter: |_, seen| remove(&mut seen.body, "/metadata", "uid") },
+    Mutant { name: "no version", alter: |_, seen| remove(&mut seen.body, "/metadata", "resourceVersion") },
+    Mutant { name: "constant versions", alter: |step, seen| still(step, seen) },
+    Mutant { name: "no creation time", alter: |_, seen| remove(&mut seen.body, "/metadata", "creationTimestamp") },
+    Mutant { name: "no deletion time", alter: |_, seen| remove(&mut seen.body, "/metadata", "deletionTimestamp") },
+    Mutant { name: "no generation", alter: |_, seen| remove(&mut seen.body, "/metadata", "generation") },
+    Mutant { name: "no finalizers", alter: |_, seen| remove(&mut seen.body, "/metadata", "finalizers") },
+    Mutant { name: "no labels", alter: |_, seen| remove(&mut seen.body, "/metadata", "labels") },
+    Mutant { name: "no status", alter: |_, seen| remove(&mut seen.body, "", "status") },
+    Mutant {
+        name: "a generated name without prefix",
+        alter: |_, seen| edit(&mut seen.body, "/metadata/name", |text| text.replace("made-", "")),
+    },
+    Mutant { name: "no continue token", alter: |_, seen| remove(&mut seen.body, "/metadata", "continue") },
+    Mutant { name: "no remaining count", alter: |_, seen| remove(&mut seen.body, "/metadata", "remainingItemCount") },
+    Mutant { name: "a list without its first item", alter: |_, seen| lose(&mut seen.body, "items") },
+    Mutant {
+        name: "a list in another order",
+        alter: |_, seen| seen.body.get_mut("items").and_then(Value::as_array_mut).map_or((), |items| items.reverse()),
+    },
+    Mutant { name: "items with a kind", alter: |_, seen| kinds(&mut seen.body) },
+    Mutant { name: "a table without its first row", alter: |_, seen| lose(&mut seen.body, "rows") },
+    Mutant { name: "a discovery without its first resource", alter: |_, seen| lose(&mut seen.body, "resources") },
+    Mutant {
+        name: "a watch without its first event",
+        alter: |_, seen| drop((!seen.events.is_empty()).then(|| seen.events.remove(0))),
+    },
+    Mutant {
+        name: "a repeated event",
+        alter: |_, seen| seen.events.first().cloned().map_or((), |event| seen.events.insert(0, event)),
+    },
+    Mutant { name: "changes reported as additions", alter: |_, seen| rename(seen, "MODIFIED", "ADDED") },
+    Mutant { name: "deletions reported as changes", alter: |_, seen| rename(seen, "DELETED", "MODIFIED") },
+    Mutant { name: "no bookmarks", alter: |_, seen| seen.events.retain(|event| event["type"] != "BOOKMARK") },
+    Mutant { name: "a deletion at the version before", alter: |_, seen| old_deletions(seen) },
+    Mutant { name: "complete objects instead of metadata", alter: |step, seen| everything(step, seen) },
+    Mutant {
+        name: "patches that change nothing",
+        alter: |step, seen| of_verb("patch", step, || remove(&mut seen.body, "/metadata", "annotations")),
+    },
+    Mutant {
+        name: "lists that are patched at the wrong end",
+        alter: |step, seen| of_verb("patch", step, || each_list(&mut seen.body, |list| list.reverse())),
+    },
+    Mutant {
+        name: "unknown patch types succeed",
+        alter: |step, seen| of_method("PATCH", step, || replace_code(seen, 415, 200)),
+    },
+    Mutant {
+        name: "invalid patches succeed",
+        alter: |step, seen| of_verb("patch", step, || replace_code(seen, 422, 200)),
+    },
+    Mutant {
+        name: "terminating namespaces without a phase",
+        alter: |step, seen| of_verb("namespace", step, || remove(&mut seen.body, "/status", "phase")),
+    },
+    Mutant {
+        name: "terminating namespaces accept objects",
+        alter: |step, seen| of_verb("namespace", step, || replace_code(seen, 403, 201)),
+    },
+    Mutant {
+        name: "terminating namespaces without a condition",
+        alter: |step, seen| of_verb("namespace", step, || remove(&mut seen.body, "/details", "causes")),
+    },
+    Mutant {
+        name: "deletions that overlook preconditions",
+        alter: |step, seen| of_verb("delete", step, || replace_code(seen, 409, 200)),
+    },
+    Mutant {
+        name: "deletions without the identity of the object",
+        alter: |step, seen| of_verb("delete", step, || remove(&mut seen.body, "/details", "uid")),
+    },
+    Mutant {
+        name: "finalizers without an effect",
+        alter: |step, seen| of_verb("delete", step, || remove(&mut seen.body, "/metadata", "finalizers")),
+    },
+    Mutant {
+        name: "deletions of collections that keep one",
+        alter: |step, seen| of_verb("delete collection", step, || lose(&mut seen.body, "items")),
+    },
+    Mutant {
+        name: "events in only one group",
+        alter: |step, seen| of_verb("event", step, || replace_code(seen, 200, 404)),
+    },
+    Mutant {
+        name: "values of any type",
+        alter: |step, seen| of_verb("odd type", step, || replace_code(seen, 400, 201)),
+    },
+    Mutant {
+        name: "repeated fields without a warning",
+        alter: |step, seen| of_verb("duplicate", step, || drop(seen.headers.remove("warning"))),
+    },
+    Mutant { name: "bad requests succeed", alter: |_, seen| replace_code(seen, 400, 200) },
+    Mutant { name: "bodies of any type are accepted", alter: |_, seen| replace_code(seen, 415, 201) },
+    Mutant { name: "unknown methods return 404", alter: |_, seen| replace_code(seen, 405, 404) },
+    Mutant {
+        name: "rejections without fields",
+        alter: |_, seen| each_cause(seen, |cause| drop(cause.remove("field"))),
+    },
+];
+
+/// Mutants that only scripts of a compaction detect.
+pub const FORGETTING: &[Mutant] = &[
+    Mutant {
+        name: "a token that expires for good",
+        alter: |_, seen| {
+            if seen.code == 410 {
+                remove(&mut seen.body, "/metadata", "continue");
+            }
+        },
+    },
+    Mutant { name: "nothing expires", alter: |_, seen| replace_code(seen, 410, 200) },
+    Mutant { name: "watches expire silently", alter: |_, seen| seen.events.retain(|event| event["type"] != "ERROR") },
+    Mutant {
+        name: "watches expire by their HTTP status",
+        alter: |_, seen| {
+            if seen.events.iter().any(|event| event["type"] == "ERROR") {
+                seen.code = 410;
+            }
+        },
+    },
+    Mutant {
+        name: "an expired watch without its version",
+        alter: |_, seen| {
+            for event in &mut seen.events {
+                edit(event, "/object/message", |text| text.replace(|letter: char| letter.is_ascii_digit(), ""));
+            }
+        },
+    },
+    Mutant { name: "future versions succeed", alter: |_, seen| replace_code(seen, 504, 200) },
+    Mutant {
+        name: "future versions without a retry delay",
+        alter: |_, seen| remove(&mut seen.body, "/details", "retryAfterSeconds"),
+    },
+    Mutant { name: "tokens of any form", alter: |_, seen| replace_code(seen, 400, 200) },
+    Mutant {
+        name: "tokens that skip one object",
+        alter: |step, seen| {
+            if step.path.contains("continue=") {
+                lose(&mut seen.body, "items");
+            }
+        },
+    },
+    Mutant {
+        name: "collections deleted at any version",
+        alter: |step, seen| {
+            of_verb("delete collection", step, || replace_code(seen, 409, 200));
+        },
+    },
+    Mutant {
+        name: "initial events without their end",
+        alter: |_, seen| {
+            seen.events.retain(|event| event["type"] != "BOOKMARK");
+        },
+    },
+];
+
+/// Mutants that only scripts of changed definitions detect.
+pub const CHANGING: &[Mutant] = &[
+    Mutant {
+        name: "versions that stay",
+        alter: |step, seen| {
+            if step.options.contains(&"version not served") {
+                replace_code(seen, 404, 200);
+            }
+        },
+    },
+    Mutant {
+        name: "columns that stay",
+        alter: |_, seen| {
+            edit(&mut seen.body, "/columnDefinitions/1/name", |_| "Change 0".to_owned());
+        },
+    },
+    Mutant {
+        name: "objects in the version they were written in",
+        alter: |step, seen| {
+            if matches!(step.verb, "get" | "patch") {
+                edit(&mut seen.body, "/apiVersion", |text| text.replace("/v2", "/v1"));
+            }
+        },
+    },
+    Mutant { name: "deprecated versions without a warning", alter: |_, seen| drop(seen.headers.remove("warning")) },
+    Mutant {
+        name: "missing defaults",
+        alter: |_, seen| {
+            for text in ["given", "other"] {
+                if seen.body.pointer("/spec/text").is_some_and(|value| value == text) {
+                    remove(&mut seen.body, "/spec", "text");
+                }
+            }
+        },
+    },
+    Mutant {
+        name: "fields of other versions",
+        alter: |step, seen| {
+            if step.path.contains("/v1/") && seen.body.get("spec").is_some() {
+                seen.body["spec"]["v2"] = "v2".into();
+            }
+        },
+    },
+    Mutant {
+        name: "subresources that are not discovered",
+        alter: |_, seen| {
+            if let Some(resources) = seen.body.get_mut("resources").and_then(Value::as_array_mut) {
+                resources.truncate(1);
+            }
+        },
+    },
+    Mutant { name: "invalid changes are accepted", alter: |_, seen| replace_code(seen, 422, 200) },
+    Mutant { name: "terminating definitions accept objects", alter: |_, seen| replace_code(seen, 403, 201) },
+    Mutant {
+        name: "definitions that stay",
+        alter: |step, seen| {
+            if step.options.contains(&"gone") {
+                replace_code(seen, 404, 200);
+            }
+        },
+    },
+    Mutant {
+        name: "a deletion without an end of watches",
+        alter: |_, seen| {
+            seen.events.retain(|event| event["type"] != "DELETED");
+        },
+    },
+];
+
+fn of_verb(verb: &str, step: &Step, alter: impl FnOnce()) {
+    if step.verb.contains(verb) {
+        alter();
+    }
+}
+
+fn of_method(method: &str, step: &Step, alter: impl FnOnce()) {
+    if step.method == method {
+        alter();
+    }
+}
+
+fn each_list(value: &mut Value, alter: fn(&mut Vec<Value>)) {
+    match value {
+        Value::Array(items) => {
+            for item in items.iter_mut() {
+                each_list(item, alter);
+            }
+            alter(items);
+        }
+        Value::Object(fields) => {
+            for field in fields.values_mut() {
+                each_list(field, alter);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn each_cause(seen: &mut Seen, alter: impl Fn(&mut serde_json::Map<String, Value>)) {
+    let causes = seen.body.pointer_mut("/details/causes").and_then(Value::as_array_mut);
+    causes.into_iter().flatten().filter_map(Value::as_object_mut).for_each(alter);
+}
+
+/// Mutants that only scripts of apply detect.
+pub const APPLYING: &[Mutant] = &[
+    Mutant { name: "no managers", alter: |_, seen| remove(&mut seen.body, "/metadata", "managedFields") },
+    Mutant { name: "managers without times", alter: |_, seen| each_manager(seen, |one| drop(one.remove("time"))) },
+    Mutant {
+        name: "managers that all update",
+        alter: |_, seen| each_manager(seen, |one| drop(one.insert("operation".into(), "Update".into()))),
+    },
+    Mutant {
+        name: "managers without subresource",
+        alter: |_, seen| each_manager(seen, |one| drop(one.remove("subresource"))),
+    },
+    Mutant {
+        name: "managers whose first field is lost",
+        alter: |_, seen| {
+            each_manager(seen, |one| {
+                let fields = one.get_mut("fieldsV1").and_then(Value::as_object_mut);
+                fields.map(|fields| fields.keys().next().cloned().map(|first| fields.remove(&first)));
+            });
+        },
+    },
+    Mutant {
+        name: "maps without managers of their own",
+        alter: |_, seen| each_manager(seen, |one| one.get_mut("fieldsV1").map_or((), without_dots)),
+    },
+    Mutant { name: "conflicts without causes", alter: |_, seen| remove(&mut seen.body, "/details", "causes") },
+    Mutant { name: "unreported conflicts", alter: |_, seen| replace_code(seen, 409, 200) },
+    Mutant { name: "each apply is reported as a creation", alter: |step, seen| applied_as_new(step, seen) },
+    Mutant {
+        name: "sets in another order",
+        alter: |_, seen| {
+            if let Some(Value::Array(tags)) = seen.body.pointer_mut("/spec/tags") {
+                tags.reverse();
+            }
+        },
+    },
+    Mutant {
+        name: "fields that are no longer applied are kept",
+        alter: |step, seen| {
+            if step.verb == "apply" && seen.body.get("kind").is_some_and(|kind| kind == "ConfigMap") {
+                seen.body["data"]["c"] = "one".into();
+            }
+        },
+    },
+];
+
+fn each_manager(seen: &mut Seen, alter: impl Fn(&mut serde_json::Map<String, Value>)) {
+    let managers = seen.body.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
+    managers.into_iter().flatten().filter_map(Value::as_object_mut).for_each(alter);
+}
+
+fn without_dots(fields: &mut Value) {
+    let Some(fields) = fields.as_object_mut() else { return };
+    fields.remove(".");
+    fields.values_mut().for_each(without_dots);
+}
+
+fn applied_as_new(step: &Step, seen: &mut Seen) {
+    if step.verb == "apply" {
+        replace_code(seen, 200, 201);
+    }
+}
+
+fn replace_code(seen: &mut Seen, from: u16, to: u16) {
+    if seen.code == from {
+        seen.code = to;
+    }
+}
+
+fn remove(body: &mut Value, place: &str, field: &str) {
+    if let Some(Value::Object(fields)) = body.pointer_mut(place) {
+        fields.remove(field);
+    }
+}
+
+fn edit(body: &mut Value, place: &str, change: fn(&str) -> String) {
+    if let Some(Value::String(text)) = body.pointer_mut(place) {
+        *text = change(text);
+    }
+}
+
+fn lose(body: &mut Value, list: &str) {
+    if let Some(items) = body.get_mut(list).and_then(Value::as_array_mut).filter(|items| !items.is_empty()) {
+        items.remove(0);
+    }
+}
+
+fn still(step: &Step, seen: &mut Seen) {
+    if matches!(step.verb, "update" | "patch") && seen.body.pointer("/metadata/resourceVersion").is_some() {
+        seen.body["metadata"]["resourceVersion"] = "2".into();
+    }
+}
+
+fn kinds(body: &mut Value) {
+    let kind = body["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).unwrap_or_default().to_owned();
+    for item in body.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+        if item.get("kind").is_none() {
+            item["kind"] = kind.as_str().into();
+        }
+    }
+}
+
+fn rename(seen: &mut Seen, from: &str, to: &str) {
+    for event in seen.events.iter_mut().filter(|event| event["type"] == from) {
+        event["type"] = to.into();
+    }
+}
+
+fn old_deletions(seen: &mut Seen) {
+    for event in seen.events.iter_mut().filter(|event| event["type"] == "DELETED") {
+        let version = event.pointer_mut("/object/metadata/resourceVersion");
+        if let Some(Value::String(version)) = version {
+            *version = version.parse::<u64>().map_or(String::new(), |number| (number - 1).to_string());
+        }
+    }
+}
+
+fn everything(step: &Step, seen: &mut Seen) {
+    if step.options.contains(&"metadata only") && seen.body["kind"] == "PartialObjectMetadata" {
+        seen.body["spec"] = Value::Null;
+    }
+}

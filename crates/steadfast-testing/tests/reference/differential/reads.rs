@@ -1,0 +1,151 @@
+//! Requests that read.
+
+use crate::differential::generate::{NAMES, Plot};
+use crate::differential::kinds::KINDS;
+use crate::differential::script::Step;
+
+/// Media type of a table.
+pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+/// Media type of the metadata of an object.
+pub const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+
+/// Adds a read of one object.
+pub fn get(plot: &mut Plot) {
+    let (kind, name) = match plot.existing() {
+        Some((kind, name, _)) => (kind, name),
+        None => (plot.kind(), plot.chance.pick(NAMES)),
+    };
+    let collection = plot.collection(kind);
+    let mut step = Step::new("get", "GET", plot.at(kind, name));
+    match plot.chance.below(8) {
+        0 => {
+            step.after_cache = Some(collection);
+            step = step.query("resourceVersion=0").with("any version");
+        }
+        1 if !plot.versions.is_empty() => {
+            let (_, version) = plot.versions[plot.chance.below(plot.versions.len())];
+            step.after_cache = Some(collection);
+            step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("version");
+        }
+        2 => {
+            step.accept = TABLE;
+            step = step.with("table");
+        }
+        3 => {
+            step.accept = METADATA;
+            step = step.with("metadata only");
+        }
+        4 if KINDS[kind].kind == "Widget" => {
+            step.path.push_str("/status");
+            step = step.with("status");
+        }
+        _ => step = step.with("plain"),
+    }
+    plot.push(step);
+}
+
+/// Adds a list, with its later pages.
+pub fn list(plot: &mut Plot) {
+    let index = plot.kind();
+    let kind = KINDS[index];
+    let collection = plot.collection(index);
+    let mut step = Step::new("list", "GET", collection.clone());
+    let mut shared = !kind.namespaced;
+    if !shared && plot.chance.percent(20) {
+        step.path = format!("{}/{}", kind.root, kind.plural);
+        step = step.with("all namespaces");
+        shared = true;
+    } else if shared {
+        step = step.with("cluster-scoped");
+    }
+    // Other scripts write at different times on each server, so the number of remaining objects is not comparable.
+    let limit = !shared && plot.chance.percent(45);
+    if limit {
+        let most = plot.chance.pick(&["limit=1", "limit=2", "limit=500"]);
+        step = step.query(most).with("limit");
+    }
+    if plot.chance.percent(40) {
+        step = selectors(plot, step);
+    }
+    let version = plot.version_of(index);
+    let exact = match (plot.chance.below(9), version) {
+        (0, _) => {
+            step.after_cache = Some(collection.clone());
+            step = step.query("resourceVersion=0").with("any version");
+            false
+        }
+        (1, _) => {
+            step.after_cache = Some(collection.clone());
+            step = step.query("resourceVersion=0&resourceVersionMatch=NotOlderThan").with("any version, matched");
+            false
+        }
+        (2, Some(version)) => {
+            step.after_cache = Some(collection.clone());
+            step = step.query(&format!("resourceVersion=<<version:{version}>>&resourceVersionMatch=NotOlderThan"));
+            step = step.with("not older");
+            false
+        }
+        (3, Some(version)) => {
+            step = step.query(&format!("resourceVersion=<<version:{version}>>&resourceVersionMatch=Exact"));
+            step = step.with("exact");
+            true
+        }
+        (4, Some(version)) => {
+            step.after_cache = Some(collection.clone());
+            step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("version");
+            limit
+        }
+        _ => {
+            step = step.with("newest");
+            false
+        }
+    };
+    match plot.chance.below(6) {
+        0 => {
+            step.accept = TABLE;
+            step = step.with("table");
+        }
+        1 => {
+            step.accept = METADATA_LIST;
+            step = step.with("metadata only");
+        }
+        _ => {}
+    }
+    step = plot.only_own(index, step);
+    let (path, accept) = (step.path.clone(), step.accept);
+    let mut last = plot.push(step);
+    if limit && !exact && !path.contains("resourceVersion") {
+        for _ in 0..plot.chance.below(3) {
+            // A write between two pages must not appear in the second page.
+            if plot.chance.percent(30) {
+                crate::differential::writes::create(plot);
+            }
+            let mut page = Step::new("list", "GET", path.clone()).with("continue");
+            page.accept = accept;
+            last = plot.push(page.query(&format!("continue=<<continue:{last}>>")));
+        }
+    }
+}
+
+fn selectors(plot: &mut Plot, step: Step) -> Step {
+    let (option, query) = plot.chance.pick(&[
+        ("label equal", "labelSelector=app%3Dweb"),
+        ("label equal", "labelSelector=app%3D%3Dweb"),
+        ("label unequal", "labelSelector=app%21%3Dweb"),
+        ("label in", "labelSelector=app+in+%28web%2Capi%29"),
+        ("label in", "labelSelector=app+in+%28%2Cweb%29"),
+        ("label not in", "labelSelector=app+notin+%28web%29%2Cscript"),
+        ("label there", "labelSelector=extra"),
+        ("label not there", "labelSelector=%21extra"),
+        ("label greater", "labelSelector=rank%3E5"),
+        ("label less", "labelSelector=rank%3C7"),
+        ("labels, several", "labelSelector=app+in+%28web%2Cdb%29%2Crank+notin+%283%29%2C%21other"),
+        ("field name", "fieldSelector=metadata.name%3Da"),
+        ("field name unequal", "fieldSelector=metadata.name%21%3Da"),
+        ("field namespace", "fieldSelector=metadata.namespace%3D"),
+        ("field escaped", "fieldSelector=metadata.name%3Da%5C%2Cb"),
+        ("labels and fields", "labelSelector=app&fieldSelector=metadata.name%3D%3Db"),
+    ]);
+    step.query(query).with(option)
+}

@@ -1,0 +1,84 @@
+//! Watches.
+
+use crate::differential::generate::Plot;
+use crate::differential::kinds::KINDS;
+use crate::differential::reads::{METADATA, TABLE};
+use crate::differential::script::{Reading, Step};
+
+/// Adds a watch that ends with the script's last objects, which match each of these selectors.
+pub fn watch(plot: &mut Plot) {
+    let index = plot.kind();
+    let kind = KINDS[index];
+    plot.watched.insert(index);
+    let collection = plot.collection(index);
+    let mut step = Step::new("watch", "GET", collection.clone());
+    step.reading = Reading::UntilSentinel;
+    step.after_cache = Some(collection.clone());
+    if !kind.namespaced {
+        step = step.with("cluster-scoped");
+    } else if plot.chance.percent(20) {
+        step.path = format!("{}/{}", kind.root, kind.plural);
+        step = step.with("all namespaces");
+    }
+    step = step.query(plot.chance.pick(&["watch=true", "watch=1"])).query("timeoutSeconds=120");
+    if plot.chance.percent(45) {
+        let (option, query) = plot.chance.pick(&[
+            ("label equal", "labelSelector=app%3Dweb"),
+            ("label unequal", "labelSelector=app%21%3Dapi"),
+            ("label in", "labelSelector=app+in+%28web%2Capi%29"),
+            ("label not in", "labelSelector=app+notin+%28api%2Cdb%29"),
+            ("label there", "labelSelector=extra"),
+            ("label not there", "labelSelector=%21other"),
+            ("label greater", "labelSelector=rank%3E5"),
+            ("label less", "labelSelector=rank%3C9"),
+            ("fields", "fieldSelector=metadata.name%21%3Da"),
+            ("labels and fields", "labelSelector=app%3Dweb&fieldSelector=metadata.name%21%3Db"),
+        ]);
+        step = step.query(query).with(option);
+    }
+    let version = plot.version_of(index);
+    match (plot.chance.below(8), version) {
+        (0, _) => step = step.with("newest"),
+        (1, _) => step = step.query("resourceVersion=0").with("any version"),
+        (2, _) => {
+            step = step.query("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true");
+            step = step.with("initial events");
+        }
+        (3, _) => {
+            step = step.query("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0");
+            step = step.query("allowWatchBookmarks=true").with("initial events, any version");
+        }
+        (4, Some(version)) => {
+            step = step.query("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true");
+            step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("initial events, version");
+        }
+        (5, Some(version)) => {
+            step = step.query("sendInitialEvents=false&resourceVersionMatch=NotOlderThan");
+            step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("no initial events");
+        }
+        (_, Some(version)) => {
+            step = step.query(&format!("resourceVersion=<<version:{version}>>")).with("version");
+            if plot.chance.percent(30) {
+                step = step.query("allowWatchBookmarks=true").with("bookmarks");
+            }
+        }
+        _ => step = step.query("resourceVersion=0&allowWatchBookmarks=true").with("any version"),
+    }
+    match plot.chance.below(6) {
+        0 => {
+            step.accept = METADATA;
+            step = step.with("metadata only");
+        }
+        1 => {
+            step.accept = TABLE;
+            step = step.with("table");
+        }
+        2 => {
+            step.accept = "application/json;stream=watch";
+            step = step.with("stream");
+        }
+        _ => {}
+    }
+    let step = plot.only_own(index, step);
+    plot.push(step);
+}

@@ -1,0 +1,49 @@
+//! The embedded server's encoder and decoder must match those of Go's own packages.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use steadfast_apiserver::protobuf;
+use steadfast_core::protobuf::decode;
+
+use crate::protobuf_types::difference;
+use crate::protobuf_types::sample::{Error, Sample};
+use crate::protobuf_types::told;
+
+/// Removes null values, which in JSON are equivalent to absent ones: a pointer to Go's zero time and a nil pointer have
+/// the same JSON.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let told = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(told.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
+}
+
+#[test]
+fn embedded_protobuf_matches_go() -> Result<(), Error> {
+    let Some(corpus) = told(&["corpus", "-seed", "3", "-each", "16"])? else { return Ok(()) };
+    let (mut kinds, mut same_bytes) = (BTreeSet::new(), 0);
+    for line in corpus.lines() {
+        let sample = Sample::read(line)?;
+        let wanted: Value = serde_json::from_str(sample.json)?;
+        // The server has no alpha kinds, and few beta kinds.
+        let Some(written) = protobuf::encode(&wanted) else { continue };
+        kinds.insert(sample.kind);
+        same_bytes += usize::from(written == sample.protobuf);
+        let told = without_nulls(wanted);
+        let found = without_nulls(decode(sample.id, &written, true)?);
+        assert!(found == told, "written: {}", difference(&format!("{:?}", sample.kind), &found, &told));
+        let read = protobuf::decode(&sample.protobuf).map_err(|error| format!("{sample}: {error}"))?;
+        let again = protobuf::encode(&read).ok_or("the decoded object cannot be encoded")?;
+        let found = without_nulls(decode(sample.id, &again, true)?);
+        assert!(found == told, "read: {}", difference(&format!("{:?}", sample.kind), &found, &told));
+    }
+    // The bytes differ if a string is not valid UTF-8, or if JSON has another order.
+    assert!(same_bytes > 500, "only {same_bytes} objects have the same bytes as Go's");
+    assert!(kinds.len() > 120, "only {} kinds", kinds.len());
+    Ok(())
+}
