@@ -1,12 +1,13 @@
 //! The HTTP endpoints of the operator: its health and its metrics.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderName};
 use axum::routing::get;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -20,12 +21,12 @@ pub(crate) struct Metrics(Arc<Mutex<Registry>>);
 
 impl Metrics {
     pub(crate) fn add(&self, collector: impl Collector) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).register_collector(Box::new(collector));
+        self.0.lock().register_collector(Box::new(collector));
     }
 
     pub(crate) fn text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
-        encode(&mut text, &self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
+        encode(&mut text, &self.0.lock())?;
         Ok(text)
     }
 }

@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::future::pending;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{CustomResourceExt, ResourceExt};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 use steadfast::{Connection, InformerFactory};
@@ -96,7 +97,7 @@ static SWEPT: LazyLock<Result<(Report, BTreeSet<Request>), String>> = LazyLock::
         // The operator uses the first replica, and the scenario the other one.
         let requests = server.requests();
         let requests = requests.iter().filter(|record| record.replica == 0).filter_map(Request::of);
-        all.lock().unwrap_or_else(PoisonError::into_inner).extend(requests);
+        all.lock().extend(requests);
         Ok(())
     };
     let define = |server: &ApiServer| {
@@ -108,7 +109,7 @@ static SWEPT: LazyLock<Result<(Report, BTreeSet<Request>), String>> = LazyLock::
     let sweep = Sweep::new(process, scenario).alike(2).quiet(Duration::from_secs(30)).prepare(define);
     let sweep = sweep.invariant("requests are recorded", note);
     let report = sweep.run().map_err(|error| error.to_string())?;
-    Ok((report, std::mem::take(&mut *requested.lock().unwrap_or_else(PoisonError::into_inner))))
+    Ok((report, std::mem::take(&mut *requested.lock())))
 });
 
 /// The final state is the same after any disconnect, loss, delay or kill.

@@ -1,11 +1,12 @@
 //! Configuration of a server.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::runtime::Handle;
 

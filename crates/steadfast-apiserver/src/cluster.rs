@@ -1,8 +1,10 @@
 //! State shared by all replicas, and the replicas themselves.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::clock::Clock;
 use crate::documents::DocumentCache;
@@ -101,13 +103,13 @@ impl Cluster {
         let id = self.next_link.fetch_add(1, Ordering::Relaxed);
         let black_hole = self.replicas[replica].conditions.look(|now| now.black_hole);
         let link = Arc::new(Link::new(id, replica, self.clock.elapsed(), black_hole));
-        self.links.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&link));
+        self.links.lock().push(Arc::clone(&link));
         link
     }
 
     /// Returns the open connections of a replica.
     pub(crate) fn open_links(&self, replica: usize) -> Vec<Arc<Link>> {
-        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = self.links.lock();
         links.iter().filter(|link| link.replica == replica && link.ended().is_none()).cloned().collect()
     }
 
@@ -120,23 +122,23 @@ impl Cluster {
 
     /// Returns the current TLS configuration.
     pub(crate) fn tls(&self) -> Option<ServerTls> {
-        self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tls.lock().clone()
     }
 
     /// Returns the accepted tokens.
     pub(crate) fn tokens(&self) -> Vec<String> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tokens.lock().clone()
     }
 
     pub(crate) fn set_tokens(&self, tokens: &[&str]) {
         let tokens = tokens.iter().map(|&token| token.to_owned()).collect();
-        *self.tokens.lock().unwrap_or_else(PoisonError::into_inner) = tokens;
+        *self.tokens.lock() = tokens;
     }
 
     /// Draws the timeout of a watch without its own timeout.
     pub(crate) fn draw_watch_timeout(&self) -> Duration {
         let (shortest, longest) = self.settings.watch_timeout;
-        let fraction = self.random.lock().unwrap_or_else(PoisonError::into_inner).fraction();
+        let fraction = self.random.lock().fraction();
         shortest + longest.saturating_sub(shortest).mul_f64(fraction)
     }
 }

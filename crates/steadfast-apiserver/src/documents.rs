@@ -1,9 +1,9 @@
 //! Cache of encoded documents that are expensive to build, by path and tag.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 /// Maximum number of documents, one for each group and version. Beyond the limit the cache is emptied, and documents
 /// are built again on request.
@@ -18,13 +18,13 @@ impl DocumentCache {
     ///
     /// `build` runs without a lock. Concurrent requests may each build the document.
     pub(crate) fn get_or_build(&self, path: &str, tag: &str, build: impl FnOnce() -> Bytes) -> Bytes {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
+        let known = self.0.lock().get(path).cloned();
         if let Some((_, bytes)) = known.filter(|(known, _)| known == tag) {
             return bytes;
         }
         // Built without the lock. Concurrent builds of a document are equal.
         let bytes = build();
-        let mut documents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut documents = self.0.lock();
         // Definitions can be created without a limit, so the cache needs a bound.
         if documents.len() >= MAX_DOCUMENTS {
             documents.clear();

@@ -1,7 +1,8 @@
 //! Tokens of service accounts that the server issued.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Maximum number of tokens. Beyond the limit, the tokens that expire first are dropped.
 const MAX_TOKENS: usize = 10_000;
@@ -13,7 +14,7 @@ pub(crate) struct IssuedTokens(Mutex<BTreeMap<String, (String, i64)>>);
 impl IssuedTokens {
     /// Adds a token of `user` that expires at `expires`, in seconds since 1970.
     pub(crate) fn add(&self, token: &str, user: &str, expires: i64) {
-        let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.0.lock();
         if tokens.len() >= MAX_TOKENS {
             // The token with the earliest expiry makes space.
             let first = tokens.iter().min_by_key(|(_, (_, expires))| *expires).map(|(token, _)| token.clone());
@@ -24,7 +25,7 @@ impl IssuedTokens {
 
     /// Returns the user of a token that has not expired at `now`, in seconds since 1970.
     pub(crate) fn user(&self, token: &str, now: i64) -> Option<String> {
-        let tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.0.lock();
         // Expired tokens stay until the limit drops them, and are rejected here.
         tokens.get(token).filter(|(_, expires)| now < *expires).map(|(user, _)| user.clone())
     }

@@ -1,8 +1,10 @@
 //! Records of requests and responses.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::resources::GroupResource;
 
@@ -189,7 +191,7 @@ impl Drop for Transfer {
 impl RequestLog {
     /// Records a request and assigns its number.
     pub(crate) fn begin(&self, mut record: RequestRecord) -> Arc<RequestEntry> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         // The id is the index, so ids follow the order of arrival.
         record.id = entries.len() as u64;
         let entry = Arc::new(RequestEntry {
@@ -210,12 +212,12 @@ impl RequestLog {
     }
 
     pub(crate) fn records(&self) -> Vec<RequestRecord> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         entries.iter().map(|entry| entry.snapshot()).collect()
     }
 
     pub(crate) fn counts(&self) -> RequestCounts {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.lock();
         let mut counts = RequestCounts {
             most_concurrent_transfers: self.transfers.most.load(Ordering::Relaxed),
             ..RequestCounts::default()

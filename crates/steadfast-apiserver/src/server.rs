@@ -1,7 +1,7 @@
 //! Running servers.
 
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -102,7 +102,7 @@ impl ApiServer {
     pub fn rotate_authority(&self) -> Result<(), StartError> {
         let rotated = self.cluster.tls().map(|tls| tls.rotated()).transpose()?;
         // Open connections keep the old certificate. Only new connections see the new authority.
-        *self.cluster.tls.lock().unwrap_or_else(PoisonError::into_inner) = rotated;
+        *self.cluster.tls.lock() = rotated;
         Ok(())
     }
 
@@ -255,7 +255,7 @@ impl ApiServer {
 
     /// Returns all connections in the order of arrival.
     pub fn connections(&self) -> Vec<ConnectionRecord> {
-        let links = self.cluster.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let links = self.cluster.links.lock();
         let record = |link: &Arc<crate::net::Link>| ConnectionRecord {
             id: link.id,
             replica: link.replica,

@@ -1,8 +1,10 @@
 //! Open watch streams of a replica.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Control of one watch stream.
 #[derive(Debug, Default)]
@@ -36,17 +38,17 @@ pub(crate) struct Streams(Mutex<BTreeMap<u64, Arc<StreamControl>>>);
 impl Streams {
     pub(crate) fn open(&self, request: u64) -> Arc<StreamControl> {
         let control = Arc::new(StreamControl::default());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(request, Arc::clone(&control));
+        self.0.lock().insert(request, Arc::clone(&control));
         control
     }
 
     pub(crate) fn close(&self, request: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&request);
+        self.0.lock().remove(&request);
     }
 
     /// Returns the controls of the open streams by the numbers of their requests.
     pub(crate) fn all(&self) -> Vec<(u64, Arc<StreamControl>)> {
-        let streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let streams = self.0.lock();
         streams.iter().map(|(&request, control)| (request, Arc::clone(control))).collect()
     }
 }

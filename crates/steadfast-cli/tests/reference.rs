@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, thread};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 use steadfast_contract::{Certainty, History, Key, Reason, Record, Ref, Scope, Seen, StoreHeld, check};
@@ -71,7 +72,7 @@ impl Watching {
         let collected = complaints.clone();
         thread::spawn(move || {
             for byte in errors.into_iter().flat_map(|errors| BufReader::new(errors).bytes()).map_while(Result::ok) {
-                collected.lock().unwrap_or_else(PoisonError::into_inner).push(char::from(byte));
+                collected.lock().push(char::from(byte));
             }
         });
         Ok(Self { program, lines, complaints, told: Told::to(recorder) })
@@ -94,7 +95,7 @@ impl Watching {
     }
 
     fn complaints(&self) -> String {
-        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.complaints.lock().clone()
     }
 }
 

@@ -4,13 +4,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use shuttle::future::block_on;
 use shuttle::{check_pct, check_random, thread};
 use steadfast::environment::{Environment, Instant, Socket, Task};
@@ -34,7 +35,7 @@ struct Clock {
 impl Clock {
     fn advance(&self, milliseconds: u64) {
         self.milliseconds.fetch_add(milliseconds, Ordering::SeqCst);
-        let sleepers = std::mem::take(&mut *self.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
+        let sleepers = std::mem::take(&mut *self.sleepers.lock());
         sleepers.into_iter().for_each(Waker::wake);
     }
 
@@ -55,7 +56,7 @@ impl Future for Sleep {
         if self.0.instant() >= self.1 {
             return Poll::Ready(());
         }
-        self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner).push(context.waker().clone());
+        self.0.sleepers.lock().push(context.waker().clone());
         Poll::Pending
     }
 }

@@ -10,8 +10,8 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Message;
@@ -74,7 +74,7 @@ impl DeadLetters {
     pub fn add(&self, letter: &DeadLetter) -> Result<(), AddError> {
         // Lock order: the file lock of all processes first, then the counter of this process.
         let _lock = self.lock().map_err(AddError::Failed)?;
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = self.counted.lock();
         let mut file = owners_own(&self.file).map_err(AddError::Failed)?;
         let length = file.metadata().map_err(AddError::Failed)?.len();
         // Another process may have changed the file. Lines are only counted again after such a change.

@@ -1,9 +1,10 @@
 //! Engine: evaluates rules for changes and delivers the resulting messages.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast::ObjectKey;
 use tokio::time::{Instant, sleep};
 
@@ -119,10 +120,6 @@ pub struct Counts {
     pub sinks: BTreeMap<String, SinkStats>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Engine {
     /// Starts an engine for `plan` on the current runtime. `seed` initialises the random numbers.
     pub fn start(
@@ -175,7 +172,7 @@ impl Engine {
     /// all pending messages are settled.
     pub fn act_by(&self, plan: &Plan, streams: Streams) {
         {
-            let mut workers = lock(&self.shared.workers);
+            let mut workers = self.shared.workers.lock();
             for (name, stream) in streams {
                 let Some(sink) = plan.sinks.get(&name) else { continue };
                 if let Some(running) = workers.get(&name) {
@@ -194,14 +191,14 @@ impl Engine {
             // A removed sink stays until its queue is empty.
             workers.retain(|name, running| plan.sinks.contains_key(name) || running.worker.pending() > 0);
         }
-        let mut rules = lock(&self.shared.rules);
+        let mut rules = self.shared.rules.lock();
         let mut before = std::mem::take(&mut *rules);
         for rule in &plan.rules {
             let known = before.remove(&rule.config.name);
             // The history survives a reload, so that unchanged results are not sent again.
             let (sent, turns) = known.map(|acting| (acting.sent.clone(), acting.turns.clone())).unwrap_or_default();
             // A sink that is added again later starts without history.
-            lock(&sent).retain(|sink, _| rule.config.to.contains(sink));
+            sent.lock().retain(|sink, _| rule.config.to.contains(sink));
             rules.insert(rule.config.name.clone(), Arc::new(ActiveRule { rule: rule.clone(), sent, turns }));
         }
     }
@@ -254,7 +251,7 @@ impl Engine {
     ) -> Result<(), Postponed<S>> {
         let (cluster, object) = key;
         // The handle is cloned, because the lock of all workers must not span the check of one queue.
-        let worker = lock(&self.shared.workers).get(sink).map(|running| running.worker.clone());
+        let worker = self.shared.workers.lock().get(sink).map(|running| running.worker.clone());
         let namespace = (cluster.to_owned(), object.namespace().unwrap_or_default().to_owned());
         if worker.is_some_and(|worker| !worker.has_space(&namespace)) {
             return Err(Postponed { why: Why::Full, settled });
@@ -274,8 +271,8 @@ impl Engine {
         change: impl FnOnce() -> Option<Arc<Change>>,
         settled: S,
     ) -> Result<(), Postponed<S>> {
-        let acting = lock(&self.shared.rules).get(rule).cloned();
-        let worker = lock(&self.shared.workers).get(sink).map(|running| running.worker.clone());
+        let acting = self.shared.rules.lock().get(rule).cloned();
+        let worker = self.shared.workers.lock().get(sink).map(|running| running.worker.clone());
         // A reload has removed the rule or the sink in the meantime.
         let (Some(acting), Some(worker)) = (acting, worker) else {
             settled();
@@ -293,7 +290,7 @@ impl Engine {
         let record = record.map(|record| (record.clone(), record.number(), change.subject.clone()));
         match self.judge(&acting, sink, &change).await {
             EvaluationResult::Message { message, hash } => {
-                lock(&self.shared.counts).changes += 1;
+                self.shared.counts.lock().changes += 1;
                 let is_deleted = change.kind == EventKind::Deleted;
                 // Recorded after the delivery: a crash in between repeats the message and loses nothing.
                 let ack = move || {
@@ -313,7 +310,7 @@ impl Engine {
                 }
             }
             EvaluationResult::Nothing { settled: result } => {
-                lock(&self.shared.counts).changes += 1;
+                self.shared.counts.lock().changes += 1;
                 if let Some((record, number, subject)) = record {
                     match result {
                         _ if change.kind == EventKind::Deleted => record.record(&subject, number, None),
@@ -336,9 +333,9 @@ impl Engine {
 
     /// Evaluates a rule for a change that another replica has settled, to record the sent result in this replica.
     pub(crate) async fn observe(&self, rule: &str, sink: &str, change: Arc<Change>) {
-        let acting = lock(&self.shared.rules).get(rule).cloned();
+        let acting = self.shared.rules.lock().get(rule).cloned();
         if let Some(acting) = acting {
-            lock(&self.shared.counts).changes += 1;
+            self.shared.counts.lock().changes += 1;
             // The leader may have sent another result since, at an instant or after a change of another object. For
             // rules with time or lookups, the state before a change determines the sent result instead.
             if !acting.rule.is_of_context() {
@@ -349,9 +346,9 @@ impl Engine {
 
     /// Restores the last sent results of an earlier run. `None` if the rule did not fire.
     pub(crate) fn adopt(&self, rule: &str, sink: &str, sent: impl IntoIterator<Item = (Subject, Option<Hash>)>) {
-        let acting = lock(&self.shared.rules).get(rule).cloned();
+        let acting = self.shared.rules.lock().get(rule).cloned();
         if let Some(acting) = acting {
-            let mut known = lock(&acting.sent);
+            let mut known = acting.sent.lock();
             let known = known.entry(sink.to_owned()).or_default();
             sent.into_iter().for_each(|(subject, hash)| known.adopt(subject, hash));
         }
@@ -359,9 +356,9 @@ impl Engine {
 
     /// Forgets the sent results of a rule for `sink`. Other replicas have sent other results since.
     pub(crate) fn forget(&self, rule: &str, sink: &str) {
-        let acting = lock(&self.shared.rules).get(rule).cloned();
+        let acting = self.shared.rules.lock().get(rule).cloned();
         // The map is dropped after both locks are released: dropping many projections takes time.
-        if let Some(known) = acting.and_then(|acting| lock(&acting.sent).get_mut(sink).map(std::mem::take)) {
+        if let Some(known) = acting.and_then(|acting| acting.sent.lock().get_mut(sink).map(std::mem::take)) {
             drop(known);
         }
     }
@@ -381,7 +378,7 @@ impl Engine {
             if of.lookups.as_ref().is_some_and(|lookups| lookups.has_read_in_doubt()) {
                 return None;
             }
-            let mut sent = lock(&asked.sent);
+            let mut sent = asked.sent.lock();
             let sent = sent.entry(sink).or_default();
             let news = sent.record(&asked.rule, &of, &verdict);
             Some((verdict, news, sent.of(&of.subject)))
@@ -393,7 +390,7 @@ impl Engine {
                 None => EvaluationResult::Nothing { settled: None },
             };
         };
-        let mut counts = lock(&self.shared.counts);
+        let mut counts = self.shared.counts.lock();
         match (verdict, news) {
             (Verdict::Fires(data), News::Changed) => {
                 counts.fired += 1;
@@ -420,7 +417,7 @@ impl Engine {
 
     /// Returns a rule.
     pub(crate) fn rule(&self, name: &str) -> Option<Arc<Compiled>> {
-        lock(&self.shared.rules).get(name).map(|acting| acting.rule.clone())
+        self.shared.rules.lock().get(name).map(|acting| acting.rule.clone())
     }
 
     /// Starts a supervised task that is restarted whenever the task ends.
@@ -434,14 +431,14 @@ impl Engine {
 
     /// Counts and reports an object for which the rule could not be evaluated.
     pub(crate) fn overlook(&self, rule: &str, object: String, why: String) {
-        lock(&self.shared.counts).changes += 1;
+        self.shared.counts.lock().changes += 1;
         self.failed(rule, "object", object, why);
     }
 
     fn failed(&self, rule: &str, expression: &'static str, object: String, why: String) {
         let rule = rule.to_owned();
         let times = {
-            let mut counts = lock(&self.shared.counts);
+            let mut counts = self.shared.counts.lock();
             let times = counts.failed.entry(rule.clone()).or_default();
             *times += 1;
             *times
@@ -454,9 +451,9 @@ impl Engine {
 
     /// Returns a copy of the counters.
     pub fn counts(&self) -> Counts {
-        let workers = lock(&self.shared.workers);
+        let workers = self.shared.workers.lock();
         let sinks = workers.iter().map(|(name, running)| (name.clone(), running.worker.counts())).collect();
-        Counts { sinks, ..lock(&self.shared.counts).clone() }
+        Counts { sinks, ..self.shared.counts.lock().clone() }
     }
 
     /// Waits until messages are pending only for sinks that are down: all attempts of such a sink have failed for ten
@@ -467,7 +464,10 @@ impl Engine {
         loop {
             // In the first seconds after the start, an attempt in flight may still succeed.
             let waits_for_attempts = start.elapsed() < ATTEMPT_GRACE;
-            let workers: Vec<_> = lock(&self.shared.workers)
+            let workers: Vec<_> = self
+                .shared
+                .workers
+                .lock()
                 .iter()
                 .filter(|(_, running)| running.worker.pending() > 0)
                 .map(|(name, running)| (name.clone(), running.worker.clone()))
@@ -486,7 +486,7 @@ impl Engine {
     /// Waits until all messages are settled, at most for `deadline`. Returns the number of unsettled messages.
     pub async fn drain(&self, deadline: Duration) -> usize {
         let workers: Vec<Arc<SinkWorker>> =
-            lock(&self.shared.workers).values().map(|running| running.worker.clone()).collect();
+            self.shared.workers.lock().values().map(|running| running.worker.clone()).collect();
         let all = async {
             for worker in &workers {
                 worker.until_empty().await;

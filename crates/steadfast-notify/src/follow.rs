@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast::{
     AsyncHandler, Call, DurableEvent, DurableRegistration, Event, HandlerError, Informer, Lazy, Object, ObjectKey,
     Registration, ResourceVersion,
@@ -395,7 +396,7 @@ struct Parked {
 
 impl Parked {
     fn events(&self) -> MutexGuard<'_, HashMap<ObjectKey, VecDeque<Event<Lazy<DynamicObject>>>>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock()
     }
 
     /// Appends the event to the parked events of the object. Returns the event if the object has no parked events.
@@ -462,7 +463,7 @@ impl AsyncHandler<Lazy<DynamicObject>> for Passing {
         self.parked.events().insert(key.clone(), VecDeque::from([event]));
         let (handler_context, parked) = (handler_context.clone(), self.parked.clone());
         // Remove finished tasks, so that the set does not grow without bound.
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             while let Some(event) = parked.first(&key) {

@@ -1,8 +1,9 @@
 //! Locks by sink and object.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 /// Sink and object.
@@ -33,7 +34,7 @@ impl KeyLocks {
     }
 
     fn locks(&self) -> MutexGuard<'_, HashMap<Key, Arc<AsyncMutex<()>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::core::{ApiResource, DynamicObject};
+use parking_lot::Mutex;
 use serde_json::Value;
 use steadfast::{Informer, Lazy, Lookup, Snapshot};
 use tokio::sync::watch;
@@ -176,7 +177,7 @@ impl Lookups {
     /// uncertain.
     pub(crate) fn has_read_in_doubt(&self) -> bool {
         // Doubt about a resource that the evaluation did not read is irrelevant.
-        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let reads = self.reads.lock();
         reads.keys().any(|read| self.resources.get(&read.resource).is_some_and(|resource| resource.doubt.is_some()))
     }
 
@@ -214,7 +215,7 @@ impl Lookups {
             Lookup::Absent => String::new(),
         };
         {
-            let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reads = self.reads.lock();
             if reads.len() >= MAX_LOOKUPS && !reads.contains_key(&key) {
                 return Err(format!(
                     "an evaluation may look up at most {MAX_LOOKUPS} different objects; use fewer lookups"
@@ -238,13 +239,13 @@ impl Lookups {
 
     /// Returns the looked-up objects.
     pub(crate) fn reads(&self) -> Vec<LookupKey> {
-        self.reads.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.reads.lock().keys().cloned().collect()
     }
 
     /// Returns a hash of the looked-up objects and their versions, or `None` without lookups. The hash is equal in all
     /// processes and releases.
     pub(crate) fn fingerprint(&self) -> Option<String> {
-        let reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let reads = self.reads.lock();
         if reads.is_empty() {
             return None;
         }

@@ -5,8 +5,9 @@
 //! bounds the memory. The queue is fair: a rule waits for at most one evaluation of each other rule.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
+use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Semaphore;
 
@@ -18,7 +19,7 @@ const MAX_CONCURRENT: usize = 2;
 static PERMITS: LazyLock<Mutex<HashMap<Id, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
 
 fn permits() -> Arc<Semaphore> {
-    let mut permits = PERMITS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut permits = PERMITS.lock();
     permits.entry(Handle::current().id()).or_insert_with(|| Arc::new(Semaphore::new(MAX_CONCURRENT))).clone()
 }
 

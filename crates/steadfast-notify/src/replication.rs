@@ -5,9 +5,10 @@
 //! As the next leader, the standby delivers the remaining changes with the same IDs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use steadfast_targets::TermGate;
 use tokio::sync::watch;
 
@@ -87,7 +88,7 @@ impl Replication {
     pub fn set_settled(&self, settled: SettledVersions) {
         let Some(shared) = &self.shared else { return };
         // Known before settled: a task that wakes up must see the position.
-        shared.known.lock().unwrap_or_else(PoisonError::into_inner).extend(settled.keys().cloned());
+        shared.known.lock().extend(settled.keys().cloned());
         shared.settled.send_if_modified(|before| {
             let is_other = before.as_ref() != Some(&settled);
             *before = Some(settled);
@@ -130,7 +131,7 @@ impl Replication {
             }
             if self.gate.permit().is_some() {
                 // The position exists, so a leader watched this source. A change after it was missed, not initial.
-                let is_missed = shared.known.lock().unwrap_or_else(PoisonError::into_inner).contains(position);
+                let is_missed = shared.known.lock().contains(position);
                 return DeliveryDecision::Deliver { is_missed };
             }
             tokio::select! {

@@ -7,9 +7,10 @@ use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep};
 
@@ -101,21 +102,21 @@ impl Supervisor {
     /// Returns the repeatedly failing tasks, with the reason of the last failure. Empty if all tasks are healthy.
     pub fn unhealthy(&self) -> Vec<(String, String)> {
         let now = Instant::now();
-        let tasks = lock(&self.shared.tasks);
+        let tasks = self.shared.tasks.lock();
         let unhealthy = tasks.values().filter(|health| health.is_unhealthy(now));
         unhealthy.map(|health| (health.name.clone(), health.last.clone())).collect()
     }
 
     /// Returns the number of restarts of each task, by name.
     pub fn restarts(&self) -> BTreeMap<String, u64> {
-        lock(&self.shared.restarts).clone()
+        self.shared.restarts.lock().clone()
     }
 }
 
 impl Shared {
     fn register(&self, name: String) -> u64 {
-        lock(&self.restarts).entry(name.clone()).or_default();
-        let mut tasks = lock(&self.tasks);
+        self.restarts.lock().entry(name.clone()).or_default();
+        let mut tasks = self.tasks.lock();
         let id = tasks.last_key_value().map_or(0, |(last, _)| last + 1);
         let health = Health { name, failures: VecDeque::new(), in_a_row: 0, started: None, last: String::new() };
         tasks.insert(id, health);
@@ -123,7 +124,7 @@ impl Shared {
     }
 
     fn starts(&self, id: u64) {
-        if let Some(health) = lock(&self.tasks).get_mut(&id) {
+        if let Some(health) = self.tasks.lock().get_mut(&id) {
             health.started = Some(Instant::now());
         }
     }
@@ -132,7 +133,7 @@ impl Shared {
     fn failed(&self, id: u64, why: String) -> Duration {
         let now = Instant::now();
         let (task, delay) = {
-            let mut tasks = lock(&self.tasks);
+            let mut tasks = self.tasks.lock();
             // The task was stopped concurrently, so the delay never elapses.
             let Some(health) = tasks.get_mut(&id) else { return RESTART_MAX_DELAY };
             // A long run ends a series of failures.
@@ -148,7 +149,7 @@ impl Shared {
             health.last.clone_from(&why);
             (health.name.clone(), delay)
         };
-        *lock(&self.restarts).entry(task.clone()).or_default() += 1;
+        *self.restarts.lock().entry(task.clone()).or_default() += 1;
         // Reported without holding a lock: writing the event to a terminal may be slow.
         (self.report)(EngineEvent::TaskEnded { task, why, delay });
         delay
@@ -177,7 +178,7 @@ impl Drop for Supervised {
     fn drop(&mut self) {
         self.task.abort();
         // Removed from the health report: a stopped task is not unhealthy.
-        lock(&self.shared.tasks).remove(&self.id);
+        self.shared.tasks.lock().remove(&self.id);
     }
 }
 
@@ -206,11 +207,6 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under one of these locks leaves the value intact, so poisoning is ignored.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -220,7 +216,7 @@ mod tests {
     fn supervisor() -> (Supervisor, Arc<Mutex<Vec<EngineEvent>>>) {
         let notices = Arc::new(Mutex::new(Vec::new()));
         let reported = notices.clone();
-        (Supervisor::new(Arc::new(move |notice| lock(&reported).push(notice))), notices)
+        (Supervisor::new(Arc::new(move |notice| reported.lock().push(notice))), notices)
     }
 
     /// Spawns a task that panics in its first `failures` runs.
@@ -248,7 +244,7 @@ mod tests {
             why: why.to_owned(),
             delay: Duration::from_secs(seconds),
         };
-        assert_eq!(*lock(&notices), [ended("panicked: injected 0", 1), ended("panicked: injected 1", 2)]);
+        assert_eq!(*notices.lock(), [ended("panicked: injected 0", 1), ended("panicked: injected 1", 2)]);
         assert_eq!(supervisor.restarts()["cluster east"], 2);
         assert!(supervisor.unhealthy().is_empty(), "two failures are below the limit");
     }
@@ -258,7 +254,7 @@ mod tests {
         let (supervisor, notices) = supervisor();
         let _task = supervisor.spawn("x", || async { "its queue was closed".to_owned() });
         sleep(Duration::from_millis(500)).await;
-        assert!(matches!(&lock(&notices)[..], [EngineEvent::TaskEnded { why, .. }] if why == "its queue was closed"));
+        assert!(matches!(&notices.lock()[..], [EngineEvent::TaskEnded { why, .. }] if why == "its queue was closed"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -299,6 +295,6 @@ mod tests {
         task.stop().await;
         sleep(Duration::from_millis(1)).await;
         assert_eq!(dropped.load(Ordering::Relaxed), 1);
-        assert!(lock(&supervisor.shared.tasks).is_empty());
+        assert!(supervisor.shared.tasks.lock().is_empty());
     }
 }

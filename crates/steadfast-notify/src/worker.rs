@@ -1,9 +1,10 @@
 //! Sink worker: task that sends the messages of one sink's queue.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_targets::{TermEnded, TermGate};
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
@@ -124,7 +125,7 @@ impl SinkWorker {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Changes the delivery settings and the stream. Pending messages are retained.

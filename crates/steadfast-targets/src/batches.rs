@@ -2,9 +2,10 @@
 //! only the invalid changes are missing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// Sends messages with several changes each.
@@ -44,7 +45,7 @@ pub(crate) struct Suspects {
 
 impl Suspects {
     fn failures(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failures.lock()
     }
 
     fn add(&self, ids: impl Iterator<Item = String>) {
@@ -81,7 +82,7 @@ struct Rejections {
 
 impl RejectionCache {
     fn state(&self) -> MutexGuard<'_, Rejections> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(crate) fn accepted(&self) {

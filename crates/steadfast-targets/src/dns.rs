@@ -27,11 +27,12 @@ mod zones;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::base::Name;
 use domain::base::iana::{Rcode, Rtype};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::lookup_host;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -139,7 +140,7 @@ impl Zone {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn seen(&self) -> Seen {

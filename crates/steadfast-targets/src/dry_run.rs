@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::entry::{ActualState, Step, Target};
 
@@ -20,7 +21,7 @@ impl<T: Target> DryRun<T> {
     }
 
     fn found(&self) -> ActualState<T::Value> {
-        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let own = self.own.lock().clone();
         ActualState { own, others: BTreeSet::new(), busy: BTreeSet::new() }
     }
 }
@@ -35,7 +36,7 @@ impl<T: Target> Target for DryRun<T> {
 
     async fn apply(&self, steps: &[Step<T::Value>]) -> Result<(), Infallible> {
         (self.say)(self.target.describe(&self.found(), steps));
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = self.own.lock();
         for step in steps {
             match step {
                 Step::Add { name, value } | Step::Change { name, to: value, .. } => {

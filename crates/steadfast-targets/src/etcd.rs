@@ -22,10 +22,11 @@ mod term;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value as Json, json};
 
 use crate::batches::{BatchLimits, BatchSender, RejectionCache, Suspects, send_in_batches};
@@ -133,7 +134,7 @@ impl<R: EtcdClient> Etcd<R> {
     }
 
     fn seen(&self) -> MutexGuard<'_, LastRead> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock()
     }
 
     /// Renews a lease. Returns whether it exists.

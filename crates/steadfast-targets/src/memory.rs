@@ -5,9 +5,10 @@ mod journal;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::guard::{ApprovalRequest, Guard, UnknownApproval};
@@ -120,7 +121,7 @@ impl Memory {
     /// If the file cannot be written. The changes are kept in the process, and the next call tries again.
     pub(crate) fn flush(&self, mirror: &str) -> io::Result<()> {
         // Taken before the records: concurrent flushes write in the order of the changes.
-        let mut journal = self.0.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut journal = self.0.journal.lock();
         if journal.is_none() {
             self.update(mirror, MirrorRecord::take_changed);
             return Ok(());
@@ -249,7 +250,7 @@ impl Memory {
 
     fn records(&self) -> MutexGuard<'_, BTreeMap<String, Remembered>> {
         // A panic under this lock leaves a record that the next read corrects.
-        self.0.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.records.lock()
     }
 }
 

@@ -1,6 +1,8 @@
 //! Order of equivalent servers: the last server that responded comes first.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Equivalent servers of one target, such as the members of an etcd cluster or the addresses of a name.
 #[derive(Clone, Debug)]
@@ -14,7 +16,7 @@ impl<T: Clone + PartialEq> Rotation<T> {
     }
 
     fn servers(&self) -> MutexGuard<'_, Vec<T>> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.servers.lock()
     }
 
     /// Returns all servers in the order of the next request.

@@ -1,11 +1,11 @@
 //! Runs independent steps concurrently, each with its own deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream;
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use crate::entry::Step;
@@ -47,7 +47,7 @@ impl SlowEntries {
     /// Remembers `name` until a step of this entry completes. A run without the entry does not forget the name, because the
     /// mirror retries the entry only after a while.
     fn add(&self, name: &str) {
-        let mut names = lock(&self.0);
+        let mut names = self.0.lock();
         if names.len() >= MAX_SLOW_ENTRIES {
             names.clear();
         }
@@ -78,7 +78,7 @@ impl StepRunner {
             async move {
                 for number in entry {
                     // Skipped steps are no errors. The next pass plans them again.
-                    if begun.elapsed() >= start_within || *lock(failures) >= self.failures {
+                    if begun.elapsed() >= start_within || *failures.lock() >= self.failures {
                         return None;
                     }
                     let done = timeout(self.attempt, carry_out(number)).await;
@@ -86,17 +86,17 @@ impl StepRunner {
                     let name = steps[number].name();
                     match done {
                         Ok(()) => {
-                            *lock(failures) = 0;
-                            lock(&slow.0).remove(name);
+                            *failures.lock() = 0;
+                            slow.0.lock().remove(name);
                         }
                         Err(failure) => {
                             let error = match failure {
                                 Failure::Entry(error) => {
-                                    *lock(failures) = 0;
+                                    *failures.lock() = 0;
                                     error
                                 }
                                 Failure::Unclear(error) => {
-                                    *lock(failures) += 1;
+                                    *failures.lock() += 1;
                                     slow.add(name);
                                     error
                                 }
@@ -122,7 +122,7 @@ impl StepRunner {
 
     /// Returns the numbers of the steps of each entry in start order, and true for entries whose last step did not complete.
     fn order<V>(steps: &[Step<V>], slow: &SlowEntries) -> Vec<(bool, Vec<usize>)> {
-        let slow = lock(&slow.0);
+        let slow = slow.0.lock();
         let mut order = Vec::<Vec<usize>>::new();
         let mut places = BTreeMap::<&str, usize>::new();
         for (number, step) in steps.iter().enumerate() {
@@ -171,10 +171,6 @@ fn parent(name: &str) -> Option<&str> {
     name.rsplit_once('/').map(|(parent, _)| parent)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,12 +200,12 @@ mod tests {
                 if name.starts_with("bad") {
                     return Err(Failure::Entry(name));
                 }
-                lock(done).push(name);
+                done.lock().push(name);
                 Ok(())
             }
         };
         let errors = RUNNER.run(&steps, slow, carry_out, |number| steps[number].name().to_owned()).await;
-        let done = lock(&done).clone();
+        let done = done.lock().clone();
         (done, errors.into_iter().map(|(_, name)| name).collect())
     }
 

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use kube::Resource;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use steadfast::{Informer, Kept, ObjectKey};
 use steadfast_apiserver::{ApiServer, Change};
@@ -336,7 +337,7 @@ impl ReconcileChecker {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

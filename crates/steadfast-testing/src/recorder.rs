@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use kube::Resource;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast::{
     Call, Diagnostic, Event, Freshness, Handler, HandlerBuilder, Informer, Kept, Registration, ResourceVersion, Scope,
     WaitError,
@@ -248,7 +249,7 @@ impl Recorder {
 
     /// Records `informer` in the trace, and follows its freshness and its relists.
     fn observe<K: Kept>(&self, informer: &Informer<K>, name: &str, scope: &Scope, part: &Part<K>) {
-        let mut informers = self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut informers = self.inner.informers.lock();
         // Several handlers of one informer share its observation.
         if informers.iter().any(|known| known.name() == name) {
             return;
@@ -314,7 +315,7 @@ impl Recorder {
             return;
         }
         // Two tasks can reach this point at once. The lock lets exactly one of them record the sync.
-        let mut synced = self.inner.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut synced = self.inner.synced.lock();
         if !synced.insert(name.to_owned()) {
             return;
         }
@@ -384,7 +385,7 @@ impl Recorder {
     pub async fn settle_at(&self, version: &str, deadline: Duration) {
         self.write(Record::Quiet);
         let end = tokio::time::Instant::now() + deadline;
-        let informers = self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let informers = self.inner.informers.lock().clone();
         let reached = informers.iter().map(|informer| informer.reach(ResourceVersion::from(version), deadline));
         futures::future::join_all(reached).await;
         // The deadline is shared by both waits. An informer that never settles must still be recorded.
@@ -415,7 +416,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, Trace> {
-        self.inner.trace.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.trace.lock()
     }
 }
 

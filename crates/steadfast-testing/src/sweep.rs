@@ -53,11 +53,10 @@ use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast::Connection;
 use steadfast_apiserver::{ApiServer, Verb};
 
@@ -297,12 +296,12 @@ where
                         let played = played.unwrap_or_else(|_| Err("the run itself panicked".into()));
                         let played =
                             played.map_err(|error| Error::from(format!("{VARIABLE}='{disturbance}': {error}")));
-                        done.lock().unwrap_or_else(PoisonError::into_inner).push((index, played));
+                        done.lock().push((index, played));
                     }
                 });
             }
         });
-        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut done = done.into_inner();
         // Sorted by number, so that the report does not depend on the scheduling of threads.
         done.sort_by_key(|(index, _)| *index);
         done.into_iter().map(|(_, played)| played).collect()

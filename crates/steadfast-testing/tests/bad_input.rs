@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::panic;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use steadfast::ObjectKey;
@@ -37,7 +38,7 @@ struct Said;
 
 impl Write for Said {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        SAID.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        SAID.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -80,7 +81,7 @@ where
     let informer = builder.streamed_lists(streamed).protobuf(false).object_limit(LIMIT).start()?;
     let notes = Notes::default();
     let own = notes.clone();
-    informer.on_diagnostic(move |note| own.0.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
+    informer.on_diagnostic(move |note| own.0.lock().push(note.to_string()));
     Ok((informer, notes))
 }
 
@@ -89,7 +90,7 @@ struct Notes(Arc<Mutex<Vec<String>>>);
 
 impl Notes {
     fn text(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+        self.0.lock().join("\n")
     }
 }
 
@@ -139,7 +140,7 @@ fn assert_discreet() {
 }
 
 fn said() -> String {
-    String::from_utf8_lossy(&SAID.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    String::from_utf8_lossy(&SAID.lock()).into_owned()
 }
 
 /// Returns a server with two secrets.

@@ -4,11 +4,11 @@
 //! All allocations of this program are counted, including those of the server. Memory that is allocated after the start
 //! of the informer counts as the informer's, with an allowance for one page.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::{ApiResource, NotUsed, Object};
+use parking_lot::Mutex;
 use peak_alloc::PeakAlloc;
 use serde::Deserialize;
 use steadfast::transport::Settings;
@@ -79,7 +79,7 @@ fn relisted(fault: Option<InjectedFault>) -> Result<Taken, WorldError> {
 
 #[test]
 fn relist_needs_little_more_memory() -> Result<(), WorldError> {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock();
     let Taken { settled, more } = relisted(None)?;
     assert!(settled > OBJECTS * VALUE, "{settled} bytes are allocated");
     let allowed = settled / 5 + ON_ITS_WAY;
@@ -121,7 +121,7 @@ async fn a_change_beside(undecodable: usize) -> Result<usize, WorldError> {
 
 #[test]
 fn change_cost_is_independent_of_undecodable_objects() -> Result<(), WorldError> {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock();
     let measured = |undecodable| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         runtime.block_on(a_change_beside(undecodable))

@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::fmt::{Debug, Display};
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::Once;
 use std::time::Duration;
 
 use base64::Engine;
@@ -14,6 +14,7 @@ use http::Request;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -43,7 +44,7 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 struct Said;
 
 fn said() -> MutexGuard<'static, Vec<u8>> {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+    SAID.lock()
 }
 
 impl Write for Said {

@@ -4,12 +4,13 @@ use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 #[cfg(feature = "checkpoint")]
 use kube::Resource;
+use parking_lot::Mutex;
 #[cfg(feature = "checkpoint")]
 use serde::de::DeserializeOwned;
 use steadfast_core::Freshness;
@@ -427,8 +428,8 @@ impl InformerFactory {
         self.lock().running.values().map(|running| running.control.clone()).collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Informers> {
-        self.inner.informers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Informers> {
+        self.inner.informers.lock()
     }
 }
 
@@ -455,7 +456,7 @@ fn release(factory: &Weak<Inner>, ask: &Ask, unused: &Weak<dyn Control>) {
 fn remove(factory: &Weak<Inner>, ask: &Ask, control: &Weak<dyn Control>, is_over: impl FnOnce(&Running) -> bool) {
     let Some(inner) = factory.upgrade() else { return };
     let removed = {
-        let mut informers = inner.informers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut informers = inner.informers.lock();
         // A successor may be registered under this key already, so the entry is compared by identity.
         let is_it = |running: &Running| std::ptr::addr_eq(Arc::as_ptr(&running.control), control.as_ptr());
         let is_removed = informers.running.get(ask).is_some_and(|running| is_it(running) && is_over(running));

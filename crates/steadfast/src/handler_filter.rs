@@ -2,9 +2,10 @@
 
 use std::borrow::Borrow;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use steadfast_core::ObjectKey;
 use steadfast_core::event::Change;
 use steadfast_core::filter::Filter;
@@ -30,9 +31,9 @@ impl<K> HandlerFilter<K> {
     /// need.
     pub(crate) fn pass<C: Borrow<Change<K>>>(&self, changes: impl IntoIterator<Item = C>) -> Vec<Change<K>> {
         // Cloned, so that the predicate runs without this lock, because the predicate may remove its own handler.
-        let Some(accepts) = lock(&self.accepts).clone() else { return Vec::new() };
+        let Some(accepts) = self.accepts.lock().clone() else { return Vec::new() };
         // Only the driver takes this lock; the predicate cannot reach it.
-        let mut filter = lock(&self.filter);
+        let mut filter = self.filter.lock();
         let passing = changes.into_iter().filter_map(|change| {
             let change = change.borrow();
             filter.pass(change, |object| {
@@ -51,7 +52,7 @@ impl<K> HandlerFilter<K> {
 
     /// Returns true if the object matched in its last checked state.
     pub(crate) fn has(&self, key: &ObjectKey) -> bool {
-        lock(&self.filter).has(key)
+        self.filter.lock().has(key)
     }
 
     pub(crate) fn join(&self) {
@@ -64,11 +65,6 @@ impl<K> HandlerFilter<K> {
 
     /// Ends the filter and returns the predicate, to be dropped without a lock held.
     pub(crate) fn end(&self) -> Option<Accepts<K>> {
-        lock(&self.accepts).take()
+        self.accepts.lock().take()
     }
-}
-
-/// No user code runs under the first lock, and no code that panics under the other.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,10 @@
 //! Registry of an informer's handlers, with constant-time insertion and removal.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::id_pool::IdPool;
 
@@ -36,7 +38,7 @@ impl Slot {
     pub(crate) fn release(&self) {
         // Only the first release counts: after it, the place may belong to another member.
         if !self.is_released.swap(true, Ordering::AcqRel) {
-            self.left.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
+            self.left.lock().push(self.place);
         }
     }
 }
@@ -59,7 +61,7 @@ impl<T> HandlerRegistry<T> {
     fn forget_left(&mut self) {
         // Members leave without the registry's lock, which may be held during a publication. They are removed at the
         // next access.
-        let left = std::mem::take(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner));
+        let left = std::mem::take(&mut *self.left.lock());
         for place in left {
             #[cfg(test)]
             {

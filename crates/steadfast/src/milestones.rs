@@ -5,9 +5,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::ResourceVersion;
 
 /// Waiters by target version.
@@ -87,7 +87,7 @@ impl Milestones {
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         // Wakers are called and dropped without the lock.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

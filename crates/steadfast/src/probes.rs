@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast_core::reflector::Failure;
 use steadfast_core::{Instant, ResourceVersion};
 
@@ -44,7 +45,7 @@ struct ResourceProbes {
 
 impl ResourceProbes {
     fn answer(&self, since: Instant) -> Option<Probed> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         last.clone().filter(|answer| answer.sent >= since)
     }
 }
@@ -60,7 +61,7 @@ impl Board {
         probe: impl Future<Output = Result<Option<ResourceVersion>, Failure>>,
     ) -> Result<Probed, Failure> {
         let place = {
-            let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut resources = self.resources.lock();
             resources.entry(resource.to_owned()).or_default().clone()
         };
         if let Some(answer) = place.answer(since) {
@@ -79,7 +80,7 @@ impl Board {
         // Taken before the request: the response proves the state at this time or later.
         let sent = environment.now();
         let answer = Probed { version: probe.await?, sent };
-        let mut last = place.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = place.last.lock();
         // The two queues can finish in either order.
         if last.as_ref().is_none_or(|last| last.sent <= sent) {
             *last = Some(answer.clone());

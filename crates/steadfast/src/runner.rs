@@ -5,10 +5,11 @@ mod call_context;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt;
+use parking_lot::Mutex;
 use steadfast_core::event::{Change, Event};
 use steadfast_core::fault_injection::{FaultInjection, InjectedFault};
 use steadfast_core::queue::{Delivery, DeliveryQueue};
@@ -385,9 +386,9 @@ impl<K: Send + Sync + 'static> Runner<K> {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State<K>> {
-        // No user code runs under this lock, so a poisoned lock is consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, State<K>> {
+        // No user code runs under this lock, so no panic leaves the state inconsistent.
+        self.state.lock()
     }
 
     /// Counts a call. Returns true if its event is finished: delivered, or dropped after its retries.

@@ -7,9 +7,10 @@ mod pending_deliveries;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::event::{Change, Event};
 use steadfast_core::fault_injection::{FaultInjection, InjectedFault};
 use steadfast_core::freshness::{Condition, Evidence};
@@ -129,7 +130,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// Edits the store, then adds the indexes that waited for the edit.
     pub(crate) fn edit<T>(&self, edit: impl FnOnce(&mut Store<K>) -> T) -> T {
         // The store is consistent even if code under the lock panics (`Store::add_index`).
-        let edited = edit(&mut self.store.lock().unwrap_or_else(PoisonError::into_inner));
+        let edited = edit(&mut self.store.lock());
         self.admit();
         edited
     }
@@ -143,7 +144,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         V: IntoIterator<Item = I>,
     {
         let (index, filled) = self.snapshot().index(extract);
-        lock(&self.joining).push(filled);
+        self.joining.lock().push(filled);
         self.admit();
         index
     }
@@ -153,7 +154,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// If the store is being edited, the editing thread does this afterwards.
     fn admit(&self) {
         loop {
-            let mut waiting = std::mem::take(&mut *lock(&self.joining));
+            let mut waiting = std::mem::take(&mut *self.joining.lock());
             if waiting.is_empty() {
                 return;
             }
@@ -166,13 +167,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
                     if joining.is_at(store.working()) || joining.rounds() >= UNLOCKED_ROUNDS {
                         store.admit(joining);
                     } else {
-                        lock(&self.joining).push(joining);
+                        self.joining.lock().push(joining);
                     }
                 }
                 store.publish();
                 continue;
             }
-            lock(&self.joining).append(&mut waiting);
+            self.joining.lock().append(&mut waiting);
             // The previous holder may have released the lock before the waiting indexes were visible to it.
             if self.try_store().is_none() {
                 return;
@@ -181,11 +182,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     fn try_store(&self) -> Option<MutexGuard<'_, Store<K>>> {
-        match self.store.try_lock() {
-            Ok(store) => Some(store),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.store.try_lock()
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot<K>> {
@@ -231,7 +228,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let changes = if withheld { &all } else { changes };
         // Runs before the lock is taken, because filters are user code.
         let screened = self.screened(changes, viewed);
-        let mut handlers = lock(&self.handlers);
+        let mut handlers = self.handlers.lock();
         if withheld && viewed {
             self.withheld.store(false, Ordering::Release);
         }
@@ -268,7 +265,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         // Only the driver adds handlers to the delivery, and this is the driver. Most informers have no filters, so
         // nothing is allocated for them.
         let has_joined = |handler: &&Arc<Runner<K>>| handler.filter.as_ref().is_some_and(HandlerFilter::has_joined);
-        let joined: Vec<_> = lock(&self.handlers).members().filter(has_joined).cloned().collect();
+        let joined: Vec<_> = self.handlers.lock().members().filter(has_joined).cloned().collect();
         let passing = |handler: Arc<Runner<K>>| {
             let passing = handler.filter.as_ref()?.pass(changes);
             (viewed || !passing.is_empty()).then_some((handler, passing))
@@ -278,7 +275,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Returns the handlers added since the last call with options for the driver.
     pub(crate) fn take_newcomers(&self) -> Vec<Arc<Runner<K>>> {
-        std::mem::take(&mut *lock(&self.newcomers))
+        std::mem::take(&mut *self.newcomers.lock())
     }
 
     /// Sends a handler with a filter its initial objects, and adds it to the delivery. Only the driver may call this,
@@ -339,13 +336,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     pub(crate) fn on_diagnostic(&self, callback: DiagnosticCallback) {
-        lock(&self.diagnostic_callbacks).push(callback);
+        self.diagnostic_callbacks.lock().push(callback);
     }
 
     /// Calls the diagnostic callbacks and catches their panics.
     pub(crate) fn report(&self, diagnostic: &Diagnostic) {
         // Cloned, so that a callback can register another one.
-        let callbacks = lock(&self.diagnostic_callbacks).clone();
+        let callbacks = self.diagnostic_callbacks.lock().clone();
         for callback in callbacks {
             if std::panic::catch_unwind(AssertUnwindSafe(|| callback(diagnostic))).is_err() {
                 tracing::error!(informer = %self.name, "a diagnostic callback panicked");
@@ -361,7 +358,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(crate) fn add_handler(&self, runner: &Arc<Runner<K>>) -> Result<bool, Ended> {
         let wants_driver = runner.filter.is_some() || runner.resync.is_some();
         {
-            let mut handlers = lock(&self.handlers);
+            let mut handlers = self.handlers.lock();
             // Checked under the lock of `close_handlers`, so that no handler is missed between the two.
             if self.is_stopped() {
                 drop(handlers);
@@ -378,7 +375,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
                 runner.clone()
             });
             if wants_driver {
-                lock(&self.newcomers).push(runner.clone());
+                self.newcomers.lock().push(runner.clone());
             }
         }
         runner.start();
@@ -401,7 +398,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(crate) fn stop(&self) {
         let _ = self.stopped.set(self.environment.now());
         self.notify_changed();
-        let at_stop = lock(&self.at_stop).take();
+        let at_stop = self.at_stop.lock().take();
         if let Some(at_stop) = at_stop {
             at_stop();
         }
@@ -409,7 +406,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Runs `action` at the stop, or immediately if the informer is stopped.
     pub(crate) fn at_stop(&self, action: impl FnOnce() + Send + 'static) {
-        *lock(&self.at_stop) = Some(Box::new(action));
+        *self.at_stop.lock() = Some(Box::new(action));
         // A stop between start and registration would otherwise lose the action. `stop` takes it at most once.
         if self.is_stopped() {
             self.stop();
@@ -423,7 +420,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// Drops the diagnostic callbacks and new handlers, because they may hold this value.
     pub(crate) fn drop_diagnostic_callbacks(&self) {
         drop(self.take_newcomers());
-        let diagnostic_callbacks = std::mem::take(&mut *lock(&self.diagnostic_callbacks));
+        let diagnostic_callbacks = std::mem::take(&mut *self.diagnostic_callbacks.lock());
         drop_contained(diagnostic_callbacks);
     }
 
@@ -486,11 +483,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let durable = self.durables.counts().iter().any(|(_, counts)| counts.is_here);
         #[cfg(not(feature = "checkpoint"))]
         let durable = false;
-        durable || lock(&self.handlers).members().next().is_some()
+        durable || self.handlers.lock().members().next().is_some()
     }
 
     fn handlers(&self) -> Vec<Arc<Runner<K>>> {
-        lock(&self.handlers).members().cloned().collect()
+        self.handlers.lock().members().cloned().collect()
     }
 
     /// Keeps the informer's registration for scrapes.
@@ -562,9 +559,4 @@ fn first_view<K: Send + Sync + 'static>(snapshot: &Snapshot<K>) -> impl Iterator
         let object = entry.last()?.clone();
         Some(Change::of_list(Event::Added { object, initial: true }))
     })
-}
-
-/// No user code runs under these locks, so a poisoned lock is consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

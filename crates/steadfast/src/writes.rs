@@ -9,11 +9,12 @@ pub(crate) mod request;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube::Resource;
 use kube::core::ObjectMeta;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::{Instant, ObjectKey, ResourceVersion, Uid};
 use tokio::sync::Notify;
 
@@ -254,7 +255,7 @@ impl Write {
     }
 
     fn lock(&self) -> MutexGuard<'_, Outcome> {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+        self.outcome.lock()
     }
 
     /// Returns the server's version from a request after the write, if one was made.

@@ -1,8 +1,10 @@
 //! Active faults of a replica.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::rules::Spoiling;
 
@@ -47,7 +49,7 @@ pub(crate) struct Conditions(Mutex<Condition>);
 
 impl Conditions {
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Condition) -> T) -> T {
-        look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&self.0.lock())
     }
 
     /// Returns whether connections are accepted.
@@ -56,12 +58,12 @@ impl Conditions {
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Condition)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.0.lock());
     }
 
     /// Consumes one use of a continue token. Returns whether the token has expired.
     pub(crate) fn token_has_expired(&self) -> bool {
-        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.0.lock();
         let expired = now.expired_tokens > 0;
         now.expired_tokens = now.expired_tokens.saturating_sub(1);
         expired

@@ -1,8 +1,10 @@
 //! Callback that decides the outcome of each request.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::records::RequestRecord;
 
@@ -35,20 +37,20 @@ pub(crate) struct Interception(Mutex<Option<Arc<Interceptor>>>);
 
 impl Interception {
     pub(crate) fn set(&self, interceptor: Option<Arc<Interceptor>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = interceptor;
+        *self.0.lock() = interceptor;
     }
 
     /// Returns the outcome of a request; without a callback, the request continues.
     pub(crate) fn ask(&self, request: &RequestRecord, moment: Moment) -> Fate {
         // The callback may switch faults, so no lock is held during the call.
-        let interceptor = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let interceptor = self.0.lock().clone();
         interceptor.map_or(Fate::Goes, |interceptor| interceptor(request, moment))
     }
 }
 
 impl fmt::Debug for Interception {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_set = self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let is_set = self.0.lock().is_some();
         f.debug_tuple("Interception").field(&is_set).finish()
     }
 }

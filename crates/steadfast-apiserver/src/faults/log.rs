@@ -1,7 +1,8 @@
 //! Log of fault switches.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// Switch of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +24,10 @@ pub(crate) struct FaultLog(Mutex<Vec<FaultRecord>>);
 impl FaultLog {
     pub(crate) fn push(&self, record: FaultRecord) {
         tracing::debug!(?record, "fault");
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+        self.0.lock().push(record);
     }
 
     pub(crate) fn records(&self) -> Vec<FaultRecord> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }

@@ -1,9 +1,9 @@
 //! Injected responses: rules that replace the response of selected requests.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::records::{RequestRecord, Verb};
@@ -170,19 +170,19 @@ pub(crate) struct Rules(Mutex<Vec<(Option<usize>, RequestRule, Ruling)>>);
 
 impl Rules {
     pub(crate) fn add(&self, replica: Option<usize>, rule: RequestRule, ruling: Ruling) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((replica, rule, ruling));
+        self.0.lock().push((replica, rule, ruling));
     }
 
     /// Removes the rules of a replica; all rules if `replica` is `None`.
     pub(crate) fn clear(&self, replica: Option<usize>) {
-        let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = self.0.lock();
         // Without a replica, all rules are removed.
         rules.retain(|(of, _, _)| replica.is_some() && *of != replica);
     }
 
     /// Returns the first rule for a request, and counts its use.
     pub(crate) fn apply(&self, request: &RequestRecord) -> Option<Ruling> {
-        let mut rules = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = self.0.lock();
         // The first matching rule counts, in the order of their addition.
         let (_, rule, ruling) = rules.iter_mut().find(|(replica, rule, _)| rule.is_for(*replica, request))?;
         if let Some(times) = &mut rule.times {
@@ -194,6 +194,6 @@ impl Rules {
 
 impl fmt::Debug for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.lock().unwrap_or_else(PoisonError::into_inner).iter()).finish()
+        f.debug_list().entries(self.0.lock().iter()).finish()
     }
 }

@@ -1,8 +1,10 @@
 //! Control of one connection: its byte budget, its black hole, its end.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::signal::Signal;
 
@@ -146,6 +148,6 @@ impl Link {
     }
 
     fn look_mut<T>(&self, look: impl FnOnce(&mut LinkState) -> T) -> T {
-        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.state.lock())
     }
 }

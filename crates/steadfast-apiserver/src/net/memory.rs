@@ -2,9 +2,10 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
 use super::governed::Transport;
@@ -66,7 +67,7 @@ struct Severed(Mutex<(bool, Vec<Waker>)>);
 impl Severed {
     fn sever(&self) {
         let waiting = {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.0.lock();
             state.0 = true;
             std::mem::take(&mut state.1)
         };
@@ -74,7 +75,7 @@ impl Severed {
     }
 
     fn check(&self, context: &Context<'_>) -> io::Result<()> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         if state.0 {
             return Err(io::ErrorKind::ConnectionReset.into());
         }

@@ -1,8 +1,9 @@
 //! Tasks that end with their owner.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -31,7 +32,7 @@ impl TaskGroup {
     }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         // A closed group starts no task, so no task outlives its connection.
         if tasks.closed {
             return;
@@ -46,7 +47,7 @@ impl TaskGroup {
 
     /// Aborts all tasks and rejects new ones.
     pub(crate) fn close(&self) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock();
         tasks.closed = true;
         for handle in tasks.handles.drain(..) {
             handle.abort();

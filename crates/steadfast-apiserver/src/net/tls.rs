@@ -1,8 +1,9 @@
 //! TLS with certificate authorities that are created for this server.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -101,8 +102,8 @@ impl ServerTls {
 }
 
 impl Clients {
-    fn issued(&self) -> std::sync::MutexGuard<'_, BTreeMap<Vec<u8>, String>> {
-        self.issued.lock().unwrap_or_else(PoisonError::into_inner)
+    fn issued(&self) -> parking_lot::MutexGuard<'_, BTreeMap<Vec<u8>, String>> {
+        self.issued.lock()
     }
 }
 

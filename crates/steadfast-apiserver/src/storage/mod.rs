@@ -8,8 +8,7 @@ mod patch;
 mod state;
 mod writes;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 pub(crate) use cache::{Cache, Source};
@@ -83,7 +82,7 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A change cannot panic halfway, so the data of a poisoned lock is consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        // A change cannot panic halfway, so the state is consistent after a panic of a caller.
+        self.state.lock()
     }
 }

@@ -1,12 +1,13 @@
 //! Faults: each has an effect on a client and ends when it is switched off.
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::{CONFIG_MAPS, Client, config_map, in_memory, names, seconds_since, version_of};
 use http::Method;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steadfast_apiserver::{Answer, ApiServer, Corruption, Fate, LinkEnd, Moment, RequestRule, Status, Verb};
 use tokio::time::timeout;
@@ -443,7 +444,7 @@ async fn interceptor_loses_or_delays_requests() {
     let recorder = Arc::clone(&calls);
     let count = AtomicU32::new(0);
     server.faults().intercept(move |request, moment| {
-        recorder.lock().unwrap().push((request.id, request.verb, moment));
+        recorder.lock().push((request.id, request.verb, moment));
         match (count.fetch_add(1, Ordering::Relaxed), moment) {
             // The first request is lost on arrival, the second after processing; the third one waits.
             (0, Moment::Before) | (2, Moment::After) => Fate::Lost,
@@ -464,10 +465,10 @@ async fn interceptor_loses_or_delays_requests() {
     let (before, after) = (Moment::Before, Moment::After);
     let create = |id: u64, moment: Moment| (id, Verb::Create, moment);
     let expected = [create(0, before), create(1, before), create(1, after), create(2, before), create(2, after)];
-    assert_eq!(*calls.lock().unwrap(), expected);
+    assert_eq!(*calls.lock(), expected);
 
     server.faults().intercept_no_more();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
-    assert_eq!(calls.lock().unwrap().len(), 5, "the interceptor is no longer called");
+    assert_eq!(calls.lock().len(), 5, "the interceptor is no longer called");
 }

@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -15,6 +15,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use steadfast_apiserver::Faults;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -48,7 +49,7 @@ impl Switchboard {
     pub(crate) fn switch(&self, text: &str) -> Result<(), String> {
         let spec: FaultSpec = text.parse()?;
         // One lock for both steps: the record must have the order in which concurrent requests applied their faults.
-        let mut active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut active = self.active.lock();
         spec.apply(&self.faults, self.replicas).map_err(|why| format!("fault {text:?}: {why}"))?;
         active.retain(|(_, earlier)| !spec.ends(earlier));
         if spec.stays() {
@@ -59,7 +60,7 @@ impl Switchboard {
 
     /// Returns the active faults, one per line.
     fn active(&self) -> String {
-        let active = self.active.lock().unwrap_or_else(PoisonError::into_inner);
+        let active = self.active.lock();
         active.iter().fold(String::new(), |mut lines, (text, _)| {
             let _ = writeln!(lines, "{text}");
             lines

@@ -4,11 +4,12 @@
 //! retried with backoff. A reload first applies with the catalog that is already known, and then the cluster is queried again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use steadfast::{Checkpoint, Connection};
 use steadfast_notify::{Engine, Feed, Plan, State, Supervised, Supervisor, WatchSpec, config, forget_watermarks};
 use tokio::sync::watch;
@@ -189,7 +190,7 @@ impl ClusterState {
 impl Cluster {
     fn held(&self) -> MutexGuard<'_, ClusterData> {
         // A panic under this lock cannot leave lasting damage: the next pass replaces the state.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// Returns the state of the cluster.
@@ -464,7 +465,7 @@ mod tests {
             let engine = Engine::start(&plan, streams, 0, |_| {});
             let notices = Arc::<Mutex<Vec<EngineEvent>>>::default();
             let told = notices.clone();
-            let supervisor = Supervisor::new(Arc::new(move |notice| told.lock().expect("no panic").push(notice)));
+            let supervisor = Supervisor::new(Arc::new(move |notice| told.lock().push(notice)));
             let fleet = Fleet::start(None).await.unwrap_or_else(|failure| panic!("{failure}"));
             let surroundings = SharedParts { engine: engine.clone(), fleet: Some(Arc::new(fleet)), supervisor };
             let orders = Assignment { plan, feeds: BTreeMap::new() };
@@ -495,7 +496,7 @@ mod tests {
         let fixture = Fixture::start().await;
         fixture.task.cluster().panics.store(2, Ordering::Relaxed);
         let ended = |fixture: &Fixture| {
-            let notices = fixture.notices.lock().expect("no panic");
+            let notices = fixture.notices.lock();
             let is_ours = |notice: &&EngineEvent| matches!(notice, EngineEvent::TaskEnded { task, why, .. } if task == "cluster default" && why == "panicked: injected");
             notices.iter().filter(is_ours).count()
         };

@@ -3,13 +3,14 @@
 //! Every replica watches and evaluates. The leader sends and writes, and once a second publishes the version up to which each rule
 //! and sink is settled. A standby drops settled changes, and keeps the others pending for its own term.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
+use parking_lot::Mutex;
 use steadfast::Connection;
 use steadfast_controller::{Leader, LeaderElection};
 use steadfast_notify::problem::Problem;
@@ -159,7 +160,7 @@ impl Replicas {
     /// Returns a function that returns the current role.
     pub(super) fn role(&self) -> Arc<dyn Fn() -> Role + Send + Sync> {
         let role = self.role.clone();
-        Arc::new(move || lock(&role).clone())
+        Arc::new(move || role.lock().clone())
     }
 
     /// Publishes the settled versions and releases the lease, so that another replica takes over immediately.
@@ -193,10 +194,6 @@ async fn is_set(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|is_set| *is_set).await.is_err() {
         std::future::pending::<()>().await;
     }
-}
-
-fn lock(role: &Mutex<Role>) -> MutexGuard<'_, Role> {
-    role.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ReplicaTask {
@@ -380,7 +377,7 @@ impl ReplicaTask {
         // The gate opens only with the settled versions of the previous leader, so that no settled change is sent
         // twice.
         self.keeper.open(Arc::new(LeaderTerm(leader.clone())));
-        let identity = lock(&self.role).identity.clone();
+        let identity = self.role.lock().identity.clone();
         self.role_is(true, Some(identity));
         console::report(format_args!("leader: this replica sends and writes (term {})", leader.fencing_token()));
         loop {
@@ -409,11 +406,11 @@ impl ReplicaTask {
     }
 
     fn identity_is(&self, identity: &str) {
-        identity.clone_into(&mut lock(&self.role).identity);
+        identity.clone_into(&mut self.role.lock().identity);
     }
 
     fn role_is(&self, is_leader: bool, holder: Option<String>) {
-        let mut role = lock(&self.role);
+        let mut role = self.role.lock();
         // A change of the holder alone does not start a new role.
         if role.is_leader != is_leader {
             role.since = Instant::now();
@@ -431,7 +428,7 @@ impl ReplicaTask {
     /// Records a failure, and reports it if it is new.
     fn failing(&self, why: Option<String>) {
         // The lock is released at the end of this statement, before the report.
-        let before = std::mem::replace(&mut lock(&self.role).failing, why.clone());
+        let before = std::mem::replace(&mut self.role.lock().failing, why.clone());
         match why {
             Some(why) if before.as_ref() != Some(&why) => console::report(format_args!("replicas: {why}; retried")),
             None if before.is_some() => {

@@ -1,10 +1,11 @@
 //! Status of the program, for monitoring and for the command `status`: rules, sources, sinks and mirrors.
 
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use hyper::StatusCode;
 use kube::core::DynamicObject;
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use steadfast::metrics::Metrics;
@@ -99,8 +100,7 @@ impl StatusReporter {
     }
 
     fn components(&self) -> MutexGuard<'_, Option<Components>> {
-        // A panic under this lock leaves the value intact, so poisoning is ignored.
-        self.components.lock().unwrap_or_else(PoisonError::into_inner)
+        self.components.lock()
     }
 }
 

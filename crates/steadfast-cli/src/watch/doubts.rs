@@ -1,11 +1,12 @@
 //! Reports of doubts about a cache, with start, reason and end: on standard error for people, as lines among the events for
 //! programs.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
+use parking_lot::Mutex;
 use steadfast::{Diagnostic, Freshness, Informer, Registration};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep, timeout};
@@ -41,7 +42,7 @@ pub(crate) fn follow(
     informer.on_diagnostic(move |note| {
         // A replaced history may be fresh again before the next periodic check, so the diagnostic itself is reported.
         if let Diagnostic::NewEpoch { .. } = note {
-            let told = noted.lock().unwrap_or_else(PoisonError::into_inner).replaced_history(note, Instant::now());
+            let told = noted.lock().replaced_history(note, Instant::now());
             reporting.report(&told);
             // The channel is full only if output is blocked; the next check reports the state at that time.
             let _ = reporting.transitions.try_send(told.transition);
@@ -51,7 +52,7 @@ pub(crate) fn follow(
         let mut changed = informer.changed();
         loop {
             let freshness = informer.freshness();
-            let told = doubts.lock().unwrap_or_else(PoisonError::into_inner).check(&freshness, Instant::now());
+            let told = doubts.lock().check(&freshness, Instant::now());
             if let Some(told) = told {
                 reporter.report(&told);
                 // Fails only if the program is about to end.

@@ -1,9 +1,10 @@
 //! Readiness of `watch` for monitoring: ready when all watched resources are synced and fresh.
 
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use hyper::StatusCode;
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use steadfast::metrics::Metrics;
 use steadfast::{Connection, InformerFactory};
@@ -43,9 +44,9 @@ impl WatchReadiness {
         self.known().awaited.retain(|name| name != awaited);
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn known(&self) -> parking_lot::MutexGuard<'_, Known> {
         // No code panics under this lock.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

@@ -3,10 +3,11 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
 use serde_json::json;
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::Exposition;
@@ -41,7 +42,7 @@ impl Watching {
         let heard = said.clone();
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                heard.lock().expect("no panic").push_str(&(line + "\n"));
+                heard.lock().push_str(&(line + "\n"));
             }
         });
         let stdout = child.stdout.take().expect("a piped stdout");
@@ -138,7 +139,7 @@ fn replaced_server_is_reported_and_relisted() {
     let scraped = Exposition::parse(&watching.get("/metrics").1).expect("a valid scrape");
     let held = scraped.sum("steadfast_informer_objects", &[("resource", "configmaps")]);
     assert_eq!(held, (0.0, 1), "ready with no object in the cache");
-    let said = watching.said.lock().expect("no panic").clone();
+    let said = watching.said.lock().clone();
     assert!(said.contains("stale: the server's history was replaced: the server is at version "), "{said}");
     drop(server);
 }
@@ -191,7 +192,7 @@ async fn events_merged_during_blocked_output_are_marked() {
     assert_eq!((changes, merged), (CHANGES, 1), "all changes are written, several of them in one line");
     let aside = "! configmaps: ";
     let started = Instant::now();
-    while !watching.said.lock().expect("no panic").contains(aside) {
+    while !watching.said.lock().contains(aside) {
         assert!(started.elapsed() < Duration::from_secs(60), "no warning about merged events");
         std::thread::sleep(Duration::from_millis(50));
     }

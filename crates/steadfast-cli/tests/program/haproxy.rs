@@ -6,8 +6,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// `HAProxy` with one backend, `web`, and one foreign server without traffic. Killed on drop.
 pub(crate) struct Haproxy {
@@ -55,7 +56,7 @@ impl Haproxy {
 
     /// Kills the process and starts a new one without the servers of the mirror.
     pub(crate) fn restart(&self) {
-        let mut process = self.process.lock().expect("no panic");
+        let mut process = self.process.lock();
         let _ = process.kill();
         let _ = process.wait();
         *process = spawn(&self.program, &self.folder);
@@ -131,7 +132,7 @@ fn spawn(program: &Path, folder: &Path) -> Child {
 
 impl Drop for Haproxy {
     fn drop(&mut self) {
-        let process = self.process.get_mut().expect("no panic");
+        let process = self.process.get_mut();
         let _ = process.kill();
         let _ = process.wait();
         let _ = std::fs::remove_dir_all(&self.folder);

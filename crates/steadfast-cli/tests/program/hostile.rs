@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
@@ -113,7 +114,7 @@ impl World {
         let log = stderr.clone();
         std::thread::spawn(move || {
             for line in lines.lines().map_while(Result::ok) {
-                *log.lock().expect("no panic") += &(line + "\n");
+                *log.lock() += &(line + "\n");
             }
         });
         let notify = KillOnDrop(child);
@@ -151,7 +152,7 @@ impl World {
     fn report(&self) -> String {
         let status = steadfast(&["notify", "status", "-c", &self.configuration]);
         let status = String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_text(&status);
-        let stderr = self.stderr.lock().expect("no panic");
+        let stderr = self.stderr.lock();
         // Long lines are cut, because log lines can contain large values of the tenant.
         let lines: Vec<_> = stderr.lines().map(|line| line.chars().take(400).collect::<String>()).collect();
         let from = lines.len().saturating_sub(60);

@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::config_map;
@@ -88,7 +89,7 @@ fn collect_output(mut from: impl Read + Send + 'static) -> Arc<Mutex<Vec<u8>>> {
     std::thread::spawn(move || {
         let mut part = [0; 4096];
         while let Ok(read @ 1..) = from.read(&mut part) {
-            collected.lock().expect("no panic").extend_from_slice(&part[..read]);
+            collected.lock().extend_from_slice(&part[..read]);
         }
     });
     all
@@ -104,12 +105,12 @@ struct NotifyProcess {
 
 impl NotifyProcess {
     fn stderr_text(&self) -> String {
-        String::from_utf8_lossy(&self.stderr.lock().expect("no panic")).into_owned()
+        String::from_utf8_lossy(&self.stderr.lock()).into_owned()
     }
 
     /// Returns the clusters and names of the objects that `rule` has sent.
     fn sent(&self, rule: &str) -> Vec<String> {
-        let text = String::from_utf8_lossy(&self.stdout.lock().expect("no panic")).into_owned();
+        let text = String::from_utf8_lossy(&self.stdout.lock()).into_owned();
         // The last line may be incomplete, so lines that are not valid JSON are ignored.
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let sent = lines.filter(|line| line["rule"] == rule);

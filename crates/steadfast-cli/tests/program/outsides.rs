@@ -6,9 +6,9 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
+use parking_lot::Mutex;
 
 use crate::haproxy::eventually;
 
@@ -73,7 +73,7 @@ impl Knot {
 
     /// Kills the server, restores the initial zone with its serial number, and restarts the server.
     pub(crate) fn restore(&self) {
-        let mut process = self.process.lock().expect("no panic");
+        let mut process = self.process.lock();
         let _ = process.kill();
         let _ = process.wait();
         for state in ["journal", "timers"] {
@@ -135,7 +135,7 @@ fn spawn_knot(program: &Path, folder: &Path) -> Child {
 
 impl Drop for Knot {
     fn drop(&mut self) {
-        let process = self.process.get_mut().expect("no panic");
+        let process = self.process.get_mut();
         let _ = process.kill();
         let _ = process.wait();
     }
@@ -164,7 +164,7 @@ impl Etcd {
 
     /// Kills the member and starts it again with its data.
     pub(crate) fn restart(&self) {
-        let mut process = self.process.lock().expect("no panic");
+        let mut process = self.process.lock();
         let _ = process.kill();
         let _ = process.wait();
         *process = spawn_etcd(&found("etcd").expect("the program is installed"), &self.arguments);
@@ -235,7 +235,7 @@ fn spawn_etcd(program: &Path, arguments: &[OsString]) -> Child {
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        let process = self.process.get_mut().expect("no panic");
+        let process = self.process.get_mut();
         let _ = process.kill();
         let _ = process.wait();
     }

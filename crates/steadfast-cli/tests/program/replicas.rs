@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
@@ -65,7 +66,7 @@ impl Receiver {
     }
 
     fn all(&self) -> Vec<Delivery> {
-        self.deliveries.lock().expect("no panic").clone()
+        self.deliveries.lock().clone()
     }
 }
 
@@ -94,7 +95,7 @@ fn serve(stream: TcpStream, recorded: &Mutex<Vec<Delivery>>) -> Option<()> {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
         let message = serde_json::from_slice(&body).expect("the body is JSON");
-        recorded.lock().expect("no panic").push(Delivery { at: Instant::now(), replica, message });
+        recorded.lock().push(Delivery { at: Instant::now(), replica, message });
         writer.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").ok()?;
     }
 }
@@ -157,7 +158,7 @@ impl World {
                     let asked = Instant::now();
                     let lease = server.get("leases", "default", "notify").ok();
                     let holder = lease.and_then(|lease| Some(lease["spec"]["holderIdentity"].as_str()?.to_owned()));
-                    let mut reign = reign.lock().expect("no panic");
+                    let mut reign = reign.lock();
                     if let Some(holder) = holder
                         && reign.holders.last().is_none_or(|(_, _, before)| *before != holder)
                     {
@@ -229,7 +230,7 @@ impl World {
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 let line = format!("{identity} +{:.1} {line}\n", from.elapsed().as_secs_f64());
-                said.lock().expect("no panic").push_str(&line);
+                said.lock().push_str(&line);
             }
         });
         self.replicas[number] = Some(KillOnDrop(child));
@@ -379,13 +380,13 @@ impl World {
             String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_text(&status)
         });
         let statuses: Vec<String> = statuses.collect();
-        format!("{}\n{}", statuses.join("\n"), self.said.lock().expect("no panic"))
+        format!("{}\n{}", statuses.join("\n"), self.said.lock())
     }
 
     /// Checks all received requests. Returns the number of deliveries and the number of repeated deliveries.
     fn judge(&self) -> (usize, usize) {
         let deliveries = self.receiver.all();
-        let reign = self.reign.lock().expect("no panic");
+        let reign = self.reign.lock();
         let mut ids = BTreeMap::<String, String>::new();
         let (mut seen, mut repeated) = (BTreeSet::new(), 0);
         let first = deliveries.first().map_or_else(Instant::now, |delivery| delivery.at);
@@ -399,7 +400,7 @@ impl World {
                 reign.covers(replica, *at),
                 "{replica} sent {message} at {:.3} without the lease; holders: {holders:?}\n{}",
                 at.saturating_duration_since(first).as_secs_f64(),
-                self.said.lock().expect("no panic")
+                self.said.lock()
             );
             let id = message["id"].as_str().expect("an ID").to_owned();
             let is_end = message["type"] == "Deleted";
@@ -450,7 +451,7 @@ fn replicas_survive_kills_and_freezes_of_leaders() {
         assert!(missing.is_empty(), "seed {seed}: not delivered: {missing:?}\n{}", world.report());
         assert!(is_equal(&world), "seed {seed}: {keys:?}\n{:?}\n{}", world.objects.keys(), world.report());
         let (deliveries, repeated) = world.judge();
-        let terms = world.reign.lock().expect("no panic").holders.len();
+        let terms = world.reign.lock().holders.len();
         if is_long {
             let changes = world.changes;
             eprintln!(

@@ -86,40 +86,40 @@ fn set(server: &ApiServer, name: &str, value: &str) {
 /// One run of the program and its output.
 struct ProgramRun {
     child: Child,
-    lines: Arc<std::sync::Mutex<Vec<Value>>>,
+    lines: Arc<parking_lot::Mutex<Vec<Value>>>,
     readers: Vec<JoinHandle<()>>,
-    said: Arc<std::sync::Mutex<String>>,
+    said: Arc<parking_lot::Mutex<String>>,
 }
 
 impl ProgramRun {
     fn begin(configuration: &str) -> Self {
         let mut child = start(&["notify", "-c", configuration]);
         let (lines, said) =
-            (Arc::<std::sync::Mutex<Vec<Value>>>::default(), Arc::<std::sync::Mutex<String>>::default());
+            (Arc::<parking_lot::Mutex<Vec<Value>>>::default(), Arc::<parking_lot::Mutex<String>>::default());
         let (stdout, to) = (BufReader::new(child.stdout.take().expect("a piped stdout")), lines.clone());
         let out = std::thread::spawn(move || {
             // An incomplete last line is ignored.
             for line in stdout.lines().map_while(Result::ok) {
                 if let Ok(line) = serde_json::from_str(&line) {
-                    to.lock().expect("no panic").push(line);
+                    to.lock().push(line);
                 }
             }
         });
         let (stderr, to) = (BufReader::new(child.stderr.take().expect("a piped stderr")), said.clone());
         let err = std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                *to.lock().expect("no panic") += &(line + "\n");
+                *to.lock() += &(line + "\n");
             }
         });
         Self { child, lines, readers: vec![out, err], said }
     }
 
     fn lines(&self) -> Vec<Value> {
-        self.lines.lock().expect("no panic").clone()
+        self.lines.lock().clone()
     }
 
     fn said(&self) -> String {
-        self.said.lock().expect("no panic").clone()
+        self.said.lock().clone()
     }
 
     /// Waits for `count` lines and returns all lines in a short form.

@@ -3,8 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{Exposition, config_map};
@@ -56,14 +57,14 @@ fn metrics_readiness_and_status_agree() {
     std::thread::spawn(move || {
         let mut part = [0; 1024];
         while let Ok(read @ 1..) = stderr.read(&mut part) {
-            heard.lock().expect("no panic").extend_from_slice(&part[..read]);
+            heard.lock().extend_from_slice(&part[..read]);
         }
     });
     let mut stdout = acting.0.stdout.take().expect("a piped stdout");
     std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
     let mut address = String::new();
     eventually("the address", || {
-        let said = String::from_utf8_lossy(&told.lock().expect("no panic")).into_owned();
+        let said = String::from_utf8_lossy(&told.lock()).into_owned();
         let found = said.split("metrics at http://").nth(1).and_then(|rest| rest.split_once("/metrics"));
         address = found.map(|(address, _)| address.to_owned()).unwrap_or_default();
         !address.is_empty()

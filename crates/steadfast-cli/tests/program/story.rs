@@ -15,11 +15,12 @@ mod trouble;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
@@ -327,7 +328,7 @@ impl World {
     }
 
     fn report(&self) -> String {
-        let (now, said) = (self.truth.now(), self.said.lock().expect("no panic").clone());
+        let (now, said) = (self.truth.now(), self.said.lock().clone());
         let status = steadfast(&["notify", "status", "-c", &self.configuration]);
         let status = String::from_utf8_lossy(&status.stdout).into_owned() + &stderr_text(&status);
         let difference = |names: Option<BTreeSet<String>>| {
@@ -391,7 +392,7 @@ impl Witness {
                     let asked = Instant::now();
                     if let Some(names) = look().map(judged) {
                         let answered = Instant::now();
-                        samples.lock().expect("no panic").push(Sample { target, asked, answered, names });
+                        samples.lock().push(Sample { target, asked, answered, names });
                     }
                     std::thread::sleep(Duration::from_millis(50));
                 }
@@ -403,7 +404,7 @@ impl Witness {
     fn end(mut self) -> Vec<Sample> {
         self.ended.store(true, Ordering::Relaxed);
         self.threads.drain(..).for_each(|thread| thread.join().expect("no panic"));
-        let samples = self.samples.lock().expect("no panic");
+        let samples = self.samples.lock();
         samples.clone()
     }
 }
@@ -435,7 +436,7 @@ fn begin(world: &World) -> KillOnDrop {
     let (stderr, said) = (BufReader::new(child.stderr.take().expect("a piped stderr")), world.said.clone());
     std::thread::spawn(move || {
         for line in stderr.lines().map_while(Result::ok) {
-            *said.lock().expect("no panic") += &(line + "\n");
+            *said.lock() += &(line + "\n");
         }
     });
     KillOnDrop(child)

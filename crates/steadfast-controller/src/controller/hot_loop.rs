@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use steadfast::ObjectKey;
 
 /// Shorter requeue delays count as immediate.
@@ -75,7 +75,7 @@ impl HotLoopLimiter {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ObjectKey, u32>> {
-        self.in_a_row.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_a_row.lock()
     }
 }
 

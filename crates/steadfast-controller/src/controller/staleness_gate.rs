@@ -1,9 +1,9 @@
 //! Gate that pauses reconciles while a cache has been in doubt for too long.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use steadfast::environment::Instant;
 use steadfast::{Freshness, ObjectKey};
 use tokio::sync::watch;
@@ -138,6 +138,6 @@ impl StalenessGate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

@@ -3,9 +3,9 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use steadfast::ObjectKey;
 use steadfast::environment::{Instant, SharedEnvironment};
 
@@ -67,7 +67,7 @@ impl StallDetector {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<(ObjectKey, bool)>> {
-        self.call.lock().unwrap_or_else(PoisonError::into_inner)
+        self.call.lock()
     }
 }
 

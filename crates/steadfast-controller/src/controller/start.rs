@@ -1,14 +1,15 @@
 //! Start of a controller.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use kube::Resource;
+use parking_lot::Mutex;
 use steadfast::environment::SharedEnvironment;
 use steadfast::{Freshness, Informer, Kept, Object, ObjectKey};
 use tokio::runtime::Handle;

@@ -1,8 +1,9 @@
 //! Counters of a controller.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::workqueue::Durations;
 
@@ -86,7 +87,7 @@ impl Counters {
     }
 
     fn lock_durations(&self) -> MutexGuard<'_, Durations> {
-        self.durations.lock().unwrap_or_else(PoisonError::into_inner)
+        self.durations.lock()
     }
 
     /// Adds the time that a key waited for writes of its own reconcile.

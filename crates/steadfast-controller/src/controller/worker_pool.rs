@@ -1,12 +1,13 @@
 //! Pool of workers: each takes a key, checks the caches, runs the reconcile, and applies its action.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::{Connection, ObjectKey, Recording};
 use tokio::runtime::Handle;
@@ -94,7 +95,7 @@ impl WorkerPool {
     /// Spawns one more worker.
     pub(super) fn spawn_worker(self: &Arc<Self>) {
         let detector = Arc::new(StallDetector::new(self.environment().clone()));
-        self.detectors.lock().unwrap_or_else(PoisonError::into_inner).push(detector.clone());
+        self.detectors.lock().push(detector.clone());
         // Counted before the spawn, so that `stop` never observes zero workers while one is starting.
         self.workers.fetch_add(1, Ordering::AcqRel);
         let worker = Worker { pool: self.clone(), detector };
@@ -104,7 +105,7 @@ impl WorkerPool {
     /// Checks for blocked reconciles, missing writes and doubtful caches. Runs once a second.
     pub(super) fn check(self: &Arc<Self>) {
         let now = self.environment().now();
-        let detectors = self.detectors.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let detectors = self.detectors.lock().clone();
         let mut blocked = 0;
         for detector in &detectors {
             let Some((key, lasting, is_new)) = detector.blocked(now) else { continue };
@@ -289,7 +290,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.pool.workers.fetch_sub(1, Ordering::AcqRel);
-        let mut detectors = self.pool.detectors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut detectors = self.pool.detectors.lock();
         // A replaced worker shares the list with its replacement, so entries are compared by identity.
         detectors.retain(|detector| !Arc::ptr_eq(detector, &self.detector));
         self.pool.worker_exited.send_replace(());

@@ -10,12 +10,13 @@
 //! caches may be unrelated.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::{CacheId, Freshness, InformerFactory, ObjectKey, WaitError, Writes};
 
@@ -113,13 +114,13 @@ impl WriteTracker {
     pub(super) fn declare(&self, caches: &[DeclaredCache], when_stale: &WhenStale) {
         // A controller that acts despite doubt waits for none of these caches.
         let read = caches.iter().filter(|cache| when_stale.waits() && cache.role.is_read());
-        *lock(&self.0.read) = read.map(|cache| cache.view.clone()).collect();
+        *self.0.read.lock() = read.map(|cache| cache.view.clone()).collect();
         let declared = caches.iter().map(|cache| match (cache.role, when_stale.acts()) {
             // The start waits for the sync of this cache. Afterwards its doubt counts like the doubt of the other caches.
             (Role::Objects, true) => (cache.clone(), StartupLimit::Brief),
             (role, _) => (cache.clone(), StartupLimit::of(role, when_stale)),
         });
-        *lock(&self.0.declared) = declared.collect();
+        *self.0.declared.lock() = declared.collect();
     }
 
     /// Records the writes of a finished reconcile of `key`.
@@ -232,7 +233,7 @@ impl WriteTracker {
     pub(super) async fn catch_up(&self) {
         let inner = &self.0;
         let begun = inner.environment.now();
-        let declared = lock(&inner.declared).clone();
+        let declared = inner.declared.lock().clone();
         // Captured once: writes after this instant are not awaited, so the wait ends even under constant load.
         let mut written = inner.factory.written_so_far();
         for (cache, _) in &declared {
@@ -412,7 +413,7 @@ impl Inner {
     }
 
     fn read(&self) -> Vec<Arc<dyn CacheHandle>> {
-        lock(&self.read).clone()
+        self.read.lock().clone()
     }
 
     fn since(&self, begun: Instant) -> Duration {
@@ -420,13 +421,8 @@ impl Inner {
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingByKey> {
-        lock(&self.pending)
+        self.pending.lock()
     }
-}
-
-/// No user code runs under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -11,11 +11,12 @@ mod rendezvous;
 mod state;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures::Stream;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use steadfast::{Connection, Informer, Kept, ObjectKey, kube};
 use tokio::sync::watch;
 

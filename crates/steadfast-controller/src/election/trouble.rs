@@ -1,8 +1,8 @@
 //! Why a candidate cannot read or write leases, and which permission is missing.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use steadfast::kube;
 use steadfast::kube::core::Status;
 
@@ -118,7 +118,7 @@ impl Troubles {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<ElectionTrouble>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,10 +1,10 @@
 //! State shared by recorders and the sender task.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast::Connection;
 use steadfast::environment::{Instant, SharedEnvironment};
 use tokio::sync::Notify;
@@ -55,7 +55,7 @@ impl Shared {
 
     // Only the correlator runs under this lock, and calls no user code.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Runs `act` on the correlator under the lock.

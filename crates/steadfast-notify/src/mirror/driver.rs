@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, btree_map};
 use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast_targets::{
     ApprovalRequest, CompetingEntry, DesiredState, DryRun, Loss, Memory, Mirror, ObjectId, Settings, SkipReason, State,
     Status, Target, Value, preview,
@@ -273,17 +274,16 @@ impl<V: Value> AnyMirror for Running<V> {
         let (wanted, invalid) = wanted(gathered, &self.values);
         let objects = &wanted.doubts.objects;
         let listed = objects.iter().take(MAX_LISTED).map(|(object, why)| (object.to_string(), why.to_string()));
-        *self.unknown.lock().unwrap_or_else(PoisonError::into_inner) =
-            Unknown { count: objects.len(), listed: listed.collect() };
+        *self.unknown.lock() = Unknown { count: objects.len(), listed: listed.collect() };
         // After `stop` the mirror is absent, and the call has no effect.
-        if let Some(mirror) = &*self.mirror.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(mirror) = &*self.mirror.lock() {
             mirror.want(wanted);
         }
         invalid
     }
 
     fn nudge(&self) {
-        if let Some(mirror) = &*self.mirror.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(mirror) = &*self.mirror.lock() {
             mirror.nudge();
         }
     }
@@ -312,7 +312,7 @@ impl<V: Value> AnyMirror for Running<V> {
 
     fn standing(&self) -> MirrorStatus {
         let status = self.status.borrow();
-        let unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        let unknown = self.unknown.lock();
         let left_alone = status.kept.iter().take(MAX_LISTED).map(|(name, why)| (name.clone(), why.to_string()));
         let left_alone = left_alone.chain(unknown.listed.clone());
         MirrorStatus {
@@ -338,7 +338,7 @@ impl<V: Value> AnyMirror for Running<V> {
     }
 
     fn stop(&self) -> BoxedFuture<'_, ()> {
-        let mirror = self.mirror.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mirror = self.mirror.lock().take();
         Box::pin(async move {
             if let Some(mirror) = mirror {
                 mirror.stop().await;

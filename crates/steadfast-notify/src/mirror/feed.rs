@@ -4,8 +4,9 @@
 //! the cluster as missing, so that entries of the cluster are not removed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::view::MirrorView;
@@ -112,7 +113,7 @@ impl Feed {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Part>> {
         // No code panics under this lock.
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts.lock()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Supervised task of one mirror: opens, runs and reopens the mirror.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -61,18 +62,18 @@ struct Slot {
 
 impl Slot {
     fn keeper(&self) -> Option<Arc<MirrorManager>> {
-        self.keeper.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.keeper.lock().clone()
     }
 
     fn set(&self, keeper: Option<Arc<MirrorManager>>) {
-        *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = keeper;
+        *self.keeper.lock() = keeper;
     }
 
     fn standing(&self) -> MirrorStatus {
         if let Some(keeper) = self.keeper() {
             return keeper.standing();
         }
-        let why = self.unopened.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let why = self.unopened.lock().clone();
         let why = why.unwrap_or_else(|| "the mirror has not been opened yet".into());
         MirrorStatus::blocked(why)
     }
@@ -216,13 +217,13 @@ async fn opened(open: &Open, name: &str, slot: &Slot, how: &MirrorContext) -> Op
                 if reported.is_some() {
                     (how.report)(EngineEvent::Opened { sink: name.to_owned() });
                 }
-                *slot.unopened.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *slot.unopened.lock() = None;
                 return opening;
             }
             Err(unopened) => unopened.problem.to_string(),
         };
         // Report each reason only once, but show the current reason in the status.
-        *slot.unopened.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.as_str().into());
+        *slot.unopened.lock() = Some(why.as_str().into());
         if reported.as_ref() != Some(&why) {
             (how.report)(EngineEvent::Unopened { sink: name.to_owned(), why: why.clone() });
             reported = Some(why);
@@ -276,7 +277,7 @@ mod tests {
             assert!(left.is_err(), "injected");
             let doubts = gathered.doubts.clusters.iter().map(|(cluster, why)| format!("{cluster}: {why}"));
             let doubts = doubts.chain(gathered.doubt.iter().map(ToString::to_string));
-            self.wanted.lock().expect("no panic").push(doubts.collect::<Vec<_>>().join(", "));
+            self.wanted.lock().push(doubts.collect::<Vec<_>>().join(", "));
             BTreeMap::new()
         }
 
@@ -321,8 +322,7 @@ mod tests {
             let (notices, wanted) = (Arc::<Mutex<Vec<EngineEvent>>>::default(), Arc::<Mutex<Vec<String>>>::default());
             let (reported, panics, left) =
                 (notices.clone(), Arc::new(AtomicU32::new(panics)), AtomicU32::new(unopened));
-            let report: Arc<crate::engine_event::ReportEvent> =
-                Arc::new(move |notice| reported.lock().expect("no panic").push(notice));
+            let report: Arc<crate::engine_event::ReportEvent> = Arc::new(move |notice| reported.lock().push(notice));
             let recorded = wanted.clone();
             let open = move || -> BoxedFuture<'static, Result<Opening, Unopened>> {
                 let left = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
@@ -354,7 +354,7 @@ mod tests {
         }
 
         fn last_doubt(&self) -> Option<String> {
-            self.wanted.lock().expect("no panic").last().cloned()
+            self.wanted.lock().last().cloned()
         }
     }
 
@@ -378,7 +378,7 @@ mod tests {
         assert!(failing.contains("the file key"), "{failing}");
         sleep(Duration::from_secs(8)).await;
         assert!((mirror.task.standing())().failing.is_none());
-        let notices = mirror.notices.lock().expect("no panic");
+        let notices = mirror.notices.lock();
         assert!(
             matches!(&notices[..], [EngineEvent::Unopened { .. }, EngineEvent::Opened { sink }] if sink == "web"),
             "{notices:?}"
@@ -394,7 +394,7 @@ mod tests {
             Some("west: the cluster has not responded yet"),
             "the mirror works again"
         );
-        let notices = mirror.notices.lock().expect("no panic");
+        let notices = mirror.notices.lock();
         let ended = notices.iter().filter(|notice| {
             matches!(notice, EngineEvent::TaskEnded { task, why, .. } if task == "mirror web" && why == "panicked: injected")
         });
@@ -405,7 +405,7 @@ mod tests {
     async fn panicked_compare_task_is_restarted() {
         let mirror = Fixture::start(0, 0, true);
         sleep(Duration::from_millis(500)).await;
-        let notices = mirror.notices.lock().expect("no panic");
+        let notices = mirror.notices.lock();
         assert!(matches!(&notices[..], [EngineEvent::TaskEnded { why, .. }] if why.contains("panicked: injected")));
     }
 
@@ -421,11 +421,11 @@ mod tests {
         let mirror = Fixture::start_with_files(0, 0, false, move || Credentials::read(&sink, &path));
         mirror.feed.set("west", Vec::new(), None);
         sleep(Duration::from_secs(30)).await;
-        let wanted = mirror.wanted.lock().expect("no panic").len();
+        let wanted = mirror.wanted.lock().len();
         std::fs::write(&file, "two").expect("a file");
         sleep(Duration::from_secs(30)).await;
-        assert!(mirror.wanted.lock().expect("no panic").len() > wanted, "the new mirror receives the wanted entries");
-        let notices = mirror.notices.lock().expect("no panic").clone();
+        assert!(mirror.wanted.lock().len() > wanted, "the new mirror receives the wanted entries");
+        let notices = mirror.notices.lock().clone();
         assert!(matches!(&notices[..], [EngineEvent::Reopened { sink }] if sink == "web"), "{notices:?}");
         mirror.task.stop().await;
         std::fs::remove_dir_all(folder).expect("a folder");

@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -42,7 +43,7 @@ impl Exec {
     /// Returns the secrets for the environment. The files are read each time. If a file cannot be read, the last value
     /// is used: a file may be missing for an instant during replacement.
     fn secrets(&self) -> BTreeMap<String, String> {
-        let mut known = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.secrets.lock();
         for (name, from) in &self.settings.secret_env {
             // An unreadable secret keeps its last value: the file may be in the middle of a rotation.
             let read = Secret::read(from, &self.folder).ok();

@@ -1,7 +1,9 @@
 //! Sink that writes one message per line to standard output, as JSON.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::stream::{Delivering, Stream};
 use crate::message::Message;
@@ -28,7 +30,7 @@ impl Stream for Lines {
         Box::pin(async move {
             // A stopped terminal blocks only this blocking thread.
             let written = tokio::task::spawn_blocking(move || {
-                let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut output = output.lock();
                 output.write_all(lines.as_bytes()).and_then(|()| output.flush())
             });
             match written.await {

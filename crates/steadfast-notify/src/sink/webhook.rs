@@ -18,12 +18,13 @@ mod signature;
 mod target;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::LOCATION;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::stream::{Delivering, Stream};
@@ -85,7 +86,7 @@ impl Webhook {
     }
 
     fn current(&self) -> (Arc<Target>, Instant) {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.lock().clone()
     }
 
     /// Returns the target with current secrets. Reads the files again after [`SECRETS_MAX_AGE`], or at once if `now` is true.
@@ -106,7 +107,7 @@ impl Webhook {
         };
         let target = fresh.unwrap_or(current);
         // The instant is stored even if nothing has changed, because it delays the next read.
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = (target.clone(), Instant::now());
+        *self.current.lock() = (target.clone(), Instant::now());
         target
     }
 

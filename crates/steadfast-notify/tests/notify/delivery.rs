@@ -1,10 +1,11 @@
 //! Delivery in virtual time: order, independence of objects, retries, expiry, dead letters and redelivery.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steadfast_notify::change::{Change, State, Subject};
 use steadfast_notify::config::EventKind;
@@ -66,7 +67,7 @@ impl Scripted {
 
     /// Returns time, pod, data and acceptance of each message.
     pub(crate) fn seen(&self) -> Vec<(Duration, String, Value, bool)> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen.lock().clone()
     }
 
     pub(crate) fn taken(&self) -> Vec<(String, Value)> {
@@ -79,7 +80,7 @@ impl Stream for Scripted {
         Box::pin(async move {
             let message = &messages[0];
             let tries = {
-                let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut tries = self.tries.lock();
                 let tries = tries.entry(message.id.clone()).or_default();
                 *tries += 1;
                 *tries
@@ -88,7 +89,7 @@ impl Stream for Scripted {
             sleep(lasts).await;
             let taken = outcome == Outcome::Delivered;
             let seen = (self.begun.elapsed(), message.name.clone(), message.data.clone(), taken);
-            self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+            self.seen.lock().push(seen);
             outcome
         })
     }
@@ -126,7 +127,7 @@ impl World {
         let streams = Streams::from([("s".to_owned(), sink.clone() as Arc<dyn Stream>)]);
         let notices = Arc::new(Mutex::new(Vec::new()));
         let reported = notices.clone();
-        let report = move |notice| reported.lock().unwrap_or_else(PoisonError::into_inner).push(notice);
+        let report = move |notice| reported.lock().push(notice);
         let engine = Engine::start(&plan, streams, 7, report);
         Self { engine, sink, notices, settled: Arc::default(), _folder: folder }
     }
@@ -134,16 +135,16 @@ impl World {
     pub(crate) async fn put(&self, name: &str, version: u64, value: Value) {
         let (settled, change) = (self.settled.clone(), change(name, version, &value));
         let id = change.id.clone();
-        let done = move || settled.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        let done = move || settled.lock().push(id);
         self.engine.accept("r", "s", change, done).await;
     }
 
     pub(crate) fn settled(&self) -> Vec<String> {
-        self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.settled.lock().clone()
     }
 
     pub(crate) fn reported(&self) -> String {
-        let notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        let notices = self.notices.lock();
         notices.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
 }

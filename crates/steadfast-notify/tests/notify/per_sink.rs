@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Scope};
@@ -35,7 +36,7 @@ struct Receiver {
 
 impl Receiver {
     fn accepted(&self) -> Vec<Message> {
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.accepted.lock().clone()
     }
 
     fn lines(&self) -> Vec<String> {
@@ -76,7 +77,7 @@ impl Receiver {
         if self.is_down.load(Ordering::Relaxed) {
             return fails;
         }
-        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut accepted = self.accepted.lock();
         accepted.extend(messages.iter().map(|message| Message::clone(message)));
         if self.is_mute.load(Ordering::Relaxed) { fails } else { Outcome::Delivered }
     }

@@ -2,13 +2,14 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 /// Received request.
@@ -61,7 +62,7 @@ impl Receiver {
                             body: String::from_utf8_lossy(&body).into_owned(),
                         };
                         let number = {
-                            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                            let mut kept = kept.lock();
                             kept.push(arrived.clone());
                             kept.len() - 1
                         };
@@ -92,6 +93,6 @@ impl Receiver {
 
     /// Takes all requests that have arrived since the last call.
     pub(crate) fn take(&self) -> Vec<Arrived> {
-        std::mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.arrived.lock())
     }
 }

@@ -5,12 +5,13 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{ApiResource, GroupVersionKind};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steadfast::{Checkpoint, InformerFactory, Scope};
 use steadfast_apiserver::ApiServer;
@@ -85,7 +86,7 @@ impl Stream for RunStream {
                 std::future::pending::<()>().await;
             }
             let messages = messages.iter().map(|message| Message::clone(message));
-            self.receiver.0.lock().unwrap_or_else(PoisonError::into_inner).extend(messages);
+            self.receiver.0.lock().extend(messages);
             Outcome::Delivered
         })
     }
@@ -93,7 +94,7 @@ impl Stream for RunStream {
 
 impl Receiver {
     fn messages(&self) -> Vec<Message> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     /// Returns name and data of each message after the first `skipped` ones.

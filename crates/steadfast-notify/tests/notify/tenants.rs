@@ -1,11 +1,12 @@
 //! Hostile namespace next to a quiet one: limits of the sink queue and the cache.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Checkpoint, Informer, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::ApiServer;
@@ -24,7 +25,7 @@ struct Receiver(Mutex<Vec<String>>);
 
 impl Receiver {
     fn names(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
@@ -36,7 +37,7 @@ impl Stream for Receiver {
                 return Outcome::Retry { after: None, why: "503".to_owned() };
             }
             let names = messages.iter().map(|message| message.name.clone());
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
+            self.0.lock().extend(names);
             Outcome::Delivered
         })
     }

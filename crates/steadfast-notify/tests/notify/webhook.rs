@@ -1,7 +1,7 @@
 //! Delivery of `CloudEvents` to servers.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
@@ -9,6 +9,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use steadfast_notify::Plan;
@@ -50,7 +51,7 @@ impl Receiver {
                         let body = body.collect().await.map(|body| body.to_bytes().to_vec()).unwrap_or_default();
                         let (method, path, headers) = (parts.method, parts.uri.to_string(), parts.headers);
                         let one = Received { method, path, headers, body };
-                        kept.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+                        kept.lock().push(one);
                         let mut response = Response::builder().status(status);
                         if let Some((name, value)) = header {
                             response = response.header(name, value);
@@ -67,7 +68,7 @@ impl Receiver {
     }
 
     fn take(&self) -> Received {
-        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut received = self.received.lock();
         assert_eq!(received.len(), 1, "one request");
         received.remove(0)
     }

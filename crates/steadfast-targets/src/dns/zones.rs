@@ -1,7 +1,9 @@
 //! Several zones behind one target: each record goes to the zone with the longest name that it lies in.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Zone;
 use super::error::DnsError;
@@ -76,7 +78,7 @@ impl Zones {
     }
 
     fn last(&self) -> MutexGuard<'_, Vec<Last>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock()
     }
 
     /// Reads one zone. Returns the result of the last successful read if this read fails.

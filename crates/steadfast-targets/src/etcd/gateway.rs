@@ -2,13 +2,14 @@
 //! endpoint.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode, Uri};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value as Json, json};
 use tokio::time::timeout;
 
@@ -172,7 +173,7 @@ impl<R: EtcdClient> Gateway<R> {
     }
 
     fn token(&self) -> MutexGuard<'_, Option<String>> {
-        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+        self.token.lock()
     }
 
     async fn authenticate(&self, endpoint: &str) -> Result<(), EtcdError> {

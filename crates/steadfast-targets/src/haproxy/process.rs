@@ -1,9 +1,9 @@
 //! The process behind a runtime socket, and its restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// Maximum difference between two clocks that is not a restart, in seconds.
@@ -70,7 +70,7 @@ struct State {
 
 impl Observed {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Records the result of a poll; returns true if a read is due.

@@ -5,7 +5,9 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::error::IpvsError;
 use super::service::VirtualService;
@@ -26,7 +28,7 @@ impl ServiceClaim {
     /// Returns an error if another process of this user or of root holds the claim. Sockets of other users are ignored: any user
     /// can take the name, but must not be able to stop a mirror.
     pub(super) fn take(&self, service: &VirtualService) -> Result<(), IpvsError> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.lock();
         if held.is_some() {
             return Ok(());
         }

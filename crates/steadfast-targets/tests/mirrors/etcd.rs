@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use steadfast_targets::etcd::{Etcd, EtcdError, EtcdValue};
 use steadfast_targets::{Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, Status, Step, Target};
 use tokio::time::{sleep, timeout};
@@ -495,13 +496,12 @@ async fn user_with_password_gets_new_tokens() -> Result {
     let root = |arguments: &[&str]| running.etcdctl(&[&["--user=root:secret"], arguments].concat());
     let password = Arc::new(Mutex::new("first".to_owned()));
     let current = password.clone();
-    let target =
-        running.target("one")?.user("mirror", move || Ok(current.lock().map_err(|error| error.to_string())?.clone()));
+    let target = running.target("one")?.user("mirror", move || Ok(current.lock().clone()));
     target.read().await?;
     target.apply(&adds(&["a"])).await?;
     assert_eq!(target.read().await?.own.len(), 1);
     // Each change of users and roles invalidates the tokens.
-    *password.lock().map_err(|error| error.to_string())? = "second".to_owned();
+    *password.lock() = "second".to_owned();
     let mut child = Command::new("etcdctl")
         .env("ETCDCTL_API", "3")
         .args(["--endpoints", &running.client, "--user=root:secret", "user", "passwd", "mirror", "--interactive=false"])

@@ -1,10 +1,11 @@
 //! Mirrors in virtual time, with a target in memory that fails by a seed and is changed by other clients.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_targets::{
     ActualState, Claim, DesiredState, Limits, Memory, Mirror, Settings, SkipReason, State, Status, Step, Target, Value,
 };
@@ -56,7 +57,7 @@ impl FakeTarget {
     }
 
     fn lock(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn fails(&self) -> bool {
@@ -363,7 +364,7 @@ impl Target for Owned {
     }
 
     async fn claim(&self, _: &str, _: u64) -> Result<Claim, Deaf> {
-        Ok(self.1.lock().expect("no panic").clone())
+        Ok(self.1.lock().clone())
     }
 }
 
@@ -382,7 +383,7 @@ async fn second_process_with_mark_prevents_removal() {
     assert_eq!(target.lock().own.len(), 11, "the mirror removes no entry");
 
     // The other process has exited: its entries are removed, and entries of a third process stay.
-    *claim.lock().expect("no panic") = Claim::Ours;
+    *claim.lock() = Claim::Ours;
     until(&mirror, |status| status.settled && status.entries == 9).await;
     target.lock().own.insert("a third one's".to_owned(), Number(1));
     sleep(Duration::from_secs(600)).await;

@@ -1,13 +1,14 @@
 //! The history of one resource in one namespace, from a separate watch: for a cluster that offers only its API.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt};
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, WatchParams};
 use kube::core::WatchEvent;
+use parking_lot::Mutex;
 use steadfast_contract::{Change, History};
 use tokio::task::JoinHandle;
 
@@ -65,11 +66,11 @@ impl EventLog {
                     WatchEvent::Error(status) => break status.message,
                 };
                 match change {
-                    Ok(change) => lock(&written).changes.push(change.at(begun.elapsed())),
+                    Ok(change) => written.lock().changes.push(change.at(begun.elapsed())),
                     Err(error) => break error.to_string(),
                 }
             };
-            lock(&written).broken = Some(broken);
+            written.lock().broken = Some(broken);
         });
         Ok(Self { resource: resource.clone(), objects, state, task })
     }
@@ -92,7 +93,7 @@ impl EventLog {
         let begun = Instant::now();
         loop {
             {
-                let state = lock(&self.state);
+                let state = self.state.lock();
                 if let Some(broken) = &state.broken {
                     return Err(format!("the watch of the history broke: {broken}").into());
                 }
@@ -141,8 +142,4 @@ fn change(object: &DynamicObject, gone: bool) -> Result<Change, Error> {
     } else {
         Change::new(version, &uid, namespace.as_deref(), &name, serde_json::to_value(object)?)
     })
-}
-
-fn lock(state: &Mutex<WatchState>) -> std::sync::MutexGuard<'_, WatchState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

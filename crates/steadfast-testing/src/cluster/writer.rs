@@ -1,11 +1,12 @@
 //! The writer of a scenario: it connects directly to the server, so that network faults do not affect it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{Error, config_map_in};
@@ -26,12 +27,12 @@ impl Writer {
     /// Returns the client of this writer.
     pub fn client(&self) -> Client {
         // Cloned out of the lock: a request must not block a concurrent `renew`.
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.client.lock().clone()
     }
 
     /// Uses `client` from here on.
     pub(super) fn renew(&self, client: Client) {
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+        *self.client.lock() = client;
     }
 
     fn config_maps(&self) -> Api<ConfigMap> {

@@ -1,9 +1,10 @@
 //! Conditions, orders and counts of one connection, between the switches and its relay.
 
 use std::future::poll_fn;
-use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::report::{ConnectionReport, Ended};
 
@@ -182,6 +183,6 @@ impl Link {
     }
 
     fn look<T>(&self, look: impl FnOnce(&mut LinkState) -> T) -> T {
-        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.state.lock())
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use steadfast_apiserver::Port;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -213,12 +214,12 @@ impl Network {
             }
         });
         // Listeners run under their own lock, so they may read reports but must not register others.
-        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let listeners = self.listeners.lock();
         listeners.iter().for_each(|listener| listener(&change));
     }
 
     pub(super) fn listen(&self, listener: Listener) {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
+        self.listeners.lock().push(listener);
     }
 
     pub(super) fn changes(&self) -> Vec<FaultChange> {
@@ -235,7 +236,7 @@ impl Network {
     }
 
     fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.state.lock())
     }
 }
 

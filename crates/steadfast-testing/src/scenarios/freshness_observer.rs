@@ -1,8 +1,9 @@
 //! Observer of an informer's freshness that records the times of its changes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast::{Freshness, Informer, Kept, ResourceVersion};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -34,7 +35,7 @@ impl FreshnessObserver {
             // An error means that the informer was dropped. A timeout is the regular poll.
             while !matches!(timeout(POLL_INTERVAL, changed.changed()).await, Ok(Err(_))) {
                 let now = look(&informer);
-                let mut looks = lock(&written);
+                let mut looks = written.lock();
                 // Equal observations are skipped, so that the list has one entry for each change.
                 if looks.last().is_none_or(|last| last.fresh != now.fresh) {
                     looks.push(now);
@@ -57,7 +58,7 @@ impl FreshnessObserver {
 
     /// Returns the time from `fault` to the first doubt. Zero if the informer was in doubt already.
     fn doubt_after(&self, fault: Instant) -> Option<Duration> {
-        let looks = lock(&self.looks);
+        let looks = self.looks.lock();
         // The last observation at or before the fault shows whether the doubt existed already.
         let before = looks.iter().rev().find(|look| look.at <= fault);
         if before.is_some_and(|look| look.fresh.is_none()) {
@@ -68,7 +69,7 @@ impl FreshnessObserver {
 
     /// Returns the longest doubt since `from`, including one that still lasts.
     pub(super) fn longest_doubt(&self, from: Instant) -> Duration {
-        let looks = lock(&self.looks);
+        let looks = self.looks.lock();
         // Each observation lasts until the next one, and the last one until now.
         let ends = looks.iter().skip(1).map(|look| look.at).chain([Instant::now()]);
         let doubts = looks.iter().zip(ends).filter(|(look, end)| look.fresh.is_none() && *end > from);
@@ -96,7 +97,7 @@ impl FreshnessObserver {
 
     /// Returns the instant, at or after `healed`, from which the informer has been fresh at `version` or later.
     fn fresh_since(&self, healed: Instant, version: &ResourceVersion) -> Option<Instant> {
-        let looks = lock(&self.looks);
+        let looks = self.looks.lock();
         let there = |look: &Look| look.fresh.as_ref().is_some_and(|fresh| !fresh.is_older_than(version));
         // The informer must be fresh now. An earlier fresh phase may have ended again.
         looks.last().filter(|last| there(last))?;
@@ -118,10 +119,6 @@ fn look<K: Kept>(informer: &Informer<K>) -> Look {
         _ => None,
     };
     Look { at: Instant::now(), fresh }
-}
-
-fn lock(looks: &Mutex<Vec<Look>>) -> MutexGuard<'_, Vec<Look>> {
-    looks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

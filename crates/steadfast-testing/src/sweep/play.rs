@@ -3,11 +3,12 @@
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::try_join_all;
+use parking_lot::Mutex;
 use steadfast::Connection;
 use steadfast_apiserver::ApiServer;
 use tokio::time::sleep;
@@ -93,7 +94,7 @@ where
         Ok(Played {
             ending: Ending::of(&server, &setting.ignored, &setting.unseen),
             failure,
-            ended: std::mem::take(&mut *told.lock().unwrap_or_else(PoisonError::into_inner)),
+            ended: std::mem::take(&mut *told.lock()),
             points: runner.points(),
             reached: runner.has_disturbed(),
         })
@@ -146,7 +147,7 @@ where
         runner.ended(process);
         if let Some((how, is_panic)) = how {
             let text = format!("process {process} {how}, {:?} after the start", server.elapsed());
-            told.lock().unwrap_or_else(PoisonError::into_inner).push(Ended { text, is_panic });
+            told.lock().push(Ended { text, is_panic });
         }
         sleep(RESTART_DELAY).await;
     }

@@ -1,9 +1,10 @@
 //! The runner of a run: it records each request, and injects the fault at the selected point.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast_apiserver::{ApiServer, Change, Fate, Faults, Moment, RequestRecord};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -289,7 +290,7 @@ impl SweepRunner {
     }
 
     fn look<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.state.lock())
     }
 }
 

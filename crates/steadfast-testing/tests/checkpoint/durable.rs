@@ -1,9 +1,10 @@
 //! Durable handlers: repeated deliveries until the acknowledgement, within a run and across runs.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
 use steadfast::{Certainty, Diagnostic, DurableEvent, DurableRegistration, Event, HandlerError, InformerFactory, Lazy};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
 use steadfast_testing::{WorldError, config_map};
@@ -48,7 +49,7 @@ pub(crate) fn mirror(
     let log = log.clone();
     life.informer.durable("mirror").deadline(Duration::from_secs(2)).on_event(move |told| {
         let (does, log, word) = (does(&told), log.clone(), word(&told));
-        log.lock().expect("no panic").push(Seen::Told(word));
+        log.lock().push(Seen::Told(word));
         async move {
             match does {
                 Does::Acknowledge => {}
@@ -57,14 +58,14 @@ pub(crate) fn mirror(
                 Does::Panic => panic!("injected panic"),
                 Does::Never => std::future::pending().await,
             }
-            log.lock().expect("no panic").push(Seen::Done(told.id));
+            log.lock().push(Seen::Done(told.id));
             Ok(())
         }
     })
 }
 
 fn told(log: &Log) -> Vec<String> {
-    let log = log.lock().expect("no panic");
+    let log = log.lock();
     let told = log.iter().filter_map(|seen| match seen {
         Seen::Told(Word { name, kind, .. }) => Some(format!("{kind} {name}")),
         _ => None,
@@ -73,7 +74,7 @@ fn told(log: &Log) -> Vec<String> {
 }
 
 fn ids(log: &Log) -> Vec<String> {
-    let log = log.lock().expect("no panic");
+    let log = log.lock();
     let told = log.iter().filter_map(|seen| match seen {
         Seen::Told(Word { id, .. }) => Some(id.clone()),
         _ => None,
@@ -105,7 +106,7 @@ async fn acknowledged_events_are_not_repeated() -> Result<(), WorldError> {
     let folder = Folder::new("missed")?;
     let (server, life, log) = first_life(&folder).await?;
     let path = life.die(&folder)?;
-    log.lock().expect("no panic").push(Seen::Died);
+    log.lock().push(Seen::Died);
     server.replace(&config_map("a", "2"))?;
     server.delete_named("configmaps", "default", "b")?;
     server.create(&config_map("c", "1"))?;
@@ -118,7 +119,7 @@ async fn acknowledged_events_are_not_repeated() -> Result<(), WorldError> {
     let mut now = told(&log)[2..].to_vec();
     now.sort();
     assert_eq!(now, ["+ b", "+ c", "- b", "~ a"]);
-    assert_eq!(judge(&config_maps(&server)?, &log.lock().expect("no panic"))?.again, 0);
+    assert_eq!(judge(&config_maps(&server)?, &log.lock())?.again, 0);
     assert_eq!(lists(&server), 1);
     Ok(())
 }
@@ -168,7 +169,7 @@ async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), WorldError> {
     let (uid, version) = (c["metadata"]["uid"].as_str(), c["metadata"]["resourceVersion"].as_str());
     let last = format!("{}@{}", uid.unwrap_or_default(), version.unwrap_or_default());
     assert!(now.len() == 3 && now.contains(&last), "{now:?}");
-    judge(&config_maps(&server)?, &log.lock().expect("no panic"))?;
+    judge(&config_maps(&server)?, &log.lock())?;
     Ok(())
 }
 
@@ -191,7 +192,7 @@ async fn unacknowledged_deleted_object_is_delivered_as_deleted() -> Result<(), W
     life.settle(&server).await?;
     pause(5).await;
     assert_eq!(told(&log)[2..], ["+ c", "- c"]);
-    judge(&config_maps(&server)?, &log.lock().expect("no panic"))?;
+    judge(&config_maps(&server)?, &log.lock())?;
     Ok(())
 }
 
@@ -355,7 +356,7 @@ fn successor(life: &Life, name: &str, stuck: bool) -> Result<Log, HandlerError> 
     let log = Log::default();
     let seen = log.clone();
     life.informer.durable(name).on_event(move |told| {
-        seen.lock().expect("no panic").push(Seen::Told(word(&told)));
+        seen.lock().push(Seen::Told(word(&told)));
         async move {
             if stuck {
                 std::future::pending::<()>().await;

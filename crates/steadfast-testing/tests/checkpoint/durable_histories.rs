@@ -1,9 +1,10 @@
 //! Random histories over several runs of a program with a handler that fails, panics, is slow or never returns. The
 //! check uses the server's history.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast::Diagnostic;
 use steadfast_apiserver::ApiServer;
 use steadfast_core::random::Random;
@@ -16,7 +17,7 @@ use crate::judge::{Seen, Sum, judge, lines};
 use crate::life::{Life, config_maps};
 
 fn does(random: &Mutex<Random>, is_last: bool) -> Does {
-    let mut random = random.lock().expect("no panic");
+    let mut random = random.lock();
     match below(&mut random, if is_last { 40 } else { 12 }) {
         0 => Does::Fail,
         1 => Does::Panic,
@@ -66,12 +67,12 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
         // Simulates a kill: later actions of the handler have no effect.
         let is_anew = !life.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty();
         path = life.die(&folder)?;
-        let mut log = log.lock().expect("no panic");
+        let mut log = log.lock();
         log.push(Seen::Died);
         if is_anew {
             log.push(Seen::Anew);
         }
-        log.extend(own.lock().expect("no panic").iter().cloned());
+        log.extend(own.lock().iter().cloned());
         drop(log);
         for round in 0..below(&mut random, 20) * u64::from(!is_last) {
             change(&server, &mut random, 1000 + round);
@@ -86,7 +87,7 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
             _ => {}
         }
     }
-    let log = log.lock().expect("no panic");
+    let log = log.lock();
     Ok(judge(&config_maps(&server)?, &log).map_err(|error| format!("seed {seed}: {error}\n{}", lines(&log)))?)
 }
 

@@ -51,8 +51,7 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
     }
     // The handler must not wait longer than this for an event, even if the disk is full.
     tokio::time::sleep(Duration::from_secs(60)).await;
-    judge(&config_maps(&server)?, &log.lock().expect("no panic"))
-        .map_err(|error| format!("{many} writes from {from}: {error}"))?;
+    judge(&config_maps(&server)?, &log.lock()).map_err(|error| format!("{many} writes from {from}: {error}"))?;
     let unwritten = registration.counts().unwritten;
     let was_noted = !life.noted(|note| matches!(note, Diagnostic::ToldUnwritten { .. })).is_empty();
     let number = changes.load(Ordering::Relaxed);
@@ -61,19 +60,19 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
     change(&server, &mut random, 30);
     tokio::time::sleep(Duration::from_millis(20 + below(&mut random, 100))).await;
     let path = life.die(&folder)?;
-    log.lock().expect("no panic").push(Seen::Died);
+    log.lock().push(Seen::Died);
     change(&server, &mut random, 31);
     let again = Log::default();
     let life = Life::begin(&server, &path, 2).await?;
     mirror(&life, &again, |_| Does::Acknowledge)?;
     life.settle(&server).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let mut log = log.lock().expect("no panic").clone();
+    let mut log = log.lock().clone();
     // The next run cannot know events that were not written.
     if !is_well || !life.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty() {
         log = vec![Seen::Anew];
     }
-    log.extend(again.lock().expect("no panic").iter().cloned());
+    log.extend(again.lock().iter().cloned());
     if is_well {
         judge(&config_maps(&server)?, &log)
             .map_err(|error| format!("{many} writes from {from}, the next run: {error}\n{}", lines(&log)))?;

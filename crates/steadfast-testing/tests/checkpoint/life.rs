@@ -1,10 +1,11 @@
 //! One run of a program: an informer of config maps with a checkpoint.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
 use steadfast::{Checkpoint, Diagnostic, Event, Informer, InformerFactory, Lazy, Scope};
 use steadfast_apiserver::{ApiServer, Verb};
 use steadfast_contract::History;
@@ -44,8 +45,8 @@ impl Life {
         let informer = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
         let (told, notes) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<Diagnostic>>>)>::default();
         let (sink, written) = (told.clone(), notes.clone());
-        informer.on_event(move |event| sink.lock().expect("no panic").push(in_words(&event)))?;
-        informer.on_diagnostic(move |note| written.lock().expect("no panic").push(note.clone()));
+        informer.on_event(move |event| sink.lock().push(in_words(&event)))?;
+        informer.on_diagnostic(move |note| written.lock().push(note.clone()));
         Ok(Self { checkpoint, informer, factory, told, notes, path: path.to_owned() })
     }
 
@@ -83,11 +84,11 @@ impl Life {
     }
 
     pub(crate) fn told(&self) -> Vec<String> {
-        self.told.lock().expect("no panic").clone()
+        self.told.lock().clone()
     }
 
     pub(crate) fn noted(&self, which: impl Fn(&Diagnostic) -> bool) -> Vec<String> {
-        self.notes.lock().expect("no panic").iter().filter(|note| which(note)).map(ToString::to_string).collect()
+        self.notes.lock().iter().filter(|note| which(note)).map(ToString::to_string).collect()
     }
 }
 

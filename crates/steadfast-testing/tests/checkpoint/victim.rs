@@ -3,12 +3,12 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use parking_lot::Mutex;
 use steadfast::{Checkpoint, Connection, Diagnostic, InformerFactory, Lazy, Scope, Snapshot};
 use steadfast_core::random::Random;
 use steadfast_testing::WorldError;
@@ -48,7 +48,7 @@ async fn live(kubeconfig: &Path, file: &Path) -> Result<(), WorldError> {
     let moods = Mutex::new(Random::new(u64::from(std::process::id())));
     informer.durable("mirror").on_event(move |told| {
         let (mood, time) = {
-            let mut moods = moods.lock().expect("no panic");
+            let mut moods = moods.lock();
             (moods.draw() % 16, moods.between(Duration::ZERO, Duration::from_millis(30)))
         };
         println!("{TOLD}{}", word(&told).line());

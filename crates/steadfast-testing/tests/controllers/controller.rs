@@ -12,11 +12,12 @@ mod namespaces;
 mod own_writes;
 mod sources;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
+use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Connection, InformerFactory, Kept, ObjectKey};
 use steadfast_apiserver::ApiServer;
@@ -102,8 +103,8 @@ impl Told {
         self.lock().iter().filter(|(_, text)| text.starts_with(beginning)).map(|(at, _)| *at).collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Duration, String)>> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Vec<(Duration, String)>> {
+        self.said.lock()
     }
 }
 

@@ -6,11 +6,12 @@ mod rules;
 
 use std::collections::BTreeSet;
 use std::future::{Future, pending};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_controller::{Action, Changes, Controller, Source, back_off};

@@ -1,6 +1,6 @@
 //! Guarantees of an election to one process.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -8,6 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams, Patch, PatchParams};
+use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -391,7 +392,7 @@ impl Warnings {
         struct Lines(Arc<Mutex<Vec<u8>>>);
         impl std::io::Write for Lines {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+                self.0.lock().extend_from_slice(bytes);
                 Ok(bytes.len())
             }
 
@@ -407,7 +408,7 @@ impl Warnings {
     }
 
     fn with(&self, text: &str) -> usize {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines.lock();
         String::from_utf8_lossy(&lines).lines().filter(|line| line.contains(text)).count()
     }
 }

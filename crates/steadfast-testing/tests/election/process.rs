@@ -3,12 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast::Connection;
 use steadfast::environment::local::{Local, Pipe};
 use steadfast::environment::{Environment, Instant, SharedEnvironment, Socket, Task};
@@ -131,12 +132,8 @@ impl Process {
 
 impl World {
     fn running(&self) -> MutexGuard<'_, Running> {
-        lock(&self.running)
+        self.running.lock()
     }
-}
-
-fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
-    running.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Task that runs only while its process runs.
@@ -150,7 +147,7 @@ impl Future for Scheduled {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         {
-            let mut running = lock(&self.running);
+            let mut running = self.running.lock();
             if running.frozen {
                 running.waiting.push(context.waker().clone());
                 return Poll::Pending;

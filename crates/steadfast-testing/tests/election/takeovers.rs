@@ -8,12 +8,13 @@
 //! repeats one seed with its faults. The seed does not determine the order in which a controller reconciles its keys.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, PostParams};
 use kube::{Resource, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Connection, Informer, InformerFactory, ObjectKey, Scope, kube};
 use steadfast_apiserver::{ApiServer, RequestRecord, Verb};
@@ -74,7 +75,7 @@ async fn keep(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, k
         Right::Sharding(shares) => shares.hold(&key).map(|held| (held.client(), Some(held))),
         Right::Leader(leader) => Some((leader.client(), None)),
         Right::Sometimes(leader) => {
-            let leader = leader.lock().unwrap_or_else(PoisonError::into_inner);
+            let leader = leader.lock();
             leader.as_ref().filter(|leader| leader.is_leader()).map(|leader| (leader.client(), None))
         }
     };
@@ -176,7 +177,7 @@ async fn work(connection: Connection, way: Way, name: String, part: Part) -> Res
             let current = Arc::<Mutex<Option<Leader>>>::default();
             let controller = run(Right::Sometimes(current.clone()), &|controller| controller)?;
             while let Some(leader) = election.until_leader().await {
-                *current.lock().unwrap_or_else(PoisonError::into_inner) = Some(leader.clone());
+                *current.lock() = Some(leader.clone());
                 leader.lost().await;
             }
             controller

@@ -1,11 +1,12 @@
 //! Relists by difference: the transferred objects, and equality with the result of a full list.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::core::ApiResource;
+use parking_lot::Mutex;
 use steadfast::{Diagnostic, Informer, InformerBuilder, Kept, Scope};
 use steadfast_apiserver::{Answer, ApiServer, RequestRecord, RequestRule, Spoiling, Verb};
 use steadfast_testing::{WorldError, config_map, labelled_config_map};
@@ -71,7 +72,7 @@ async fn relisted<K: Kept>(
     informer.wait_for_sync(SOON * 10).await?;
     let notes = Arc::new(Mutex::new(Vec::new()));
     let told = notes.clone();
-    informer.on_diagnostic(move |note: &Diagnostic| told.lock().unwrap().push(note.to_string()));
+    informer.on_diagnostic(move |note: &Diagnostic| told.lock().push(note.to_string()));
     let before = world.server.requests().len();
 
     world.server.faults().cut();
@@ -87,7 +88,7 @@ async fn relisted<K: Kept>(
     informer.wait_for_version(&world.server.revision().to_string().as_str().into(), SOON * 60).await?;
 
     let requests = world.server.requests().split_off(before);
-    let notes = notes.lock().unwrap().clone();
+    let notes = notes.lock().clone();
     let mut names: Vec<String> = informer.snapshot().iter().map(|entry| entry.key().name().to_owned()).collect();
     names.sort();
     Ok((informer, Relist { requests, notes, names }))

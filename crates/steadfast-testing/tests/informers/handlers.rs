@@ -1,12 +1,13 @@
 //! Handlers and streams: deliveries, ends, and calls of the informer's API.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use steadfast::{AsyncHandler, Call, Event, Freshness, Handler, HandlerError, InformerError, Registration, Scope};
 use steadfast_testing::{WorldError, config_map};
 
@@ -126,7 +127,7 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), WorldError> {
         let (left, held) = (Arc::new(AtomicUsize::new(0)), own.clone());
         let count = left.clone();
         let leave = move || {
-            let (registration, count) = (held.lock().ok().and_then(|held| held.clone()), count.clone());
+            let (registration, count) = (held.lock().clone(), count.clone());
             async move {
                 registration.expect("the registration exists before the first event").remove_and_wait().await;
                 count.fetch_add(1, Ordering::Relaxed);
@@ -138,7 +139,7 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), WorldError> {
             informer
                 .on_event(move |_| leave().now_or_never().expect("the removal must not wait inside its own call"))?
         });
-        *own.lock().map_err(|_| "poisoned")? = Some(registration.clone());
+        *own.lock() = Some(registration.clone());
         let calls = if asynchronous { 3 } else { 1 };
         for number in 0..calls {
             world.server.create(&config_map(&format!("{asynchronous}-{number}"), "1"))?;
@@ -147,7 +148,7 @@ async fn remove_and_wait_inside_handler_returns() -> Result<(), WorldError> {
         tokio::time::timeout(SOON, registration.remove_and_wait()).await?;
         assert_eq!(left.load(Ordering::Relaxed), calls, "each call must return from the removal");
         assert_eq!(registration.counts().running, 0);
-        *own.lock().map_err(|_| "poisoned")? = None;
+        *own.lock() = None;
     }
     Ok(())
 }
@@ -427,7 +428,7 @@ async fn drained_shutdown_delivers_partially_read_events() -> Result<(), WorldEr
                 drained.as_mut().now_or_never().is_none(),
                 "the shutdown waits for the event that is being decoded"
             );
-            *own.lock().expect("no holder of the lock panics") = Some(drained);
+            *own.lock() = Some(drained);
         }
         object
     };
@@ -436,7 +437,7 @@ async fn drained_shutdown_delivers_partially_read_events() -> Result<(), WorldEr
     informer.wait_for_sync(SOON).await?;
     world.server.create(&config_map("b", "1"))?;
     settled().await;
-    let drained = ending.lock().expect("no holder of the lock panics").take().expect("the transform received b");
+    let drained = ending.lock().take().expect("the transform received b");
     assert_eq!(drained.await.events, 0);
     assert_eq!(told.all(), ["Added a initially", "Added b"]);
     Ok(())

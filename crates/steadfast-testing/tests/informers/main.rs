@@ -18,11 +18,12 @@ mod uncached;
 mod waits;
 mod writes;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Resource, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Event, Informer, InformerFactory, Kept, Object, Registration, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
@@ -65,7 +66,7 @@ struct Told(Arc<Mutex<Vec<String>>>);
 
 impl Told {
     fn say(&self, text: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        self.0.lock().push(text);
     }
 
     fn event<K: Resource>(&self, event: &Event<K>) {
@@ -74,7 +75,7 @@ impl Told {
     }
 
     fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 
@@ -94,7 +95,7 @@ impl Logged {
 
     /// Returns the lines that contain `what`.
     fn lines(&self, what: &str) -> Vec<String> {
-        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = self.written.lock();
         String::from_utf8_lossy(&written).lines().filter(|line| line.contains(what)).map(str::to_owned).collect()
     }
 }
@@ -103,7 +104,7 @@ struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl std::io::Write for Written {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

@@ -1,10 +1,11 @@
 //! Text of events, errors and ends.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{ApiResource, DynamicObject};
+use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::Scope;
 use steadfast_testing::WorldError;
@@ -67,8 +68,8 @@ async fn lost_watch_error_omits_write_warning() -> Result<(), WorldError> {
     let informer = world.synced().await?;
     let said = Arc::<Mutex<Vec<String>>>::default();
     let own = said.clone();
-    informer.on_diagnostic(move |note| own.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
-    let say = |text: String| said.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
+    let say = |text: String| said.lock().push(text);
     let faults = world.server.faults();
     for frozen in [false, true] {
         if frozen {
@@ -87,7 +88,7 @@ async fn lost_watch_error_omits_write_warning() -> Result<(), WorldError> {
     faults.reset();
     say(informer.freshness().to_string());
     tokio::time::sleep(SOON).await;
-    let said = said.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let said = said.lock().clone();
     assert!(said.iter().any(|line| line.contains("was lost")), "{said:#?}");
     let wrong: Vec<_> = said.iter().filter(|line| line.contains("acted") || line.contains("if it was a")).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -1,12 +1,13 @@
 //! User code may call the informer that runs it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
 use kube::{Resource, ResourceExt};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use steadfast::{Event, Index, Informer, Registration, Scope};
 use steadfast_testing::{WorldError, config_map};
@@ -26,12 +27,12 @@ impl Curious {
         let registration = informer.on_event(move |event| told.event(&event)).expect("the informer is running");
         informer.on_diagnostic(|_| {});
         let _ = (informer.snapshot(), informer.freshness(), informer.handlers(), informer.lister());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((index, registration));
+        self.0.lock().push((index, registration));
     }
 
     /// Checks that all results are functional.
     fn check(&self, times: usize) {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         assert_eq!(kept.len(), times);
         for (index, registration) in &*kept {
             assert_eq!(names(&index.get("a")), ["a"]);

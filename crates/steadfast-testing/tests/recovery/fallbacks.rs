@@ -2,10 +2,11 @@
 //! In virtual time, on a server in memory.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Event, Freshness, Informer, InformerFactory, ObjectKey, Scope, WaitError};
 use steadfast_apiserver::{Answer, ApiServer, Corruption, RequestRule, Status, Verb};
@@ -231,14 +232,14 @@ fn told(informer: &Informer<ConfigMapInForm>) -> Told {
                 Event::Deleted { certainty, reason, .. } => format!(" {certainty} {reason}"),
                 _ => String::new(),
             };
-            own.lock().expect("no panic").push(format!("{} {name}{how}", event.name()));
+            own.lock().push(format!("{} {name}{how}", event.name()));
         })
         .expect("the informer is not stopped");
     told
 }
 
 fn taken(told: &Told) -> Vec<String> {
-    std::mem::take(&mut told.lock().expect("no panic"))
+    std::mem::take(&mut told.lock())
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,13 +249,13 @@ async fn objects_without_uids_are_polled_by_name() -> Result<(), WorldError> {
     let informer = world.informer(Scope::all())?;
     let notes = Told::default();
     let own = notes.clone();
-    informer.on_diagnostic(move |note| own.lock().expect("no panic").push(note.to_string()));
+    informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
     let told = told(&informer);
     informer.wait_for_sync(SOON).await?;
     until(SOON, || polled(&informer).is_some()).await?;
     assert!(polled(&informer).is_some_and(|told| told.contains("gives no version to watch from")));
     assert!(holds(&informer, "a") && holds(&informer, "b"));
-    until(SOON, || told.lock().expect("no panic").len() == 2).await?;
+    until(SOON, || told.lock().len() == 2).await?;
     assert_eq!(taken(&told), ["Added a", "Added b"]);
 
     tokio::time::sleep(5 * MINUTE).await;
@@ -327,7 +328,7 @@ async fn unordered_versions_are_reported_once() -> Result<(), WorldError> {
         let informer = build_in_form(&factory, Scope::all()).streamed_lists(streamed).start()?;
         let notes = Told::default();
         let own = notes.clone();
-        informer.on_diagnostic(move |note| own.lock().expect("no panic").push(note.to_string()));
+        informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
         informer.wait_for_sync(SOON).await?;
         let mut there = BTreeSet::from([("default".to_owned(), "a".to_owned())]);
         let held = || -> BTreeSet<_> {

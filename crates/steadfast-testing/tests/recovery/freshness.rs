@@ -10,9 +10,10 @@ mod lists;
 mod probes;
 mod waits;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast::transport::Settings;
 use steadfast::{Diagnostic, Freshness, Informer, InformerBuilder, InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
@@ -150,12 +151,12 @@ async fn told(informer: &Informer<ConfigMapInForm>, time: Duration) -> Told {
 fn notes(informer: &Informer<ConfigMapInForm>) -> Arc<Mutex<Vec<Diagnostic>>> {
     let notes = Arc::new(Mutex::new(Vec::new()));
     let own = notes.clone();
-    informer.on_diagnostic(move |note| own.lock().unwrap_or_else(PoisonError::into_inner).push(note.clone()));
+    informer.on_diagnostic(move |note| own.lock().push(note.clone()));
     notes
 }
 
 fn noted(notes: &Mutex<Vec<Diagnostic>>, wanted: impl Fn(&Diagnostic) -> bool) -> usize {
-    notes.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|note| wanted(note)).count()
+    notes.lock().iter().filter(|note| wanted(note)).count()
 }
 
 fn held(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {

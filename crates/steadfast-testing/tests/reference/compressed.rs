@@ -1,9 +1,10 @@
 //! Lists that a real server compresses.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, PostParams};
+use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Connection, Diagnostic, InformerFactory, Lazy, Scope};
 use steadfast_testing::WorldError;
@@ -45,7 +46,7 @@ async fn compressed_list_equals_plain_list() -> Result<(), WorldError> {
             let builder = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default"));
             let informer = builder.streamed_lists(streamed).protobuf(protobuf).start()?;
             let notes = notes.clone();
-            informer.on_diagnostic(move |note| notes.lock().expect("no panic").push(note.clone()));
+            informer.on_diagnostic(move |note| notes.lock().push(note.clone()));
             informer.wait_for_sync(SOON).await?;
             caches.push(informer);
         }
@@ -54,7 +55,7 @@ async fn compressed_list_equals_plain_list() -> Result<(), WorldError> {
         // Each flush of a stream is compressed separately, in the worst case a single event.
         let times = if streamed { 4 } else { 10 };
         assert!(compressed * times < plain, "{what}: {compressed} bytes instead of {plain}");
-        let notes = notes.lock().expect("no panic").split_off(0);
+        let notes = notes.lock().split_off(0);
         let read_at_once =
             notes.iter().all(|note| matches!(note, Diagnostic::Synced { .. } | Diagnostic::Resumed { .. }));
         assert!(read_at_once, "{what}: {notes:?}");

@@ -1,10 +1,11 @@
 //! Relists by difference from a real kube-apiserver: metadata at a version, and single objects at that version.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Diagnostic, Informer, InformerFactory, Kept, Lazy, ReflectorSettings, Scope};
 use steadfast_contract::check;
@@ -49,7 +50,7 @@ fn listened<K: Kept>(informer: &Informer<K>) -> Fetched {
     let told = fetched.clone();
     informer.on_diagnostic(move |note| {
         if let Diagnostic::Relisted { fetched, .. } = note {
-            told.lock().unwrap().push(*fetched);
+            told.lock().push(*fetched);
         }
     });
     fetched
@@ -106,12 +107,12 @@ async fn relist_transfers_only_differing_objects() -> Result<(), WorldError> {
     widgets.change(5).await?;
     reference.compact().await?;
     reference.start_again(other).await?;
-    let relisted = |fetched: &Fetched| !fetched.lock().unwrap().is_empty();
+    let relisted = |fetched: &Fetched| !fetched.lock().is_empty();
     let all = [&of_dynamic, &of_typed, &of_lazy, &of_full, &of_custom];
     until("all informers have relisted", || all.into_iter().all(relisted)).await?;
     reference.settle(&recorder).await?;
 
-    let came = |fetched: &Fetched| fetched.lock().unwrap().clone();
+    let came = |fetched: &Fetched| fetched.lock().clone();
     assert_eq!((came(&of_dynamic), came(&of_typed), came(&of_lazy)), (vec![Some(3)], vec![Some(3)], vec![Some(3)]));
     assert_eq!(came(&of_full), [None], "protobuf is listed completely");
     assert_eq!(came(&of_custom), [Some(1)], "metadata of custom resources support protobuf");

@@ -15,11 +15,12 @@ mod streams;
 
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, resume_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use parking_lot::Mutex;
 use steadfast::{Diagnostic, Informer, InformerBuilder, InformerFactory, Kept, Scope};
 use steadfast_contract::{Terms, Verdict};
 use steadfast_testing::cluster::{Cluster, ServerFault, ServerKind};
@@ -131,13 +132,13 @@ impl DiagnosticLog {
                 Diagnostic::Suspect { .. } => "suspect",
                 _ => return,
             };
-            own.0.lock().unwrap_or_else(PoisonError::into_inner).push(word.to_owned());
+            own.0.lock().push(word.to_owned());
         });
         diagnostics
     }
 
     fn times(&self, word: &str) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|diagnostic| *diagnostic == word).count()
+        self.0.lock().iter().filter(|diagnostic| *diagnostic == word).count()
     }
 }
 

@@ -5,8 +5,9 @@
 
 use std::io;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use redb::{
     Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition, TableError,
 };
@@ -90,7 +91,7 @@ impl CheckpointDatabase {
     }
 
     fn database(&self) -> Result<Arc<Database>, Fault> {
-        let mut held = lock(&self.database);
+        let mut held = self.database.lock();
         if let Some(database) = &*held {
             return Ok(database.clone());
         }
@@ -102,7 +103,7 @@ impl CheckpointDatabase {
 
     /// Blocks writes until the returned guard is dropped.
     pub(super) fn pause(&self) -> impl Sized + '_ {
-        lock(&self.writing)
+        self.writing.lock()
     }
 
     /// Reads a partition: passes its rows to `take`, which returns false for a row that it cannot use, and returns its
@@ -126,7 +127,7 @@ impl CheckpointDatabase {
             }
             Err(Fault(why)) => {
                 // The next access opens the database again.
-                *lock(&self.database) = None;
+                *self.database.lock() = None;
                 Err(Some(format!("the checkpoint could not be read: {why}").into()))
             }
         }
@@ -138,7 +139,7 @@ impl CheckpointDatabase {
     /// After a fault the transaction may still be on the disk. The next transaction detects this by the marks of the
     /// headers.
     pub(super) fn write<'a>(&self, steps: impl FnOnce() -> Vec<Step<'a>>) -> Result<Option<Written>, Fault> {
-        let _writing = lock(&self.writing);
+        let _writing = self.writing.lock();
         let steps = steps();
         if steps.is_empty() {
             return Ok(None);
@@ -146,7 +147,7 @@ impl CheckpointDatabase {
         let written = self.database().and_then(|database| contained(move || write(&database, steps)));
         // After a failed write redb rejects all further ones, so the file must be opened again.
         if written.is_err() {
-            *lock(&self.database) = None;
+            *self.database.lock() = None;
         }
         written.map(Some)
     }
@@ -329,9 +330,4 @@ fn contained<T>(action: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
         drop_contained(panic);
         Err(Fault("the database panicked while it read the file".into()))
     })
-}
-
-/// Panics are caught before they reach a lock.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

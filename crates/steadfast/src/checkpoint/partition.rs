@@ -1,10 +1,11 @@
 //! Partition of one informer: the stored state of its cache, and the difference from the current state.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use kube::Resource;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use steadfast_core::checkpoint::{DeliveryKey, Forms, Saved, SavedDelivery, key_of, write_key};
 use steadfast_core::reflector::Diagnostic;
@@ -135,7 +136,7 @@ impl<T: Send + Sync + 'static> Attached for Partition<T> {
         }
         // Snapshot and pending deliveries are taken from one publication, so that the file never has a change without
         // its deliveries, or the other way round.
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let anew = state.generations.is_anew();
         let (now, evidence, owed) = self.shared.with_publication(|now, evidence| {
             let can_be = !evidence.unnamed && self.has_version(now);
@@ -173,7 +174,7 @@ impl<T: Send + Sync + 'static> Attached for Partition<T> {
         let mark = state.generations.set_out((says, now.clone()));
         let head = Head { terms: self.terms.clone(), cluster, version: version.clone(), mark };
         let edit = move |found, rows: &mut dyn Rows| {
-            let written = lock(&self.state).generations.begin(found)?;
+            let written = self.state.lock().generations.begin(found)?;
             self.write(written.as_ref().map(|(_, held)| &**held), &now, rows)?;
             self.write_owed(&owed, &now, rows)
         };
@@ -182,7 +183,7 @@ impl<T: Send + Sync + 'static> Attached for Partition<T> {
 
     fn settle(&self, written: bool) {
         let failures = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             // Every informer of the queue is notified, also without a step in this transaction.
             state.generations.settle(written);
             if !std::mem::take(&mut state.is_going) {
@@ -331,9 +332,4 @@ fn is_same<T>(written: &Snapshot<Lazy<T>>, now: &Snapshot<Lazy<T>>) -> bool {
     let mut same = true;
     written.differences(now, |_, _| same = false);
     same
-}
-
-/// No user code runs under this lock.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

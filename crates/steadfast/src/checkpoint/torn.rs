@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use redb::StorageBackend;
 use steadfast_core::random::Random;
 
@@ -52,7 +53,7 @@ impl Change {
 
 impl Fake {
     fn change(&self, change: Option<Change>) -> io::Result<()> {
-        let mut bytes = self.0.lock().expect("no panic");
+        let mut bytes = self.0.lock();
         bytes.changes += 1;
         let failing =
             bytes.fails_at.is_some_and(|at| (at..at.saturating_add(bytes.fails_for)).contains(&bytes.changes));
@@ -72,7 +73,7 @@ impl Fake {
     /// Returns the disk after a power failure: any subset of the unsynced changes applied in any order, one of them
     /// partly.
     fn after_a_crash(&self, random: &mut Random) -> Self {
-        let bytes = self.0.lock().expect("no panic");
+        let bytes = self.0.lock();
         let mut left = bytes.synced.clone();
         for change in &bytes.since {
             match (below(random, 3), change) {
@@ -96,17 +97,17 @@ impl Fake {
     }
 
     fn changes(&self) -> u64 {
-        self.0.lock().expect("no panic").changes
+        self.0.lock().changes
     }
 }
 
 impl StorageBackend for Fake {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.lock().expect("no panic").seen.len() as u64)
+        Ok(self.0.lock().seen.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let bytes = self.0.lock().expect("no panic");
+        let bytes = self.0.lock();
         let there = bytes.seen.get(offset as usize..).and_then(|from| from.get(..out.len()));
         out.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
@@ -131,7 +132,7 @@ impl Disk for Fake {
     }
 
     fn set_aside(&self) -> io::Result<()> {
-        let mut bytes = self.0.lock().expect("no panic");
+        let mut bytes = self.0.lock();
         *bytes = Bytes { was_set_aside: true, ..Bytes::default() };
         Ok(())
     }
@@ -266,7 +267,7 @@ fn full_disk_loses_only_unwritten_states() {
             kept = index;
         }
         drop(life);
-        disk.0.lock().expect("no panic").fails_at = None;
+        disk.0.lock().fails_at = None;
         assert_eq!(read(&disk).expect("a checkpoint"), (kept, states[kept].clone()), "change {at}");
     }
 }
@@ -289,7 +290,7 @@ fn next_write_removes_rows_of_failed_transaction() {
         let tries = (0..20).take_while(|_| !life.write(&states, last)).count();
         assert!(tries < 20, "change {at}, {times} times: the last state is never written");
         drop(life);
-        disk.0.lock().expect("no panic").fails_at = None;
+        disk.0.lock().fails_at = None;
         assert_eq!(read(&disk).expect("a checkpoint"), (last, states[last].clone()), "change {at}, {times} times");
     }
     assert!(failures > 50, "{failures}");
@@ -302,7 +303,7 @@ fn corrupted_bytes_never_yield_wrong_data() {
     let mut life = Life::begin(&disk).expect("the database opens");
     assert!((1..states.len()).all(|index| life.write(&states, index)));
     drop(life);
-    let whole = disk.0.lock().expect("no panic").seen.clone();
+    let whole = disk.0.lock().seen.clone();
     let (mut fresh, mut random) = (0, Random::new(7));
     for _ in 0..200 {
         let mut bytes = whole.clone();
@@ -328,7 +329,7 @@ fn corrupted_bytes_never_yield_wrong_data() {
 fn invalid_file_is_moved_aside() {
     let disk = Fake::of(b"dear diary, ".repeat(2000));
     let mut life = Life::begin(&disk).expect("a new checkpoint");
-    assert!(disk.0.lock().expect("no panic").was_set_aside && life.database.unreadable.is_some());
+    assert!(disk.0.lock().was_set_aside && life.database.unreadable.is_some());
     let states = states(4);
     assert!(life.write(&states, 1));
     drop(life);

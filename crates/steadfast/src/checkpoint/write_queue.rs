@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use parking_lot::Mutex;
 use steadfast_core::reflector::Diagnostic;
 use tokio::sync::{Notify, watch};
 
@@ -89,7 +90,7 @@ impl WriteQueue {
 
     /// Claims the partition `name`, unless an active informer holds it. A previous holder can no longer write to it.
     pub(super) fn claim(&self, name: &str) -> Option<Claim> {
-        let mut claims = lock(&self.claims);
+        let mut claims = self.claims.lock();
         // A stopped informer may still be in the writer's list. Its partition can be taken over.
         if let Some(earlier) = claims.get(name).and_then(Weak::upgrade) {
             if !earlier.is_over.get().is_some_and(|is_over| is_over()) {
@@ -107,7 +108,7 @@ impl WriteQueue {
 
     /// Attaches an informer. Returns true if the caller must start the writer task.
     pub(super) fn attach(&self, attached: Arc<dyn Attached>) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.newcomers.push(attached);
         self.called.notify_one();
         !std::mem::replace(&mut state.has_writer, true)
@@ -116,7 +117,7 @@ impl WriteQueue {
     /// Returns the informers attached since the last call. Returns `None` without new informers if `others` is zero. The
     /// writer task must then end.
     pub(super) fn newcomers(&self, others: usize) -> Option<Vec<Arc<dyn Attached>>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         // Decided under the lock of `attach`: an informer either finds the running writer, or starts a new one.
         if state.newcomers.is_empty() && others == 0 {
             state.has_writer = false;
@@ -126,12 +127,12 @@ impl WriteQueue {
     }
 
     pub(super) fn counts(&self) -> CheckpointStats {
-        lock(&self.counts).clone()
+        self.counts.lock().clone()
     }
 
     /// Counts the result of a transaction. Returns the error if it is the first since the last success.
     pub(super) fn count(&self, written: &Result<Option<Written>, Fault>) -> Option<Arc<str>> {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         match written {
             Ok(None) => None,
             Ok(Some(Written { rows, bytes })) => {
@@ -147,9 +148,4 @@ impl WriteQueue {
             }
         }
     }
-}
-
-/// No code that can panic runs under these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,10 @@
 //! Shared attempts: concurrent callers wait for the same operation.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use steadfast_core::Instant;
 use tokio::sync::watch;
 
@@ -39,7 +40,7 @@ impl<T: Clone + Send + Sync + 'static> Attempts<T> {
         made: impl FnOnce() -> BoxFuture<'static, T>,
     ) -> Option<T> {
         let mut running = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock();
             let now = environment.now();
             // `has_changed` fails once the sender is dropped: an attempt without an outcome has panicked. It must not
             // block later attempts.
@@ -55,7 +56,7 @@ impl<T: Clone + Send + Sync + 'static> Attempts<T> {
                         let outcome = attempt.await;
                         // Under the lock: a caller finds either the running attempt or `last`, and so starts no second
                         // attempt within `pause`.
-                        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut state = state.lock();
                         state.last = Some(clock.now());
                         state.running = None;
                         done.send_replace(Some(outcome));

@@ -3,7 +3,7 @@
 use std::future::{Ready, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{Request, Response};
 use kube::client::{AuthError, Body, ConfigExt};
 use kube::config::AuthInfo;
+use parking_lot::{Mutex, MutexGuard};
 use secrecy::ExposeSecret;
 use steadfast_core::Instant;
 use tokio::sync::oneshot;
@@ -116,7 +117,7 @@ impl Authorizer {
     }
 
     fn current(&self) -> MutexGuard<'_, Current> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 
     /// Returns true if requests carry no `Authorization`, as with a client certificate alone.
@@ -157,7 +158,7 @@ impl Authorizer {
     /// Logs that the server rejects all available credentials, at most once per [`COMPLAINT`].
     pub(super) fn complain(&self) {
         let now = self.environment.now();
-        let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut complained = self.complained.lock();
         if complained.is_some_and(|last| now.since(last) < COMPLAINT) {
             return;
         }
@@ -230,7 +231,7 @@ impl Authorizer {
     /// Returns the value from `sourced`. Joins a query in flight instead of starting a second one.
     async fn ask(&self, sourced: &Sourced) -> Result<Option<HeaderValue>, NoAnswer> {
         let ask = || -> BoxFuture<'static, Result<Option<HeaderValue>, NoAnswer>> {
-            let source = sourced.source.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let source = sourced.source.lock().clone();
             let (given_up, detail) =
                 (self.environment.sleep_until(self.environment.now() + self.patience), self.too_long());
             Box::pin(async move {
@@ -309,7 +310,7 @@ impl Authorizer {
     async fn token(&self, file: Arc<TokenFile>) -> HeaderValue {
         let now = self.environment.now();
         let last = {
-            let mut read = file.read.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut read = file.read.lock();
             let (last, at) = read.clone();
             if now.since(at) < TOKEN_FILE {
                 return last;
@@ -327,7 +328,7 @@ impl Authorizer {
             tracing::warn!(server = %self.server, error, "the token cannot be read again; the last one is used");
             last
         });
-        file.read.lock().unwrap_or_else(PoisonError::into_inner).0 = token.clone();
+        file.read.lock().0 = token.clone();
         token
     }
 

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use rustls::sign::CertifiedKey;
 use tokio::sync::oneshot;
 
@@ -161,8 +162,8 @@ impl ConfigReloader {
         found == Some(true) || self.generation() > generation
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Followed> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Followed> {
+        self.followed.lock()
     }
 
     fn config(&self) -> Arc<kube::Config> {

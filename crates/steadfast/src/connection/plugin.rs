@@ -8,13 +8,14 @@ mod redact;
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use http::header::HeaderValue;
 use k8s_openapi::jiff::Timestamp;
 use kube::config::{ExecConfig, ExecInteractiveMode};
+use parking_lot::{Mutex, MutexGuard};
 use rustls::sign::CertifiedKey;
 use serde::Deserialize;
 use tokio::sync::oneshot;
@@ -95,7 +96,7 @@ impl Plugin {
     pub(super) fn of(exec: &ExecConfig, timeout: Duration) -> Arc<Self> {
         // JSON, because its fields have a fixed order.
         let key = serde_json::json!([exec, exec.cluster, exec.drop_env, timeout.as_millis().to_string()]).to_string();
-        let mut all = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = IN_USE.lock();
         // Weak references: credentials are forgotten with the last connection that uses them.
         all.retain(|_, plugin| plugin.strong_count() > 0);
         if let Some(plugin) = all.get(&key).and_then(Weak::upgrade) {
@@ -161,7 +162,7 @@ const ABANDONED: &str = "the credential plugin was abandoned";
 
 impl Core {
     fn latest(&self) -> MutexGuard<'_, Latest> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+        self.latest.lock()
     }
 
     fn usable(&self, refused: Option<u64>) -> Option<Arc<Credentials>> {
@@ -171,7 +172,7 @@ impl Core {
     }
 
     fn obtain(&self, refused: Option<u64>, abandoned: &dyn Fn() -> bool) -> Result<Arc<Credentials>, String> {
-        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let _running = self.running.lock();
         // Another caller may have run it while this one waited for the lock.
         if let Some(usable) = self.usable(refused) {
             return Ok(usable);

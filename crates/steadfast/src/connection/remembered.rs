@@ -1,8 +1,8 @@
 //! Temporary knowledge about a server's resources.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use steadfast_core::Instant;
 
 /// Resources by their paths in all namespaces, with the expiry of a fact about each.
@@ -14,12 +14,12 @@ pub(super) struct Remembered {
 impl Remembered {
     /// Records the fact for the resource until `until`.
     pub(super) fn remember(&self, everywhere: &str, until: Instant) {
-        self.until.lock().unwrap_or_else(PoisonError::into_inner).insert(everywhere.to_owned(), until);
+        self.until.lock().insert(everywhere.to_owned(), until);
     }
 
     /// Returns the expiry for the resource, unless it is at or before `now`.
     pub(super) fn until(&self, everywhere: &str, now: Instant) -> Option<Instant> {
-        let mut all = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.until.lock();
         // Expired entries of all resources are removed here, so that the map cannot grow without bound.
         all.retain(|_, until| *until > now);
         all.get(everywhere).copied()

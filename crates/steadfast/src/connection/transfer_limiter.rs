@@ -10,10 +10,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::Instant;
 use tokio::sync::{Notify, oneshot};
 
@@ -124,7 +125,7 @@ impl TransferLimiter {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn occupy(self: &Arc<Self>, state: &mut State, now: Instant, collection: Arc<str>, suspect: bool) -> TransferSlot {

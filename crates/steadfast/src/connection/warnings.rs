@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::WARNING;
+use parking_lot::Mutex;
 
 use crate::environment::SharedEnvironment;
 
@@ -73,7 +74,7 @@ impl Warnings {
     /// Reports the warnings in the `headers` of a response.
     pub(super) fn report(&self, headers: &HeaderMap, environment: &SharedEnvironment) {
         for text in headers.get_all(WARNING).iter().flat_map(|value| texts(value.as_bytes())) {
-            let repeated = self.remembered.lock().unwrap_or_else(PoisonError::into_inner).is_repeated(&text);
+            let repeated = self.remembered.lock().is_repeated(&text);
             if !repeated {
                 tracing::warn!(server = %self.server, warning = %text, "the server sent a warning");
             }

@@ -9,8 +9,9 @@
 //! order too.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use steadfast_core::WithSize;
 use steadfast_core::decode::{Kept, RawObject};
 use steadfast_core::record::Identity;
@@ -229,7 +230,7 @@ impl<K: Kept> Decoding<K> {
             // Helpers that are only scheduled do not count as busy. The driver waits for no thread that may never run.
             if state.busy > 0 {
                 let unfinished = |state: &mut State<K>| state.done.is_empty() && state.busy > 0;
-                drop(self.queue.done.wait_while(state, unfinished).unwrap_or_else(PoisonError::into_inner));
+                self.queue.done.wait_while(&mut state, unfinished);
             } else {
                 drop(state);
                 self.decode_own();
@@ -291,7 +292,7 @@ impl<K> Drop for Decoding<K> {
 impl<K> DecodeQueue<K> {
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         // No user code runs under this lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -383,7 +384,7 @@ mod tests {
 
         /// Waits until no helper is running.
         fn join(&self) {
-            for thread in std::mem::take(&mut *self.threads.lock().expect("no thread panics")) {
+            for thread in std::mem::take(&mut *self.threads.lock()) {
                 thread.join().expect("a helper's panic stays in the helper");
             }
         }
@@ -420,7 +421,7 @@ mod tests {
 
         fn help(&self, mut help: Help) {
             let thread = thread::spawn(move || while help() {});
-            self.threads.lock().expect("no thread panics").push(thread);
+            self.threads.lock().push(thread);
         }
 
         fn random(&self) -> u64 {
@@ -569,7 +570,7 @@ mod tests {
 
         fn decode(_: &RawObject, _: &mut Decoder) -> Result<Self, DecodeError> {
             ENTERED.fetch_add(1, Ordering::SeqCst);
-            if let Some(gate) = &*GATE.lock().expect("no thread panics") {
+            if let Some(gate) = &*GATE.lock() {
                 let _ = gate.recv();
             }
             Ok(Self)
@@ -595,7 +596,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn obsolete_objects_are_not_decoded() {
         let (open, gate) = mpsc::channel();
-        *GATE.lock().expect("no thread panics") = Some(gate);
+        *GATE.lock() = Some(gate);
         let racing = Racing::new(Helpers { threads: 1, worth: 1 });
         let object_decoder = ObjectDecoder::<Gated>::new(Decoder::new(DecodeOptions::default()), None);
         let mut decoding = Decoding::new(object_decoder, racing.clone());

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use steadfast_core::event::Change;
 use steadfast_core::outbox::{PendingDelivery, Rows};
 use steadfast_core::{Object, ObjectKey};
@@ -79,7 +80,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Returns the handler of this name, registered or not, and creates it if it is missing.
     fn member(&self, informer: &str, name: &str, environment: &SharedEnvironment) -> Arc<Durable<K>> {
-        let mut members = lock(&self.members);
+        let mut members = self.members.lock();
         if let Some(member) = members.get(name) {
             return member.clone();
         }
@@ -108,7 +109,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Marks all handlers of the file as [restored](Self::restore).
     pub(crate) fn restored(&self) {
-        let names: Vec<Arc<str>> = lock(&self.successions).keys().cloned().collect();
+        let names: Vec<Arc<str>> = self.successions.lock().keys().cloned().collect();
         for name in names {
             self.succeed(&name);
         }
@@ -118,7 +119,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
     pub(crate) fn replace(&self, informer: &str, name: &str, successors: &[&str], environment: &SharedEnvironment) {
         let (name, successors) = (Arc::<str>::from(name), successors.iter().map(|&name| name.to_owned()).collect());
         let succession = Succession { informer: informer.to_owned(), successors, environment: environment.clone() };
-        lock(&self.successions).insert(name.clone(), succession);
+        self.successions.lock().insert(name.clone(), succession);
         self.succeed(&name);
     }
 
@@ -126,12 +127,12 @@ impl<K: Send + Sync + 'static> Durables<K> {
     ///
     /// The caller holds the lock under which a [cut](Self::cut) is made, so both are written in one transaction.
     fn succeed(&self, name: &str) {
-        let Some(before) = lock(&self.members).get(name).cloned() else { return };
+        let Some(before) = self.members.lock().get(name).cloned() else { return };
         // A handler in use acknowledges its deliveries itself; nothing is copied.
         if before.counts().is_here {
             return;
         }
-        let Some(Succession { informer, successors, environment }) = lock(&self.successions).remove(name) else {
+        let Some(Succession { informer, successors, environment }) = self.successions.lock().remove(name) else {
             return;
         };
         for successor in &successors {
@@ -192,10 +193,10 @@ impl<K: Send + Sync + 'static> Durables<K> {
     /// Returns the rows to write; if `anew`, all rows. A result that is not empty must be followed by
     /// [`settle`](Self::settle).
     pub(crate) fn cut(&self, anew: bool) -> Vec<OutboxRows<K>> {
-        let members: Vec<_> = lock(&self.members).iter().map(|(name, member)| (name.clone(), member.clone())).collect();
+        let members: Vec<_> = self.members.lock().iter().map(|(name, member)| (name.clone(), member.clone())).collect();
         let mut owed = Vec::new();
         // Handlers that are dropped during the write are not marked, so `settle` keeps them for the next write.
-        for dropped in &mut *lock(&self.dropped) {
+        for dropped in &mut *self.dropped.lock() {
             dropped.is_going = true;
             owed.push(OutboxRows::Nothing(dropped.name.clone(), dropped.keys.iter().cloned().collect()));
         }
@@ -210,7 +211,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
     pub(crate) fn settle(&self, written: bool) {
         // After an uncertain write, the rows of dropped handlers are removed again: removal is idempotent.
         if written {
-            lock(&self.dropped).retain(|dropped| !dropped.is_going);
+            self.dropped.lock().retain(|dropped| !dropped.is_going);
         }
         for member in self.members() {
             member.settle(written);
@@ -225,10 +226,10 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Removes a handler and all its rows. Returns true if the handler existed.
     pub(crate) fn drop_name(&self, name: &str) -> bool {
-        let Some((name, member)) = lock(&self.members).remove_entry(name) else { return false };
+        let Some((name, member)) = self.members.lock().remove_entry(name) else { return false };
         // The rows are removed with the next write. Until then, a crash restores the handler.
         let keys = member.end();
-        lock(&self.dropped).push(Dropped { name, keys, is_going: false });
+        self.dropped.lock().push(Dropped { name, keys, is_going: false });
         if let Some(wake) = self.wake.get() {
             wake();
         }
@@ -249,15 +250,10 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Returns the statistics of all handlers.
     pub(crate) fn counts(&self) -> Vec<(Arc<str>, DurableStats)> {
-        lock(&self.members).iter().map(|(name, member)| (name.clone(), member.counts())).collect()
+        self.members.lock().iter().map(|(name, member)| (name.clone(), member.counts())).collect()
     }
 
     fn members(&self) -> Vec<Arc<Durable<K>>> {
-        lock(&self.members).values().cloned().collect()
+        self.members.lock().values().cloned().collect()
     }
-}
-
-/// No user code runs under these locks, so a poisoned lock is consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::backoff::{Backoff, BackoffSettings};
 use steadfast_core::event::Change;
 use steadfast_core::outbox::{DueEvent, Outbox, PendingDelivery, Rows};
@@ -352,7 +353,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
 
     /// No user code runs under this lock.
     fn lock(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Time after which an idle thread ends.
 const IDLE: Duration = Duration::from_secs(10);
@@ -192,8 +194,7 @@ impl BlockingPool {
                 continue;
             }
             let Some(called) = state.register_idle(number) else { break };
-            let waited = called.wait_timeout_while(state, IDLE, |state| state.is_idle(number));
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            called.wait_while_for(&mut state, |state| state.is_idle(number), IDLE);
             // The thread was called, but another thread may have finished first and taken the job.
             if state.is_idle(number) && !state.release_thread(number) {
                 state.idle.retain(|idle| *idle != number);
@@ -222,7 +223,7 @@ impl ThreadAffinity {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -241,10 +242,10 @@ mod tests {
     fn stuck_jobs_delay_no_other() {
         let pool = BlockingPool::named("test");
         let (release, held) = mpsc::channel::<()>();
-        let held = Arc::new(std::sync::Mutex::new(held));
+        let held = Arc::new(parking_lot::Mutex::new(held));
         for _ in 0..20 {
             let held = held.clone();
-            pool.run(Box::new(move || drop(held.lock().map(|held| held.recv()))));
+            pool.run(Box::new(move || held.lock().recv().unwrap_or_default()));
         }
         let (done, finished) = mpsc::channel();
         pool.run(Box::new(move || done.send(()).expect("the test waits")));

@@ -12,12 +12,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use futures::future::BoxFuture;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
@@ -165,7 +166,7 @@ impl Inner {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn queue(self: &Arc<Self>, task: Arc<UserTask>, apart: bool) {
@@ -207,7 +208,7 @@ impl Inner {
                 if state.closed {
                     return;
                 }
-                state = self.returned.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.returned.wait(&mut state);
             }
             charge = state.charge;
         }
@@ -294,15 +295,14 @@ impl Inner {
                 // between two checks.
                 if idle.replace(seen) == Some(seen) {
                     state.asleep = true;
-                    state = self.relief.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    self.relief.wait(&mut state);
                 } else {
-                    state = self.relief.wait_timeout(state, CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
+                    self.relief.wait_for(&mut state, CHECK_INTERVAL);
                 }
                 continue;
             }
-            let looked = self.relief.wait_timeout(state, CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner);
-            state = looked.0;
-            if state.closed || state.steps != seen || !looked.1.timed_out() {
+            let wait = self.relief.wait_for(&mut state, CHECK_INTERVAL);
+            if state.closed || state.steps != seen || !wait.timed_out() {
                 continue;
             }
             let Some(task) = state.stepping.clone() else { continue };
@@ -381,7 +381,7 @@ enum TaskState {
 
 impl UserTask {
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.step.lock().unwrap_or_else(PoisonError::into_inner)
+        self.step.lock()
     }
 
     /// Records that the task blocks other tasks.
@@ -456,7 +456,7 @@ impl UserTask {
 
     /// Runs a step. Returns true if the task has finished.
     fn poll(self: &Arc<Self>) -> bool {
-        let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut future = self.future.lock();
         let aborted = self.lock().task_state == TaskState::Aborted;
         // The future's `Drop` is user code, and its panic must not end the leading thread.
         let Some(polled) = future.as_mut().filter(|_| !aborted) else {

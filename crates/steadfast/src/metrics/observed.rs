@@ -1,9 +1,10 @@
 //! The informers of a connection, and their states at a scrape.
 
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::Freshness;
 
 use super::counted::Counted;
@@ -107,7 +108,7 @@ impl Observed {
     }
 
     fn lock(&self) -> MutexGuard<'_, Register<Labels, Weak<dyn Observe>>> {
-        self.informers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.informers.lock()
     }
 }
 

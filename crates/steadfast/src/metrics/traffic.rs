@@ -1,10 +1,10 @@
 //! Counters of one server's connections.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{Method, Response};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::transport::TransportError;
 
@@ -56,7 +56,7 @@ pub(crate) struct Latencies {
 
 impl Traffic {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Totals> {
-        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.totals.lock()
     }
 
     /// Counts a request with its response or error.

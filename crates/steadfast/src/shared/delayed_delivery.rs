@@ -7,7 +7,7 @@ use steadfast_core::event::Change;
 use steadfast_core::freshness::Evidence;
 use steadfast_core::store::Store;
 
-use super::{Shared, deliver, first_view, lock};
+use super::{Shared, deliver, first_view};
 use crate::runner::Runner;
 
 impl<K: Send + Sync + 'static> Shared<K> {
@@ -34,7 +34,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(crate) fn release(&self) {
         let all: Vec<Change<K>> = first_view(&self.snapshot()).collect();
         let screened = self.screened(&all, true);
-        let mut handlers = lock(&self.handlers);
+        let mut handlers = self.handlers.lock();
         self.withheld.store(false, Ordering::Release);
         let receivers = deliver(&mut handlers, &all, screened, true);
         self.durables.open(|| all.iter().cloned());

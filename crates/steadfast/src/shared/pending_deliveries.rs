@@ -7,7 +7,7 @@ use steadfast_core::event::Change;
 use steadfast_core::freshness::Evidence;
 use steadfast_core::store::Snapshot;
 
-use super::{Shared, first_view, lock};
+use super::{Shared, first_view};
 use crate::durable::{Calls, Durable, Rejected};
 use crate::error::HandlerError;
 
@@ -17,7 +17,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         &self,
         also: impl FnOnce(&Snapshot<K>, &Evidence) -> T,
     ) -> (Arc<Snapshot<K>>, Arc<Evidence>, T) {
-        let _publication = lock(&self.handlers);
+        let _publication = self.handlers.lock();
         let (snapshot, evidence) = (self.snapshot(), self.evidence.load_full());
         let also = also(&snapshot, &evidence);
         (snapshot, evidence, also)
@@ -45,13 +45,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Records that all durable handlers of the checkpoint are restored.
     pub(crate) fn durables_restored(&self) {
-        let _publication = lock(&self.handlers);
+        let _publication = self.handlers.lock();
         self.durables.restored();
     }
 
     /// Copies the pending deliveries of the durable handler `name` to `successors`, and removes the handler.
     pub(crate) fn replace_durable(&self, name: &str, successors: &[&str]) {
-        let _publication = lock(&self.handlers);
+        let _publication = self.handlers.lock();
         self.durables.replace(&self.name, name, successors, &self.environment);
     }
 
@@ -63,7 +63,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(crate) fn add_durable(&self, name: &str, calls: Calls<K>) -> Result<Arc<Durable<K>>, HandlerError> {
         let resource = self.name.clone();
         let durable = {
-            let _publication = lock(&self.handlers);
+            let _publication = self.handlers.lock();
             if self.is_stopped() {
                 return Err(HandlerError::Stopped { resource });
             }

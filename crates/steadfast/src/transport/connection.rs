@@ -1,12 +1,13 @@
 //! State, requests and report of one connection. The driver owns the socket.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use kube::client::Body;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::Instant;
 use steadfast_core::fault_injection::{FaultInjection, InjectedFault};
 use tokio::sync::{Notify, watch};
@@ -124,7 +125,7 @@ impl Connection {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock()
     }
 
     pub(super) fn state(&self) -> ConnectionState {

@@ -8,9 +8,10 @@ mod refusal;
 mod socks;
 mod target;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
@@ -82,12 +83,12 @@ impl Stage {
 
     /// Returns the current step.
     pub(super) fn current(&self) -> &'static str {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 
     /// Sets the current step.
     pub(super) fn enter(&self, stage: &'static str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = stage;
+        *self.0.lock() = stage;
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::Instant;
 use tokio::sync::Notify;
 
@@ -152,7 +153,7 @@ impl Fence {
     }
 
     fn lock(&self) -> MutexGuard<'_, Sent> {
-        self.shared.sent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.sent.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Connection pool of one server: selection of connections for requests, and dials.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::Instant;
 use steadfast_core::fault_injection::InjectedFault;
 use tokio::sync::{oneshot, watch};
@@ -118,7 +119,7 @@ impl Pool {
     pub(crate) fn behind(&self, fence: Fence) -> Self {
         let fenced = Self::of(self.inner.connector.clone(), self.inner.settings.clone(), Some(fence.clone()));
         {
-            let mut all = self.inner.fenced.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.inner.fenced.lock();
             all.retain(|pool| pool.strong_count() > 0);
             all.push(Arc::downgrade(&fenced.inner));
         }
@@ -192,7 +193,7 @@ impl Pool {
         // All connections drain before the first replacement is dialled, so that no watch moves to a connection about to
         // drain.
         self.inner.clone().unsettled();
-        let fenced = self.inner.fenced.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let fenced = self.inner.fenced.lock().clone();
         for inner in fenced.iter().filter_map(Weak::upgrade) {
             Self { inner }.drain();
         }
@@ -278,7 +279,7 @@ impl Pool {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn connection(&self, id: u64, purpose: Purpose, server: String) -> Connection {
@@ -607,7 +608,7 @@ impl Drop for Inner {
         if let Some(guard) = self.guard.get() {
             guard.abort();
         }
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.get_mut();
         state.closed = true;
         for connection in state.connections.drain(..) {
             connection.cut();

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::{Outcome, Server, Target, Write, Writes};
 
@@ -46,7 +48,7 @@ impl Recordings {
     /// Starts a recording.
     pub(crate) fn begin(self: &Arc<Self>) -> Recording {
         let open = Arc::new(Open { recordings: self.clone(), writes: Mutex::default() });
-        let mut all = lock(&self.open);
+        let mut all = self.open.lock();
         // A number may be reused only after its recording has ended, which removes it here.
         let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
         all.insert(number, open.clone());
@@ -75,8 +77,8 @@ impl Recordings {
         let own = CURRENT
             .with_borrow(|current| current.iter().rev().find(|open| open.recordings.server == self.server).cloned());
         match own {
-            Some(open) => add(&mut lock(&open.writes)),
-            None => lock(&self.open).values().for_each(|open| add(&mut lock(&open.writes))),
+            Some(open) => add(&mut open.writes.lock()),
+            None => self.open.lock().values().for_each(|open| add(&mut open.writes.lock())),
         }
     }
 }
@@ -101,14 +103,14 @@ impl Recording {
 
     /// Returns the writes recorded so far.
     pub fn writes(&self) -> Writes {
-        lock(&self.open.writes).clone()
+        self.open.writes.lock().clone()
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
         let recordings = &self.open.recordings;
-        let mut all = lock(&recordings.open);
+        let mut all = recordings.open.lock();
         all.remove(&self.number);
         recordings.count.store(all.len(), Ordering::Release);
     }
@@ -127,8 +129,4 @@ impl Drop for Current {
     fn drop(&mut self) {
         CURRENT.with_borrow_mut(|current| drop(current.pop()));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,10 +11,11 @@ mod messages;
 mod objects;
 mod server;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use parking_lot::Mutex;
 use peak_alloc::PeakAlloc;
 use server::{Attack, Server};
 use steadfast::transport::Settings;
@@ -44,7 +45,7 @@ impl Notes {
     fn of<K: Kept>(informer: &Informer<K>) -> Self {
         let notes = Self::default();
         let own = notes.clone();
-        informer.on_diagnostic(move |note| own.0.lock().unwrap_or_else(PoisonError::into_inner).push(note.to_string()));
+        informer.on_diagnostic(move |note| own.0.lock().push(note.to_string()));
         notes
     }
 
@@ -56,7 +57,7 @@ impl Notes {
     }
 
     fn text(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+        self.0.lock().join("\n")
     }
 }
 
@@ -94,7 +95,7 @@ async fn survives_asking(what: &str, attack: Attack, cause: &str, protobuf: bool
     assert!(cost < COST, "{what}: the attack cost {cost} bytes");
     assert!(victim.has_synced() == in_watch, "{what}: {}", victim.freshness());
     assert!(other.has_synced() && other.freshness().is_fresh(), "{what}: the other informer is {}", other.freshness());
-    let longest = notes.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(String::len).max();
+    let longest = notes.0.lock().iter().map(String::len).max();
     assert!(
         longest < Some(4096) && !notes.text().contains('\u{1b}'),
         "{what}: diagnostics must be short and without control characters"

@@ -249,7 +249,7 @@ async fn object_without_uid_matches_by_name() {
     informer
         .on_event(move |event| {
             let name = event.object().metadata.name.clone().unwrap_or_default();
-            own.0.lock().expect("no panic").push(format!("{} {name}", event.name()));
+            own.0.lock().push(format!("{} {name}", event.name()));
         })
         .expect("the informer is not stopped");
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
@@ -322,7 +322,7 @@ async fn unordered_changes_are_detected_by_a_list() {
             let next = [("ADDED", plain("e", 2)), ("DELETED", plain("d", 4)), ("MODIFIED", plain("c", 19))];
             scripted.attack(Some(open_watch(&events(&next))));
         }
-        told.0.lock().expect("no panic").push(note);
+        told.0.lock().push(note);
     });
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(5)).await;

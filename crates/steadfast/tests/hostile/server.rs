@@ -1,9 +1,10 @@
 //! In-memory server of raw bytes, correct except for the configured attack.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast::Connection;
 use steadfast::environment::Socket;
 use steadfast::environment::local::{Local, Pipe};
@@ -58,12 +59,12 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn attack(&self, attacks: impl IntoIterator<Item = Attack>) {
-        *self.attacks.lock().unwrap_or_else(PoisonError::into_inner) = attacks.into_iter().collect();
+        *self.attacks.lock() = attacks.into_iter().collect();
     }
 
     /// Returns the heads of all requests.
     pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.asked.lock().clone()
     }
 
     pub(crate) fn connection(&self, settings: Settings) -> Connection {
@@ -91,10 +92,10 @@ impl Server {
                 continue;
             }
             let request = String::from_utf8_lossy(&std::mem::take(&mut head)).into_owned();
-            self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(request.clone());
+            self.asked.lock().push(request.clone());
             // A streamed list is a watch request too.
             let watch = request.contains("watch=true");
-            let attacks = self.attacks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let attacks = self.attacks.lock().clone();
             let fits = |attack: &Attack| attack.watch == watch && request.contains(attack.only);
             match attacks.into_iter().find(|attack| request.contains("/configmaps") && fits(attack)) {
                 Some(attack) => {

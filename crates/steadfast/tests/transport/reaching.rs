@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast::Connection;
 use steadfast::connection::SendError;
 use steadfast::environment::SharedEnvironment;
@@ -47,20 +48,20 @@ impl Network {
     }
 
     fn put(&self, address: &str, machine: Machine) {
-        self.machines.lock().expect("no panic").insert(address.parse().expect("an address"), machine);
+        self.machines.lock().insert(address.parse().expect("an address"), machine);
     }
 
     fn dialled(&self) -> Vec<String> {
-        self.dialled.lock().expect("no panic").iter().map(|(address, _)| address.to_string()).collect()
+        self.dialled.lock().iter().map(|(address, _)| address.to_string()).collect()
     }
 
     fn times(&self) -> Vec<u128> {
-        let dialled = self.dialled.lock().expect("no panic");
+        let dialled = self.dialled.lock();
         dialled.iter().map(|(_, at)| at.duration_since(dialled[0].1).as_millis()).collect()
     }
 
     fn forget(&self) {
-        self.dialled.lock().expect("no panic").clear();
+        self.dialled.lock().clear();
     }
 
     /// Returns a connection to `api.example`, which resolves to `names` in that order.
@@ -69,8 +70,8 @@ impl Network {
         let (network, dialer) = (self.clone(), server.dialer());
         let environment = Local::new(1, move |host, _| {
             let address: IpAddr = host.parse().expect("an address");
-            network.dialled.lock().expect("no panic").push((address, Instant::now()));
-            let machine = network.machines.lock().expect("no panic")[&address];
+            network.dialled.lock().push((address, Instant::now()));
+            let machine = network.machines.lock()[&address];
             let dialer = dialer.clone();
             Box::pin(async move {
                 match machine {

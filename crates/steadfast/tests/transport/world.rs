@@ -2,8 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use parking_lot::Mutex;
 use steadfast::Connection;
 use steadfast::connection::SendError;
 use steadfast::environment::local::Local;
@@ -132,7 +133,7 @@ impl Sockets {
 
     /// Returns the slow-peer settings of the sockets, in order.
     pub(crate) fn slow(&self) -> Vec<bool> {
-        self.shared.slow.lock().expect("no panic").clone()
+        self.shared.slow.lock().clone()
     }
 
     pub(crate) fn watch<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(&self, socket: S) -> Box<dyn Socket> {
@@ -152,7 +153,7 @@ impl<S> Watched<S> {
     fn note<T>(&self, done: &Poll<io::Result<T>>) {
         if let Poll::Ready(Err(error)) = done {
             self.failed.store(true, Ordering::SeqCst);
-            self.shared.failures.lock().expect("no panic").push(error.kind());
+            self.shared.failures.lock().push(error.kind());
         }
     }
 }
@@ -169,7 +170,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for Watched<S> {
     }
 
     fn allow_slow_peer(&self, allowed: bool) {
-        self.shared.slow.lock().expect("no panic").push(allowed);
+        self.shared.slow.lock().push(allowed);
     }
 }
 

@@ -1,11 +1,12 @@
 //! Handshake for the switch to WebSocket.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, header};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
+use parking_lot::Mutex;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::status::Status;
@@ -19,11 +20,11 @@ pub(crate) struct Sessions(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
 
 impl Sessions {
     pub(super) fn put(&self, session: BoxFuture<'static, ()>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+        *self.0.lock() = Some(session);
     }
 
     pub(crate) fn take(&self) -> Option<BoxFuture<'static, ()>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 

@@ -4,8 +4,9 @@
 //! the rules and repeats the write. The repeated write finds the verdict if neither the object nor its previous state
 //! has changed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use super::super::metadata;
@@ -60,7 +61,7 @@ impl Verdicts {
             object: readable(object),
             before: before.map(readable),
         };
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         // A verdict about another state of the object is outdated: the caller must evaluate the rules again.
         if let Some((_, verdict)) = state.decided.as_ref().filter(|(decided, _)| decided.is(&question)) {
             return Some(verdict.clone());
@@ -72,17 +73,17 @@ impl Verdicts {
 
     /// Returns whether a write ended because its verdict was missing.
     pub(super) fn is_pending(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pending.is_some()
+        self.0.lock().pending.is_some()
     }
 
     /// Evaluates the rules that a write needs. Returns false if no verdict is pending, so that the write has finished.
     /// The caller must not hold the lock of the store.
     pub(crate) fn decide(&self) -> bool {
         // The lock is released before the evaluation, which can take long.
-        let pending = self.0.lock().unwrap_or_else(PoisonError::into_inner).pending.take();
+        let pending = self.0.lock().pending.take();
         let Some(question) = pending else { return false };
         let verdict = question.decide();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).decided = Some((question, verdict));
+        self.0.lock().decided = Some((question, verdict));
         true
     }
 }

@@ -53,7 +53,7 @@ impl World {
         let progress = Progress { settled: versions.clone(), reached: versions, activity: 0 };
         let progress = Arc::new(Mutex::new(progress));
         let of = progress.clone();
-        let progress_source: ProgressSource = Arc::new(move || of.lock().expect("no panic").clone());
+        let progress_source: ProgressSource = Arc::new(move || of.lock().clone());
         let supervisor = Supervisor::new(Arc::new(|_| {}));
         let identity = Some(name.to_owned());
         let replicas = Replicas::start_with(&self.plan, connect, identity, progress_source, Some(state), &supervisor);
@@ -85,11 +85,11 @@ impl Replica {
 
     async fn until_leader(&self) {
         let opened = timeout(Duration::from_secs(300), self.replicas.replication.gate().opened()).await;
-        assert!(opened.is_ok(), "{:?}", lock(&self.replicas.role));
+        assert!(opened.is_ok(), "{:?}", self.replicas.role.lock());
     }
 
     fn settle(&self, version: u64) {
-        let mut progress = self.progress.lock().expect("no panic");
+        let mut progress = self.progress.lock();
         for versions in [progress.settled.clone(), progress.reached.clone()] {
             assert!(versions[POSITION] <= version, "versions only grow");
         }

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::removals::Loss;
 
@@ -114,7 +116,7 @@ impl Readers {
                     let asked = Instant::now();
                     if let Some(addresses) = read() {
                         let sample = Sample { system, asked, answered: Instant::now(), addresses };
-                        samples.lock().expect("no panic").push(sample);
+                        samples.lock().push(sample);
                     }
                     std::thread::sleep(READ_INTERVAL);
                 }
@@ -125,7 +127,7 @@ impl Readers {
 
     pub(crate) fn finish(mut self) -> Vec<Sample> {
         self.stop_threads();
-        std::mem::take(&mut self.samples.lock().expect("no panic"))
+        std::mem::take(&mut self.samples.lock())
     }
 
     fn stop_threads(&mut self) {

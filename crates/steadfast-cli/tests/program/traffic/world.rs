@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
@@ -175,7 +176,7 @@ impl World {
         let (stderr, lines) = (BufReader::new(child.stderr.take().expect("a pipe")), self.stderr.clone());
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                *lines.lock().expect("no panic") += &(line + "\n");
+                *lines.lock() += &(line + "\n");
             }
         });
         self.notify = Some(KillOnDrop(child));
@@ -451,7 +452,7 @@ impl World {
 
     /// Events, status and log of the program, for the report of a failure.
     pub(crate) fn report(&self) -> String {
-        let (status, stderr) = (self.notify(&["status"]), self.stderr.lock().expect("no panic").clone());
+        let (status, stderr) = (self.notify(&["status"]), self.stderr.lock().clone());
         let mut servers = String::new();
         for (name, (address, state)) in self.balancer.servers(self.setup.backends[0]).unwrap_or_default() {
             let _ = writeln!(servers, "  {name} {address} {state:?}");

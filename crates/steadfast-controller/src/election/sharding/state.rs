@@ -1,8 +1,9 @@
 //! Published state of a member: own keys, and the client for acting on them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::future::{BoxFuture, join_all};
+use parking_lot::{Mutex, MutexGuard};
 use steadfast::ObjectKey;
 use steadfast::environment::SharedEnvironment;
 use tokio::sync::watch;
@@ -92,7 +93,7 @@ impl MemberState {
     }
 
     fn readers(&self) -> MutexGuard<'_, Vec<(u64, CatchUp)>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.readers.lock()
     }
 
     /// Lets the caches catch up after each gain, and then publishes the gained keys. Runs until the stop.

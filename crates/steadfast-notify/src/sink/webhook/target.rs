@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use kube::Client;
 use kube::client::Body;
+use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use ring::hmac;
 
@@ -153,12 +153,12 @@ impl Target {
         if to.is_same_origin(&self.address) {
             return Ok(self.client.clone());
         }
-        let known = self.redirected.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.redirected.lock().clone();
         if let Some((_, client)) = known.filter(|(origin, _)| *origin == to.origin) {
             return Ok(client);
         }
         let client = client(webhook, &to.origin, folder, false).await.map_err(|wrong| wrong.what)?;
-        *self.redirected.lock().unwrap_or_else(PoisonError::into_inner) = Some((to.origin.clone(), client.clone()));
+        *self.redirected.lock() = Some((to.origin.clone(), client.clone()));
         Ok(client)
     }
 }

@@ -1,10 +1,11 @@
 //! The second document: a watch with a channel that closed permanently, and the remaining gaps of its repaired loop.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use parking_lot::Mutex;
 use steadfast::{Event, Freshness, InformerFactory, ReflectorSettings, Scope, Watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -114,7 +115,7 @@ impl Reader {
             while let Some(event) = changes.next().await {
                 let object = event.object();
                 let name = object.key().name().to_owned();
-                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut told = told.lock();
                 if matches!(event, Event::Deleted { .. }) {
                     told.remove(&name);
                 } else {
@@ -126,7 +127,7 @@ impl Reader {
     }
 
     fn holds(&self, name: &str, value: &str) -> bool {
-        let values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let values = self.values.lock();
         values.get(name).is_some_and(|held| held == value)
     }
 }

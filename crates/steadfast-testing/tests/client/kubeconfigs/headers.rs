@@ -1,7 +1,7 @@
 //! Headers of requests and responses: credentials of a single request, and warnings of the server.
 
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::header::AUTHORIZATION;
 use http::{Request, StatusCode};
@@ -9,6 +9,7 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::Api;
 use kube::api::PostParams;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::Connection;
 use steadfast_apiserver::ApiServer;
@@ -53,7 +54,7 @@ struct Logged(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Logged {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -85,7 +86,7 @@ async fn server_warnings_are_logged_once_and_received() -> Outcome {
     let second = warnings.recv().await.ok_or("no second warning")?;
     assert!(first.text.contains("this server calls no webhooks"), "{first:?}");
     assert_eq!((first.repeated, second.repeated, &second.text), (false, true, &first.text));
-    let logged = String::from_utf8_lossy(&logged.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned();
+    let logged = String::from_utf8_lossy(&logged.0.lock()).into_owned();
     assert_eq!(logged.matches("the server sent a warning").count(), 1, "{logged}");
     Ok(())
 }

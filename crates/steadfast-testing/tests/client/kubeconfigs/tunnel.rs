@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -54,7 +55,7 @@ impl Tunnel {
 
     /// Returns the requested targets as `host:port`, verbatim.
     pub(crate) fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("no panic").clone()
+        self.asked.lock().clone()
     }
 }
 
@@ -70,7 +71,7 @@ async fn carry(mut near: TcpStream, rules: &Rules, asked: &Mutex<Vec<String>>) -
         Kind::Socks5 => socks(&mut near, rules.login).await?,
         Kind::Forward => "forwarded".to_owned(),
     };
-    asked.lock().expect("no panic").push(wanted.clone());
+    asked.lock().push(wanted.clone());
     let known = rules.names.get(&wanted).copied().or_else(|| wanted.parse().ok());
     let Some(known) = known else {
         let refusal: &[u8] = match rules.kind {

@@ -1,12 +1,13 @@
 //! Random histories of children that move between owners: each owner is reconciled after its last gain or loss.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kube::core::PartialObjectMeta;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use steadfast::{Informer, Scope};
 use steadfast_controller::{Action, Changes, Controller, Source, back_off};
@@ -47,7 +48,7 @@ async fn run_random_moves(seed: u64) -> Result<(), WorldError> {
                 child.owner_references().iter().any(|reference| reference.name == owner.name_any())
             };
             let own = lister.all().iter().filter(|child| is_own(child)).count();
-            counts.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.name_any(), own);
+            counts.lock().insert(owner.name_any(), own);
             Ok::<_, Failure>(Action::await_change())
         }
     };
@@ -90,7 +91,7 @@ async fn run_random_moves(seed: u64) -> Result<(), WorldError> {
     advance(120 * SECOND).await;
     let count = |owner: &str| truth.values().filter(|of| **of == Some(owner)).count();
     let expected: Counts = OWNERS.iter().map(|owner| ((*owner).to_owned(), count(owner))).collect();
-    let counted = counted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let counted = counted.lock().clone();
     if counted != expected {
         return Err(
             format!("seed {seed}: the last reconciles saw {counted:?} children; the owners have {expected:?}").into()

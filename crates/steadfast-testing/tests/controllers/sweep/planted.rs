@@ -1,12 +1,13 @@
 //! Known bugs of controllers, one per test. A sweep must find each, and report the smallest disturbance that shows it.
 
 use std::future::{Future, pending};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
+use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Connection, InformerFactory, ObjectKey};
 use steadfast_controller::{Action, Controller, LeaderElection, back_off};
@@ -197,7 +198,7 @@ fn cleanup_from_memory_is_found() -> Result<(), Error> {
             let parent = seen.lister().ok().and_then(|lister| lister.get_by_key(&key).ok().flatten());
             async move {
                 let name = format!("{}-belonging", key.name());
-                let memory = || context.memory.lock().unwrap_or_else(PoisonError::into_inner);
+                let memory = || context.memory.lock();
                 if parent.is_some() {
                     if context.maps().get_opt(&name).await?.is_none() {
                         context.make(&name).await?;
@@ -225,7 +226,7 @@ fn cleanup_from_memory_is_found() -> Result<(), Error> {
 /// children, and expects exactly one.
 async fn make_if_unknown(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let prefix = belonging(&parent);
-    let is_new = context.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(prefix.clone());
+    let is_new = context.memory.lock().insert(prefix.clone());
     let mut map = ConfigMap::default();
     map.metadata.generate_name = Some(format!("{prefix}-"));
     let is_missing = async || {
@@ -259,7 +260,7 @@ fn start_from_stale_cache_is_found() -> Result<(), Error> {
         let context = Context { client: connection.client(), memory: Mutex::default() };
         let there = context.maps().list(&ListParams::default().match_any()).await?;
         let known = there.items.iter().filter_map(|map| map.metadata.generate_name.as_deref()?.strip_suffix('-'));
-        context.memory.lock().unwrap_or_else(PoisonError::into_inner).extend(known.map(str::to_owned));
+        context.memory.lock().extend(known.map(str::to_owned));
         let controller = Controller::<ConfigMap>::new(&informers, parents());
         let _running = controller.run(make_if_unknown, back_off, Arc::new(context))?;
         pending().await

@@ -1,11 +1,11 @@
 //! User code that the informer itself runs and that hangs: other informers on the connection continue.
 
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, ObjectMeta};
 use kube::{Resource, ResourceExt};
+use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use steadfast::{Informer, InformerFactory, Kept, Scope};
@@ -32,19 +32,19 @@ impl Gate {
     }
 
     fn set(&self, shut: bool) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).shut = shut;
+        self.state.lock().shut = shut;
         self.moved.notify_all();
     }
 
     fn pass(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.waiting += 1;
-        let held = self.moved.wait_while(state, |state| state.shut);
-        held.unwrap_or_else(PoisonError::into_inner).waiting -= 1;
+        self.moved.wait_while(&mut state, |state| state.shut);
+        state.waiting -= 1;
     }
 
     fn holds_someone(&self) -> bool {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         state.shut && state.waiting > 0
     }
 }

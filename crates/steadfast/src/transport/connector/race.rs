@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::Instant;
 
 use crate::environment::{SharedEnvironment, Socket};
@@ -42,7 +43,7 @@ impl Addresses {
     }
 
     fn failures(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Instant>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failed.lock()
     }
 
     fn record_failure(&self, address: SocketAddr) {
