@@ -5,7 +5,7 @@
 //!
 //! | phase | waits for | ends with, and next phase |
 //! |---|---|---|
-//! | `Idle` | [`Input::Start`], or [`Input::Restart`] with a checkpoint (`restart`) | `Queued` for the first list; `Watching` from the version of the checkpoint |
+//! | `Idle` | [`Input::Start`], or [`Input::Restart`] with a checkpoint | `Queued` for the first list; `Watching` from the version of the checkpoint |
 //! | `Queued` | a permit for a full transfer; few run at once | `Listing`; `DeltaListing` after a `410` if few objects can have changed |
 //! | `Listing` | the end of the pages, or of the initial events | complete: `Watching`, or `Waiting` for the next poll. Streams rejected or stalled: `Queued`, for pages. Older than the cache, or version too large: `Waiting`, then `Deciding`. Otherwise `Waiting`, to list again, or to watch if the list replaced a watch |
 //! | `DeltaListing` | metadata of all objects, and the objects that differ from the cache | complete: `Watching`, or `Waiting` for the next poll. Unexpected content: `Listing`. Failed: `Waiting`, to list |
@@ -14,174 +14,158 @@
 //! | `Deciding` | a probe that distinguishes a lagging replica from another history | lower than the cached version: `Waiting`, to list in a new epoch. Not lower: `Waiting`, to list again. No response: `Waiting`, to probe again |
 //! | `Stopped` | nothing | |
 //!
-//! If few objects can have changed, only these objects are requested (`delta_policy`). The reflector detects whether the
-//! server streams lists or only serves pages (`streaming`). Lists replace watches that are rejected or always fail
-//! (`polling`).
+//! Each phase, and each activity alongside a watch, is a machine with its own data in its own file. A machine reads the
+//! facts about the cache (`cache_state`), and returns its effects on the others (`effect`). Only this file passes inputs
+//! to the machines, and only `apply` and `condition` apply effects:
 //!
-//! Two activities run alongside a watch and never disturb it. The reflector may seek a proof of freshness (`probe`), at
-//! the interval that the stream has shown (`bookmark_interval`). It may compare the cache with a list (`comparing`). A watch moves
-//! to another connection before its own connection ends (`moving`).
+//! | machine | role |
+//! |---|---|
+//! | `list` | a full transfer, streamed or in pages; `streaming` decides between the two |
+//! | `delta_list` | a relist that requests only the objects that differ; `delta_policy` decides for or against it |
+//! | `decision` | the probe of the phase `Deciding` |
+//! | `watch` | the watch, its end and its failures |
+//! | `probe` | proofs of freshness alongside a watch, at the interval that the stream has shown (`bookmark_interval`) |
+//! | `comparison` | comparisons of the cache with a list alongside a watch, as proofs and as audits |
+//! | `handover` | the move of a watch to another connection before its own connection ends |
+//! | `polling` | lists instead of watches that are rejected or always fail |
+//! | `unnamed` | lists that resolve records without an identifiable object |
 //!
-//! Two backoffs grow in `Waiting`. The first counts failures; any proof resets it. The second counts lists that a
+//! Two backoffs grow in `Waiting` (`retry`). The first counts failures; any proof resets it. The second counts lists that a
 //! failed watch required; only a watch that stays open resets it.
 
+mod apply;
 mod bookmark_interval;
-mod comparing;
-mod delta;
-mod delta_relist;
+mod cache_state;
+mod comparison;
+mod condition;
+mod decision;
+mod delta_list;
+mod delta_policy;
 mod diagnostic;
+mod effect;
 mod failure;
+mod handover;
 mod input;
+mod list;
 mod list_hints;
 mod list_plan;
-mod listing;
-mod moving;
+mod next;
 mod output;
+mod paging;
 mod phase;
 mod polling;
 mod probe;
+mod probe_schedule;
 mod request;
-mod restart;
+mod requester;
+mod cluster_match;
+mod retry;
 mod settings;
+mod short_watch;
+mod stream;
 mod streaming;
+mod timer;
 mod unnamed;
 mod verdict;
-mod watching;
+mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backoff::Backoff;
 use crate::fault_injection::InjectedFault;
 use crate::freshness::{Condition, Evidence, STOPPED};
 use crate::keyset::KeySet;
-use crate::random::Random;
-use crate::record::Identity;
+use crate::record::{Identity, ListMeta};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-use bookmark_interval::BookmarkInterval;
-use comparing::{Comparing, WITHOUT_BOOKMARKS};
-use delta::DeltaPolicy;
+use cache_state::CacheState;
+use comparison::Comparison;
+use delta_policy::DeltaPolicy;
 pub use diagnostic::{Diagnostic, Severity};
+use effect::Effects;
 pub use failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
+use handover::Handover;
 pub use input::{Differences, Input};
+use list::ListRecord;
 pub use list_hints::ListHints;
 use list_plan::ListPlan;
-use listing::Paging;
-use moving::Moving;
+use next::Next;
 pub use output::Output;
-use phase::{Next, Phase};
+use phase::Phase;
 use polling::Polling;
-use probe::{ProbeSchedule, ProbeState};
+use probe::Probe;
 pub use request::{ListFrom, OF_NOTHING, ProbeMethod, Request, RequestId, encoded};
-pub use restart::ClusterMatch;
+use requester::Requester;
+pub use cluster_match::ClusterMatch;
+use retry::Retry;
 pub use settings::ReflectorSettings;
-use streaming::Streaming;
+use timer::Timer;
 use unnamed::Unnamed;
 pub use verdict::{Record, Verdict};
+use watch::{Watch, WatchRecord};
 
 /// Reflector of one informer.
 #[derive(Debug)]
 pub struct Reflector {
-    settings: ReflectorSettings,
-    random: Random,
+    cache: CacheState,
+    requester: Requester,
+    retry: Retry,
     phase: Phase,
-    side: ProbeState,
-    moving: Moving,
-    /// Version that lists and the watch have reached. The watch resumes from it.
-    version: Option<ResourceVersion>,
-    /// Time at which the version was reached.
-    held_since: Instant,
-    synced: bool,
-    streaming: Streaming,
-    delta_policy: DeltaPolicy,
+    probe: Probe,
+    handover: Handover,
+    comparison: Comparison,
     polling: Polling,
-    backoff: Backoff,
-    /// Backoff for watches that end immediately, independent of their records.
-    brief: Backoff,
-    /// Watch that started with the current list, or directly from the list's version: its records follow the list.
-    listed_by: Option<RequestId>,
-    /// Backoff for lists after a watch that could not resume. Only a stream that stays open resets it. A list whose
-    /// watch ends in another `410` is no sign of health, although the list is a proof (R5).
-    relist_backoff: Backoff,
-    bookmark_interval: BookmarkInterval,
-    search: ProbeSchedule,
-    comparing: Comparing,
     unnamed: Unnamed,
-    paging: Paging,
-    requests: u64,
+    delta_policy: DeltaPolicy,
+    /// Time at which the last list was requested. The list contains all earlier writes; later writes may be missing.
+    list_requested: Instant,
+    /// Number of applied records, for the injected fault that drops some.
     records: u64,
-    evidence: Evidence,
 }
 
-/// Final cause of a doubt about a cache with a stream.
-const UNPROVEN: &str = "no proof of freshness within two periods";
+/// Cause of the doubt about a restored cache.
+const RESTORED: &str = "kept by an earlier run of this program; the server has not confirmed it yet";
 
 impl Reflector {
     /// Creates a reflector with an empty cache. `seed` determines its jitter.
     pub fn new(settings: ReflectorSettings, seed: u64) -> Self {
-        let settings = settings.bounded();
-        let evidence = Evidence {
-            condition: Condition::Starting,
-            since: Instant::ZERO,
-            why: Arc::from("not started"),
-            version: None,
-            attempts: 0,
-            next_attempt: None,
-            proven: None,
-            polled: None,
-            bound: settings.period * 2,
-            patience: settings.stream_patience,
-            tainted: KeySet::default(),
-            unnamed: false,
-            faults: settings.rules.faults,
-        };
+        let cache = CacheState::new(settings.bounded());
+        let settings = &cache.settings;
         Self {
-            random: Random::new(seed),
+            requester: Requester::new(settings, seed),
+            retry: Retry::new(settings),
             phase: Phase::Idle,
-            side: ProbeState::Quiet,
-            moving: Moving::new(&settings),
-            version: None,
-            held_since: Instant::ZERO,
-            synced: false,
-            streaming: Streaming::new(settings.streamed_lists),
-            delta_policy: DeltaPolicy::new(&settings),
-            polling: Polling::new(&settings),
-            backoff: Backoff::new(settings.backoff),
-            brief: Backoff::new(settings.backoff),
-            listed_by: None,
-            relist_backoff: Backoff::new(listing::relist_backoff(&settings)),
-            bookmark_interval: BookmarkInterval::new(&settings),
-            search: ProbeSchedule::new(settings.period),
-            comparing: Comparing::default(),
+            probe: Probe::new(&cache),
+            handover: Handover::new(settings),
+            comparison: Comparison::default(),
+            polling: Polling::new(settings),
             unnamed: Unnamed::default(),
-            paging: Paging::default(),
-            requests: 0,
+            delta_policy: DeltaPolicy::new(settings),
+            list_requested: Instant::ZERO,
             records: 0,
-            evidence,
-            settings,
+            cache,
         }
     }
 
     /// Returns the evidence from which the freshness can be computed at any later time.
     pub fn evidence(&self) -> &Evidence {
-        &self.evidence
+        &self.cache.evidence
     }
 
     /// Returns the version of the store.
     pub fn version(&self) -> Option<&ResourceVersion> {
-        self.reached()
+        self.cache.reached()
     }
 
     /// Returns whether the store contains a first complete list.
     pub fn is_synced(&self) -> bool {
-        self.synced
+        self.cache.synced
     }
 
     /// Sets the hints that determine the method of the next list.
     pub fn expect(&mut self, hints: ListHints) {
-        self.streaming.expect(hints);
+        self.cache.streaming.expect(hints);
         self.delta_policy.expect(hints);
     }
 
@@ -192,34 +176,47 @@ impl Reflector {
 
     /// Sets the keys whose newest state could not be decoded, as the store reports them.
     pub fn set_tainted(&mut self, keys: KeySet) {
-        self.evidence.tainted = keys;
+        self.cache.evidence.tainted = keys;
     }
 
-    /// Returns the time of the next [`Input::Tick`].
-    pub fn wake_at(&self) -> Option<Instant> {
-        let phase = match &self.phase {
-            Phase::Idle | Phase::Queued(_) | Phase::Stopped => None,
-            Phase::Waiting { until, .. } => Some(*until),
-            Phase::Listing { progress, streamed, sent, .. } => Some(self.list_patience(*progress, *streamed, *sent)),
-            Phase::DeltaListing(delta) => Some(delta.due(self.settings.list_patience)),
-            Phase::Deciding { deadline, .. } => Some(*deadline),
-            Phase::Watching { sent, opened, .. } => self.watch_wake(*sent, *opened),
-        };
-        [phase, self.side_wake(), self.move_wake(), self.comparison_wake()].into_iter().flatten().min()
+    /// Requests pages until `until`, after another informer of the resource detected that streamed lists do not work.
+    pub fn list_in_pages_until(&mut self, until: Instant) {
+        self.cache.streaming.list_in_pages_until(until);
+    }
+
+    /// Disables lists by difference until `until`, after another informer of the resource detected that metadata are
+    /// not available.
+    pub fn list_in_full_until(&mut self, until: Instant) {
+        self.delta_policy.full_until = Some(until);
+    }
+
+    /// Records that the store contains a checkpoint up to `version`. The cache is not fresh yet.
+    /// [`Input::Restart`] must follow instead of a start.
+    pub fn restore(&mut self, now: Instant, version: ResourceVersion) {
+        self.cache.synced = true;
+        self.cache.hold(now, version);
+        self.probe.set_broken(now);
+        self.cache.set_condition(now, Condition::Resuming, RESTORED);
     }
 
     /// Returns the time of the last progress of the running full transfer, or of its request.
     pub fn list_progress(&self) -> Option<Instant> {
         match &self.phase {
-            Phase::Listing { progress, .. } => Some(*progress),
-            Phase::DeltaListing(delta) => Some(delta.progress),
+            Phase::Listing(list) => Some(list.progress),
+            Phase::DeltaListing(list) => Some(list.progress),
             _ => None,
         }
     }
 
     /// Returns the time of the last progress of the running list of versions, or of its request.
     pub fn comparison_heard(&self) -> Option<Instant> {
-        self.comparing.heard(self.settings.list_patience)
+        self.comparison.progress_at(self.cache.settings.list_patience)
+    }
+
+    /// Returns the time of the next [`Input::Tick`].
+    pub fn wake_at(&self) -> Option<Instant> {
+        let timers = Timer::OF_PHASES.into_iter().chain(Timer::ALONGSIDE);
+        timers.filter_map(|timer| self.due(timer)).min()
     }
 
     /// Processes `input` at `now` and returns the actions, in order.
@@ -229,43 +226,61 @@ impl Reflector {
             Input::Start => {
                 // A repeated `Start` must not drop a running list or watch.
                 if self.is_idle() {
-                    self.evidence.since = now;
-                    self.evidence.why = Arc::from("the first list is not complete");
+                    self.cache.evidence.since = now;
+                    self.cache.evidence.why = Arc::from("the first list is not complete");
                     self.queue(ListPlan::first(), &mut out);
                 }
             }
-            Input::Restart(begun) => self.restart(now, begun, &mut out),
+            Input::Restart(cluster) => self.restart(now, cluster, &mut out),
             Input::Tick => self.tick(now, &mut out),
             Input::TransferGranted => self.begin_list(now, &mut out),
             Input::Reachable => self.hurry(now),
             Input::Opened(id) => self.opened(now, id, &mut out),
             Input::ListEnded(id, meta) => self.list_ended(now, id, meta, &mut out),
             Input::Probed(id, version, sent) => self.probed(now, id, version, sent, &mut out),
-            Input::Judged(found) => self.comparison_judged(now, &found, &mut out),
-            Input::Differs(id, identity) => self.differs(now, id, identity, &mut out),
+            Input::Judged(found) => {
+                let (alongside, requester) = (self.alongside(), &mut self.requester);
+                let effects = self.comparison.judged(now, &found, alongside, &self.cache, requester);
+                self.apply(now, effects, &mut out);
+            }
+            Input::Differs(id, identity) => {
+                if let Phase::DeltaListing(list) = &mut self.phase {
+                    let effects = list.differs(id, identity);
+                    self.apply(now, effects, &mut out);
+                }
+            }
             Input::Unidentified(id, why) => self.unidentified(now, id, why, &mut out),
             Input::Contradicted(id, why) => self.contradicted(now, id, why, &mut out),
-            Input::Disordered => self.disordered(&mut out),
-            Input::Unsettled(id) => self.unsettled(now, id),
-            Input::Settled(id) => self.settled(id, &mut out),
+            Input::Disordered => {
+                out.push(Output::Diagnostic(Diagnostic::Disordered));
+                self.cache.make_opaque();
+            }
+            Input::Unsettled(id) => {
+                let is_watch = self.phase.is_watch(id);
+                self.handover.unsettled(now, id, is_watch, &self.cache, &mut self.requester);
+            }
+            Input::Settled(id) => out.extend(self.handover.settled(id, self.phase.is_watch(id))),
             Input::Answering(id, answering) => self.answering(now, id, answering, &mut out),
             Input::Ended(id) => self.ended(now, id, &mut out),
             Input::Failed(id, failure) => self.failed(now, id, &failure, &mut out),
             Input::SeekProof => {
                 self.hasten_poll(now);
-                self.search.await_proof(now);
-                self.side_tick(now, &mut out);
+                self.probe.schedule.await_proof(now);
+                self.probe_tick(now, &mut out);
             }
             Input::Stop => self.stop(now, &mut out),
         }
         // Readers compute freshness between two inputs from the evidence alone, so every input
         // refreshes these values.
-        self.evidence.attempts = self.attempts();
-        self.evidence.bound = self.bookmark_interval.period() * 2;
-        self.evidence.next_attempt = match &self.phase {
+        let evidence = &mut self.cache.evidence;
+        evidence.attempts = self.retry.attempts();
+        evidence.bound = self.cache.bookmark_interval.period() * 2;
+        evidence.next_attempt = match &self.phase {
             Phase::Waiting { until, .. } => Some(*until),
             // Without bookmarks, only the search can extend the proof.
-            Phase::Watching { .. } if self.bookmark_interval.is_without_bookmarks() => Some(self.search.due()),
+            Phase::Watching(_) if self.cache.bookmark_interval.is_without_bookmarks() => {
+                Some(self.probe.schedule.due())
+            }
             _ => None,
         };
         out
@@ -283,120 +298,431 @@ impl Reflector {
         {
             return self.unversioned(now, id, identity);
         }
-        match self.phase {
-            Phase::Listing { id: listing, streamed: true, .. } if listing == id => self.listed(now, record),
-            Phase::Watching { id: watching, .. } if watching == id => self.watched(now, record),
+        match &mut self.phase {
+            Phase::Listing(list) if list.streamed && list.id == id => match list.record(now, record) {
+                ListRecord::Object => Verdict::Stage,
+                ListRecord::Complete(version) => Verdict::Do(self.stream_complete(now, version)),
+                ListRecord::PlainBookmark => {
+                    self.list_in_pages(now, id, "a bookmark came before the end of the initial events".into())
+                }
+                ListRecord::Ignored => Verdict::Skip,
+            },
             // Both watches deliver while a successor opens. The version check drops records already
             // seen.
-            _ if self.is_successor(id) => self.watched(now, record),
-            _ => self.side_record(now, id, record),
+            Phase::Watching(watch) if watch.id == id || self.handover.is_successor(id) => {
+                let record = watch.record(record, &self.cache);
+                self.watched(now, record)
+            }
+            _ => {
+                let effects = self.probe.record(now, id, record, &self.cache);
+                self.verdict(now, effects)
+            }
         }
+    }
+
+    /// Processes a record of the watch.
+    fn watched(&mut self, now: Instant, record: WatchRecord<'_>) -> Verdict {
+        match record {
+            WatchRecord::Change(version) => {
+                self.reach(now, version.clone());
+                // A useful watch ends the series of short watches.
+                self.retry.short_watches.reset();
+                self.delta_policy.changed(1);
+                self.records += 1;
+                if self.cache.injects(InjectedFault::DroppedRecords) && self.records.is_multiple_of(5) {
+                    return Verdict::Skip;
+                }
+                Verdict::Apply
+            }
+            WatchRecord::Repeated { unbroken } => Verdict::Older { unbroken },
+            WatchRecord::Bookmark { version, is_news } => {
+                self.cache.bookmark_interval.bookmark(now, version);
+                if !is_news {
+                    if self.cache.injects(InjectedFault::EqualBookmarks) {
+                        self.proven(now, now);
+                    }
+                    return Verdict::Skip;
+                }
+                if version.is_ordered() {
+                    self.reach(now, version.clone());
+                } else {
+                    // The version differs from the previous one, but the order of opaque versions is unknown (C12).
+                    self.cache.hold(now, version.clone());
+                }
+                Verdict::Do(vec![Output::Advance(version.clone())])
+            }
+            WatchRecord::Ignored => Verdict::Skip,
+        }
+    }
+
+    /// Applies the effects of a record and returns its verdict.
+    fn verdict(&mut self, now: Instant, effects: Effects) -> Verdict {
+        let mut out = Vec::new();
+        self.apply(now, effects, &mut out);
+        if out.is_empty() { Verdict::Skip } else { Verdict::Do(out) }
     }
 
     /// Processes an entry of the list `id` and returns the action for it.
     pub fn list_item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
-        let (compared, spared) = (self.is_comparing(id), self.is_sparing(id));
         match &mut self.phase {
-            _ if spared => self.delta_item(now, id, identity),
-            Phase::Listing { id: listing, progress, .. } if *listing == id => {
-                *progress = now;
-                self.paging.brings(&identity.version);
+            Phase::DeltaListing(list) if list.has(id) => match list.item(now, id, identity) {
+                Ok(verdict) => verdict,
+                Err(why) => {
+                    let effects = list.list_all(why.into());
+                    self.verdict(now, effects)
+                }
+            },
+            Phase::Listing(list) if list.id == id => {
+                list.item(now, &identity.version);
                 Verdict::Stage
             }
-            _ if compared && !identity.version.is_given() => self.unversioned(now, id, identity),
-            _ if compared => {
-                self.comparison_progress(now);
+            _ if !self.comparison.is_running(id) => Verdict::Skip,
+            _ if !identity.version.is_given() => self.unversioned(now, id, identity),
+            _ => {
+                self.comparison.progress(now, &self.cache);
                 Verdict::Compare
             }
-            _ => Verdict::Skip,
+        }
+    }
+
+    /// Handles an object without a version, if a version is needed to watch from or to compare with the cache.
+    fn unversioned(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
+        let why: Arc<str> = format!("{} came without a version to watch from", identity.key).into();
+        if matches!(&self.phase, Phase::Listing(list) if list.streamed && list.id == id) {
+            // Without a version, the stream cannot continue as a watch after the list. Pages replace
+            // the stream.
+            return self.list_in_pages(now, id, why);
+        }
+        Verdict::Do(self.step(now, Input::Unidentified(id, why)))
+    }
+
+    /// Cancels the streamed list `id` and requests pages.
+    fn list_in_pages(&mut self, now: Instant, id: RequestId, why: Arc<str>) -> Verdict {
+        let mut out = vec![Output::Cancel(id)];
+        self.fall_back(now, why, &mut out);
+        Verdict::Do(out)
+    }
+
+    // Timers.
+
+    /// Returns when a timer expires, if it is set.
+    fn due(&self, timer: Timer) -> Option<Instant> {
+        let settings = &self.cache.settings;
+        match (timer, &self.phase) {
+            (Timer::Delay, Phase::Waiting { until, .. }) => Some(*until),
+            (Timer::ListStall, Phase::Listing(list)) => Some(list.deadline(settings)),
+            (Timer::DeltaList, Phase::DeltaListing(list)) => Some(list.due(settings)),
+            (Timer::Decision, Phase::Deciding(decision)) => Some(decision.deadline),
+            (Timer::WatchHead, Phase::Watching(watch)) => watch.head_due(settings),
+            (Timer::WatchHealth, Phase::Watching(watch)) if self.retry.attempts() > 0 || self.polling.is_on() => {
+                watch.healthy_at(settings)
+            }
+            (Timer::UnnamedList, Phase::Watching(_)) => self.unnamed.due(),
+            (Timer::Proof, _) => self.probe.due(self.phase.stream()),
+            (Timer::Handover, _) => self.handover.due(self.phase.stream()),
+            (Timer::Comparison, _) => self.comparison.due(self.phase.stream(), &self.cache),
+            _ => None,
         }
     }
 
     fn tick(&mut self, now: Instant, out: &mut Vec<Output>) {
-        match &self.phase {
-            Phase::Waiting { until, then, .. } if now >= *until => match then.clone() {
+        // The timers of the phase at this instant: an expired one may start another phase.
+        let expired = Timer::OF_PHASES.map(|timer| self.due(timer).is_some_and(|due| now >= due));
+        for (timer, _) in Timer::OF_PHASES.into_iter().zip(expired).filter(|(_, expired)| *expired) {
+            self.phase_expired(now, timer, out);
+        }
+        // Each activity alongside the watch keeps its own timer.
+        for timer in Timer::ALONGSIDE {
+            self.alongside_expired(now, timer, out);
+        }
+    }
+
+    fn phase_expired(&mut self, now: Instant, timer: Timer, out: &mut Vec<Output>) {
+        let (settings, requester) = (&self.cache.settings, &mut self.requester);
+        match (timer, &mut self.phase) {
+            (Timer::Delay, Phase::Waiting { then, .. }) => match then.clone() {
                 Next::Watch => self.watch(now, out),
                 Next::List(plan) => self.queue(plan, out),
                 Next::Decide(plan) => self.decide(now, plan, out),
             },
-            Phase::Listing { id, progress, streamed, sent, .. }
-                if now >= self.list_patience(*progress, *streamed, *sent) =>
-            {
-                self.list_stalled(now, *id, out);
+            (Timer::ListStall, Phase::Listing(list)) => {
+                let effects = list.stalled(now, settings);
+                self.apply(now, effects, out);
             }
-            Phase::DeltaListing(delta) if now >= delta.due(self.settings.list_patience) => self.delta_due(now, out),
-            Phase::Deciding { id, deadline, .. } if now >= *deadline => {
-                let id = *id;
-                out.push(Output::Cancel(id));
-                self.failed(now, id, &Failure::unreachable("no response to the probe in time"), out);
+            (Timer::DeltaList, Phase::DeltaListing(list)) => {
+                let effects = list.timer(now, settings, requester);
+                self.apply(now, effects, out);
             }
-            Phase::Watching { .. } => self.watch_tick(now, out),
+            (Timer::Decision, Phase::Deciding(decision)) => {
+                out.push(Output::Cancel(decision.id));
+                let failure = Failure::unreachable("no response to the probe in time");
+                let effects = decision.failed(now, &failure, settings);
+                self.apply(now, effects, out);
+            }
+            (Timer::WatchHead, Phase::Watching(watch)) => {
+                out.push(Output::Cancel(watch.id));
+                let seconds = settings.list_patience.as_secs();
+                let failure = Failure::unreachable(format!("no response to a watch within {seconds} s"));
+                self.watch_failed(now, &failure, out);
+            }
+            (Timer::WatchHealth, Phase::Watching(_)) => self.settle(now),
+            (Timer::UnnamedList, Phase::Watching(_)) => {
+                if let Some((plan, why)) = self.unnamed.list(now, self.cache.version.as_ref()) {
+                    self.leave_watch(out);
+                    self.relist(now, plan, why, out);
+                }
+            }
             _ => {}
         }
-        // Each activity alongside the watch keeps its own timer. The outer wake time covers the
-        // earliest of all.
-        self.side_tick(now, out);
-        self.move_tick(now, out);
-        self.comparison_tick(now, out);
     }
 
-    /// Handles the failure of request `id`, by the role of the request.
+    fn alongside_expired(&mut self, now: Instant, timer: Timer, out: &mut Vec<Output>) {
+        let (alongside, requester) = (self.alongside(), &mut self.requester);
+        let effects = match timer {
+            Timer::Proof => self.probe.tick(now, alongside.stream, &self.cache, requester),
+            Timer::Handover => {
+                let is_replacing = self.probe.is_replacing();
+                self.handover.tick(now, alongside.stream, is_replacing, &self.cache, requester)
+            }
+            Timer::Comparison => self.comparison.tick(now, alongside, &self.cache, requester),
+            _ => Effects::default(),
+        };
+        self.apply(now, effects, out);
+    }
+
+    // Responses, by the role of the request.
+
+    fn opened(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
+        match &mut self.phase {
+            Phase::DeltaListing(list) if list.has(id) => list.opened(now),
+            Phase::Listing(list) if list.id == id => list.opened(now),
+            Phase::Watching(watch) if watch.id == id => {
+                watch.opened(now);
+                self.watch_opened(now, out);
+            }
+            _ if self.handover.is_successor(id) => self.handover.successor_opened(now, id),
+            _ if self.comparison.is_running(id) => self.comparison.progress(now, &self.cache),
+            _ => {
+                let effects = self.probe.opened(now, id, &mut self.requester);
+                self.apply(now, effects, out);
+            }
+        }
+    }
+
+    fn watch_opened(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let version = self.cache.version.clone();
+        out.extend(version.map(|version| Output::Diagnostic(Diagnostic::Resumed { version })));
+        if self.probe.is_replacing() {
+            // A second watch was only opened because this one did not respond.
+            out.extend(self.probe.cancel());
+        }
+        if self.cache.is_suspect() && self.unnamed.why().is_none() {
+            // A doubt started before this response, or during the wait for it. An open stream proves nothing (C10).
+            self.probe.schedule.hasten(now, &mut self.requester);
+        } else {
+            self.set_streaming(now);
+        }
+    }
+
+    /// Handles a complete page, or a complete response for an object.
+    fn list_ended(&mut self, now: Instant, id: RequestId, meta: ListMeta, out: &mut Vec<Output>) {
+        let (alongside, requester) = (self.alongside(), &mut self.requester);
+        let effects = match &mut self.phase {
+            Phase::Listing(list) if list.id == id => list.page_ended(now, meta, &self.cache.settings, requester),
+            Phase::DeltaListing(list) if list.has(id) => list.ended(now, id, meta, &self.cache, requester),
+            _ if self.comparison.is_running(id) => {
+                self.comparison.page_ended(now, meta, alongside, &self.cache, requester)
+            }
+            _ => return,
+        };
+        self.apply(now, effects, out);
+    }
+
+    /// Handles the response to a probe that was sent at `sent`.
+    fn probed(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        version: Option<ResourceVersion>,
+        sent: Instant,
+        out: &mut Vec<Output>,
+    ) {
+        let effects = match &self.phase {
+            Phase::Deciding(decision) if decision.id == id => decision.probed(version, sent, &self.cache),
+            _ => self.probe.probed(now, id, version, sent, &self.cache, &mut self.requester),
+        };
+        self.apply(now, effects, out);
+    }
+
     fn failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
-        match &self.phase {
-            Phase::Listing { id: listing, .. } if *listing == id => self.list_failed(now, failure, out),
-            Phase::DeltaListing(_) if self.is_sparing(id) => self.delta_failed(now, id, failure, out),
-            Phase::Deciding { id: deciding, .. } if *deciding == id => self.decision_failed(now, failure, out),
-            Phase::Watching { id: watching, .. } if *watching == id => {
+        let (alongside, requester) = (self.alongside(), &mut self.requester);
+        let settings = &self.cache.settings;
+        let effects = match &mut self.phase {
+            Phase::Listing(list) if list.id == id => return self.list_failed(now, failure, out),
+            Phase::DeltaListing(list) if list.has(id) => list.failed(now, id, failure, settings, requester),
+            Phase::Deciding(decision) if decision.id == id => decision.failed(now, failure, settings),
+            Phase::Watching(watch) if watch.id == id => {
                 if !self.succeed(now, Some(failure), out) {
                     self.watch_failed(now, failure, out);
                 }
+                return;
             }
-            _ if self.is_successor(id) => self.successor_failed(now, failure),
-            _ if self.is_comparing(id) => self.comparison_failed(now, failure, out),
-            _ => self.side_failed(now, id, failure, out),
-        }
+            _ if self.handover.is_successor(id) => {
+                return self.handover.successor_failed(now, alongside.stream, failure.retry_after, requester);
+            }
+            _ if self.comparison.is_running(id) => {
+                self.comparison.failed(now, failure, alongside, &self.cache, requester)
+            }
+            _ => self.probe.failed(now, id, failure, &self.cache, requester),
+        };
+        self.apply(now, effects, out);
     }
 
     /// Handles the regular end of a stream.
     fn ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        match &self.phase {
-            Phase::Listing { id: listing, .. } if *listing == id => self.list_cut(now, out),
-            Phase::DeltaListing(_) if self.is_sparing(id) => {
-                self.delta_failed(now, id, &Failure::unreadable("a list of metadata came as a stream"), out);
+        let (alongside, requester) = (self.alongside(), &mut self.requester);
+        let settings = &self.cache.settings;
+        let effects = match &mut self.phase {
+            Phase::Listing(list) if list.id == id => list.cut(now, settings),
+            Phase::DeltaListing(list) if list.has(id) => {
+                let failure = Failure::unreadable("a list of metadata came as a stream");
+                list.failed(now, id, &failure, settings, requester)
             }
-            Phase::Watching { id: watching, .. } if *watching == id => {
+            Phase::Watching(watch) if watch.id == id => {
+                let effects = watch.ended(now, &self.cache);
                 // An open or opening successor takes over without a delay.
-                if !self.succeed(now, None, out) {
-                    self.watch_ended(now, out);
+                if self.succeed(now, None, out) {
+                    return;
                 }
+                effects
             }
-            _ if self.is_successor(id) => {
-                self.successor_failed(now, &Failure::unreachable("the server ended the stream"));
+            _ if self.handover.is_successor(id) => {
+                return self.handover.successor_failed(now, alongside.stream, None, requester);
             }
-            _ => self.side_ended(now, id, out),
+            _ => {
+                let may_compare = self.comparison.may_begin(now, settings);
+                self.probe.ended(now, id, may_compare, &self.cache, requester)
+            }
+        };
+        self.apply(now, effects, out);
+    }
+
+    /// Replaces a watch that ended while its successor was being opened. Returns whether a successor exists.
+    fn succeed(&mut self, now: Instant, failure: Option<&Failure>, out: &mut Vec<Output>) -> bool {
+        let successor = match self.handover.successor(failure) {
+            Ok(successor) => successor,
+            Err(cancelled) => {
+                out.extend(cancelled);
+                return false;
+            }
+        };
+        self.settle(now);
+        self.handover.complete(now, successor.id, &self.cache, &mut self.requester);
+        // A successor without a response head receives the full timeout again.
+        let watch = if successor.is_open { Watch::open } else { Watch::requested };
+        self.phase = Phase::Watching(watch(successor.id, now));
+        // An open successor leaves no gap, so freshness stays unchanged.
+        if let Some(failure) = failure.filter(|_| !successor.is_open) {
+            self.set_broken(now, failure);
+        }
+        true
+    }
+
+    /// Processes [`Input::Answering`]. If the server does not respond on the connection of the watch, the watch
+    /// is suspect at once. If it responds again, a proof is requested, since the watch may have missed changes in the
+    /// meantime. A watch without a response head must receive the head first.
+    fn answering(&mut self, now: Instant, id: RequestId, answering: bool, out: &mut Vec<Output>) {
+        let stream = self.phase.stream();
+        if self.handover.is_successor(id) && !answering {
+            let effects = self.handover.successor_unanswered(now, stream, &self.cache, &mut self.requester);
+            return self.apply(now, effects, out);
+        }
+        let Some(watch) = stream.filter(|stream| stream.id == id) else { return };
+        if !answering {
+            self.unanswered(now, watch.is_open, out);
+        } else if watch.is_open {
+            self.seek_proof(now, out);
         }
     }
 
-    fn opened(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        let (successor, compared) = (self.is_successor(id), self.is_comparing(id));
-        let spared = self.is_sparing(id);
+    // Records without an identifiable object.
+
+    /// Returns whether `id` is the watch, its successor, or the short watch alongside it.
+    fn is_read_from(&self, id: RequestId) -> bool {
+        self.phase.stream().is_some_and(|watch| watch.id == id)
+            || self.probe.is_short_watch(id)
+            || self.handover.is_successor(id)
+    }
+
+    /// Processes [`Input::Unidentified`].
+    fn unidentified(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
+        let watched = self.is_read_from(id);
         match &mut self.phase {
-            _ if spared => self.delta_opened(now),
-            Phase::Listing { id: listing, opened, progress, .. } if *listing == id => {
-                // The response head counts as progress, so the stall timer restarts.
-                (*opened, *progress) = (true, now);
+            Phase::Listing(list) if list.id == id => {
+                list.progress = now;
+                self.unnamed.entry(why.clone());
             }
-            Phase::Watching { id: watching, .. } if *watching == id => self.watch_opened(now, out),
-            _ if successor => self.successor_opened(now, id),
-            _ if compared => self.comparison_progress(now),
-            _ => self.side_opened(now, id, out),
+            Phase::DeltaListing(list) if list.has(id) => {
+                let effects = list.list_all(why);
+                return self.apply(now, effects, out);
+            }
+            _ if self.comparison.is_running(id) => {
+                out.push(Output::Cancel(id));
+                let why = format!("a list of versions has an entry that cannot be named: {why}");
+                let (alongside, requester) = (self.alongside(), &mut self.requester);
+                let failure = Failure::unreadable(why);
+                let effects = self.comparison.failed(now, &failure, alongside, &self.cache, requester);
+                return self.apply(now, effects, out);
+            }
+            _ if watched => self.unnamed.record(now, self.cache.settings.period, why.clone()),
+            _ => return,
         }
+        self.cache.evidence.unnamed = true;
+        out.push(Output::Diagnostic(Diagnostic::Unidentified { why }));
+        if watched {
+            self.set_streaming(now);
+        }
+    }
+
+    /// Processes [`Input::Contradicted`]: a list decides, at most one per period.
+    fn contradicted(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
+        if !self.is_read_from(id) {
+            return;
+        }
+        self.unnamed.contradiction(now, self.cache.settings.period, why.clone());
+        self.cache.evidence.unnamed = true;
+        out.push(Output::Diagnostic(Diagnostic::Contradicted { why }));
+        self.set_streaming(now);
+    }
+
+    // Start and stop.
+
+    fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle)
+    }
+
+    /// Starts from the checkpoint.
+    fn restart(&mut self, now: Instant, cluster: ClusterMatch, out: &mut Vec<Output>) {
+        if !self.is_idle() {
+            return;
+        }
+        self.delta_policy.begin(now);
+        // A list would set the time of the first audit, but a list may never be needed.
+        self.comparison.audit_later(now, None, &self.cache.settings, &mut self.requester);
+        let (why, condition, plan) = match cluster {
+            ClusterMatch::Same => return self.watch(now, out),
+            ClusterMatch::Unsure(why) => (why, Condition::Resuming, ListPlan::first()),
+            ClusterMatch::Other(why) => (why, Condition::Stale, ListPlan::new_epoch()),
+        };
+        out.push(Output::Diagnostic(Diagnostic::NotRestored { why: why.clone() }));
+        self.cache.set_condition(now, condition, why);
+        self.queue(plan, out);
     }
 
     /// Shortens the current delay after the server has become reachable. The jitter prevents all informers from
     /// retrying at once.
     fn hurry(&mut self, now: Instant) {
-        let soon = now + self.random.between(Duration::ZERO, self.settings.relist_jitter);
+        let soon = now + self.requester.between(Duration::ZERO, self.cache.settings.relist_jitter);
         if let Phase::Waiting { until, unreachable: true, .. } = &mut self.phase {
             *until = soon.min(*until);
         }
@@ -406,125 +732,22 @@ impl Reflector {
         match &self.phase {
             Phase::Stopped => return,
             Phase::Queued(_) => out.push(Output::ReleaseTransfer),
-            Phase::Listing { id, .. } => {
-                out.extend([Output::Cancel(*id), Output::DropStaging, Output::ReleaseTransfer]);
+            Phase::Listing(list) => {
+                out.extend([Output::Cancel(list.id), Output::DropStaging, Output::ReleaseTransfer]);
             }
-            Phase::DeltaListing(delta) => {
-                delta.abandon(out);
+            Phase::DeltaListing(list) => {
+                let effects = list.abandoned();
+                self.apply(now, effects, out);
                 out.push(Output::ReleaseTransfer);
             }
-            Phase::Deciding { id, .. } | Phase::Watching { id, .. } => out.push(Output::Cancel(*id)),
+            Phase::Deciding(decision) => out.push(Output::Cancel(decision.id)),
+            Phase::Watching(watch) => out.push(Output::Cancel(watch.id)),
             Phase::Idle | Phase::Waiting { .. } => {}
         }
-        self.stay(out);
-        self.quiet_side(out);
-        self.drop_comparison(out);
+        out.extend(self.handover.cancel());
+        out.extend(self.probe.cancel());
+        self.drop_comparison(now, out);
         self.phase = Phase::Stopped;
-        self.set_condition(now, Condition::Stopped, STOPPED);
-    }
-
-    /// Waits for the delay that the server requested, or for the backoff. Continues with `then`.
-    fn wait(&mut self, now: Instant, failure: &Failure, then: Next, out: &mut Vec<Output>) {
-        // Only a server that did not respond at all can be reported as reachable later. A server that accepts and
-        // closes connections immediately keeps the full backoff, however often a connection succeeds (R6).
-        let answered = match &self.phase {
-            Phase::Watching { opened, .. } => opened.is_some(),
-            Phase::Listing { opened, .. } => *opened,
-            Phase::DeltaListing(delta) => delta.opened,
-            _ => false,
-        };
-        let unreachable = failure.kind == FailureKind::Unreachable && !answered;
-        let patience = self.backoff.fail(&mut self.random);
-        let delay = self.delay(patience, failure.retry_after);
-        let (why, attempts) = (failure.why.clone(), self.attempts());
-        out.push(Output::Diagnostic(Diagnostic::Failed { why, attempts, retry_in: delay }));
-        self.phase = Phase::Waiting { until: now + delay, then, unreachable };
-    }
-
-    /// Computes a delay: the backoff, or the server's requested delay if it is longer (R11).
-    fn delay(&mut self, patience: Duration, asked: Option<Duration>) -> Duration {
-        let Some(asked) = asked else { return patience };
-        if self.settings.rules.faults.is_injected(InjectedFault::IgnoredRetryAfter) {
-            return patience;
-        }
-        // The delay of the server is a minimum. Our own backoff still applies.
-        let least = asked.min(LONGEST_RETRY_AFTER).max(patience);
-        // Up to a tenth is added. Clients that received the same delay would otherwise retry at the same time.
-        self.random.between(least, least + least / 10)
-    }
-
-    /// Returns the number of attempts since the last sign of health.
-    fn attempts(&self) -> u32 {
-        self.backoff.failures().saturating_add(self.relist_backoff.failures())
-    }
-
-    fn next_id(&mut self) -> RequestId {
-        self.requests += 1;
-        RequestId(self.requests)
-    }
-
-    /// Advances to `version`, which is a proof of freshness (C10).
-    fn reach(&mut self, now: Instant, version: ResourceVersion) {
-        self.hold(now, version);
-        // A record proves that the watch works, so a short lifetime is no failure.
-        if let Phase::Watching { proven, .. } = &mut self.phase {
-            *proven = true;
-        }
-        self.polling.forget_failures();
-        // A working watch replaces the polls.
-        if self.polling.is_on() {
-            self.end_polling();
-            self.set_streaming(now);
-        }
-        self.proven(now, now);
-    }
-
-    fn hold(&mut self, now: Instant, version: ResourceVersion) {
-        self.version = Some(version);
-        self.held_since = now;
-        self.evidence.version = self.reached().cloned();
-    }
-
-    fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Idle)
-    }
-
-    /// Sets the condition while no complete list or no stream exists.
-    fn set_broken(&mut self, now: Instant, failure: &Failure) {
-        self.search.broken(now);
-        let condition = match failure.kind {
-            // These failures rarely end without a change by an operator.
-            FailureKind::Denied | FailureKind::Invalid | FailureKind::Full => Condition::Failed,
-            // Without a first list, no cached state can be stale.
-            FailureKind::TooLarge if self.synced => Condition::Stale,
-            _ if self.synced => Condition::Resuming,
-            _ => Condition::Starting,
-        };
-        self.set_condition(now, condition, failure.why.clone());
-    }
-
-    /// Sets the condition after a stream was opened: fresh by the last proof, unless a symptom exists. After a broken
-    /// stream, only a proof after the break counts (C10).
-    fn set_streaming(&mut self, now: Instant) {
-        match self.unnamed.why.clone() {
-            // An unidentified record keeps the whole cache in doubt, even on an open stream (R8).
-            Some(why) => self.set_condition(now, Condition::Suspect, why),
-            None if self.is_unproven_since_a_break() => {
-                let why = self.evidence.why.clone();
-                self.set_condition(now, Condition::Resuming, why);
-                self.hasten_proof(now);
-            }
-            None if self.bookmark_interval.is_without_bookmarks() => {
-                self.set_condition(now, Condition::Streaming, WITHOUT_BOOKMARKS);
-            }
-            None => {
-                let polled = self.evidence.polled.as_ref().map(|polled| Arc::from(polled.to_string()));
-                self.set_condition(now, Condition::Streaming, polled.unwrap_or_else(|| Arc::from(UNPROVEN)));
-            }
-        }
-    }
-
-    fn set_condition(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
-        self.evidence.turn(now, condition, why);
+        self.cache.set_condition(now, Condition::Stopped, STOPPED);
     }
 }

@@ -79,6 +79,11 @@ impl ListPlan {
         std::mem::replace(&mut self.from, ListFrom::Consistent) != ListFrom::Consistent
     }
 
+    /// Requests pages, because the streamed list does not work for the reason `why`.
+    pub(super) fn in_pages(self, why: Arc<str>) -> Self {
+        Self { form: Form::PagesFallback(PagesFallback { why, general: true }), ..self }
+    }
+
     /// Returns whether no list has succeeded within `period` since the first `TooLarge`; the next period starts now.
     pub(super) fn has_lagged_for(&mut self, period: Duration, now: Instant) -> bool {
         let long = self.lagging.is_some_and(|since| now.since(since) >= period);

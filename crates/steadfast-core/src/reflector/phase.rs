@@ -1,8 +1,13 @@
-//! Phases of a reflector.
+//! Phase of a reflector: what it waits for.
 
-use super::RequestId;
-use super::delta::Delta;
+use super::decision::Decision;
+use super::delta_list::DeltaList;
+use super::list::List;
 use super::list_plan::ListPlan;
+use super::next::Next;
+use super::request::RequestId;
+use super::stream::Stream;
+use super::watch::Watch;
 use crate::time::Instant;
 
 /// Phase of a reflector. The table of [`reflector`](super) lists the end of each phase and the next phase.
@@ -11,17 +16,38 @@ pub(super) enum Phase {
     Idle,
     Waiting { until: Instant, then: Next, unreachable: bool },
     Queued(ListPlan),
-    Listing { id: RequestId, plan: ListPlan, streamed: bool, sent: Instant, opened: bool, progress: Instant },
-    DeltaListing(Delta),
-    Deciding { id: RequestId, plan: ListPlan, deadline: Instant },
-    Watching { id: RequestId, sent: Instant, opened: Option<Instant>, proven: bool },
+    Listing(List),
+    DeltaListing(DeltaList),
+    Deciding(Decision),
+    Watching(Watch),
     Stopped,
 }
 
-/// Action after a delay.
-#[derive(Clone, Debug)]
-pub(super) enum Next {
-    Watch,
-    List(ListPlan),
-    Decide(ListPlan),
+impl Phase {
+    /// Returns the watch as the activities alongside it see it.
+    pub(super) fn stream(&self) -> Option<Stream> {
+        match self {
+            Self::Watching(watch) => Some(watch.stream()),
+            _ => None,
+        }
+    }
+
+    /// Returns whether `id` is the watch, or the list that becomes it.
+    pub(super) fn is_watch(&self, id: RequestId) -> bool {
+        match self {
+            Self::Watching(watch) => watch.id == id,
+            Self::Listing(list) => list.streamed && list.id == id,
+            _ => false,
+        }
+    }
+
+    /// Returns whether the server has responded to the current request.
+    pub(super) fn is_answered(&self) -> bool {
+        match self {
+            Self::Watching(watch) => watch.is_open(),
+            Self::Listing(list) => list.opened,
+            Self::DeltaListing(list) => list.opened,
+            _ => false,
+        }
+    }
 }

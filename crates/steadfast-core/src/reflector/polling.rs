@@ -9,11 +9,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cache_state::CacheState;
+use super::diagnostic::Diagnostic;
+use super::effect::{Effect, Effects};
+use super::failure::{Failure, FailureKind};
 use super::list_plan::ListPlan;
-use super::{Diagnostic, Failure, FailureKind, Next, Output, Phase, Reflector, ReflectorSettings};
+use super::next::Next;
+use super::requester::Requester;
+use super::settings::ReflectorSettings;
 use crate::backoff::Backoff;
-use crate::freshness::Polled;
-use crate::random::Random;
 use crate::time::Instant;
 
 /// Number of consecutive failed watches after which a list replaces them.
@@ -52,6 +56,7 @@ pub(super) struct Polling {
 }
 
 impl Polling {
+    /// Creates the machine without failures.
     pub(super) fn new(settings: &ReflectorSettings) -> Self {
         Self {
             failures: 0,
@@ -66,16 +71,18 @@ impl Polling {
         }
     }
 
+    /// Returns whether lists replace watches.
     pub(super) fn is_on(&self) -> bool {
         self.on
     }
 
     /// Records a complete list that was requested at `asked`, and schedules the next poll.
-    pub(super) fn lists(&mut self, asked: Instant, every: Duration, random: &mut Random) {
+    pub(super) fn list_complete(&mut self, asked: Instant, settings: &ReflectorSettings, requester: &mut Requester) {
         self.listed = Some(asked);
+        let every = interval(settings);
         // The jitter only shortens the interval: the age of the cache counts from the request of
         // the list.
-        self.poll_at = asked + random.between(every * 9 / 10, every);
+        self.poll_at = asked + requester.between(every * 9 / 10, every);
     }
 
     /// Records a rejected watch that was part of a list request. A plain watch would be rejected too.
@@ -85,7 +92,7 @@ impl Polling {
     }
 
     /// Counts a failed watch to which the server responded.
-    pub(super) fn count_failure(&mut self, now: Instant) {
+    fn count_failure(&mut self, now: Instant) {
         if self.failures == 0 {
             self.since = Some(now);
         }
@@ -99,157 +106,149 @@ impl Polling {
     }
 
     /// Returns the time of the next list or watch, with the kind of the request.
-    fn next(&self) -> (Instant, Next) {
+    pub(super) fn next(&self) -> (Instant, Next) {
         match self.watch_at.filter(|at| *at < self.poll_at) {
             Some(at) => (at, Next::Watch),
             None => (self.poll_at, Next::List(ListPlan::poll())),
         }
     }
-}
 
-impl Reflector {
-    fn poll_every(&self) -> Duration {
-        self.settings.poll_every.unwrap_or(self.settings.period)
-    }
-
-    /// Records a complete list.
-    pub(super) fn list_came(&mut self) {
-        let every = self.poll_every();
-        self.polling.lists(self.paging.asked, every, &mut self.random);
-    }
-
-    /// Handles a failed watch. `answered` is set if the failure is evidence about watches. Returns whether a list
-    /// should replace the watch.
-    pub(super) fn list_instead(
+    /// Handles a failed watch: retries it, or replaces it by a list. `answered` is set if the failure is evidence about
+    /// watches.
+    pub(super) fn watch_failed(
         &mut self,
         now: Instant,
         failure: &Failure,
         answered: bool,
-        out: &mut Vec<Output>,
-    ) -> bool {
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
         if answered {
-            self.polling.count_failure(now);
-        } else if !self.polling.on {
-            return false;
+            self.count_failure(now);
+        } else if !self.on {
+            return retry(failure);
         }
         // The delay grows with every failure, even while lists replace the watch.
-        self.polling.patience = self.polling.backoff.fail(&mut self.random);
+        self.patience = self.backoff.fail(&mut requester.random);
+        let settings = &cache.settings;
         // A server that has just started may fail or reject requests for a short time. This must not cause a list (R4).
-        let least = if failure.asks_for_patience() { self.settings.period } else { self.settings.healthy_after };
-        let soon = self.polling.since.is_some_and(|since| now.since(since) < least);
-        if !self.polling.on && (soon || self.polling.failures < FAILURES) {
-            return false;
+        let least = if failure.asks_for_patience() { settings.period } else { settings.healthy_after };
+        let soon = self.since.is_some_and(|since| now.since(since) < least);
+        if !self.on && (soon || self.failures < FAILURES) {
+            return retry(failure);
         }
         // A list from before the first failure proves nothing: the resource may have been removed since.
-        if self.polling.on || self.has_listed_since_failure(now) {
-            self.poll_because(now, failure, out);
-            return true;
+        if self.on || self.has_listed_since_failure(now, settings) {
+            return self.replace_watch(now, failure, settings, requester);
         }
-        if self.polling.tried.is_some_and(|tried| now.since(tried) < self.poll_every()) {
-            return false;
+        if self.tried.is_some_and(|tried| now.since(tried) < interval(settings)) {
+            return retry(failure);
         }
-        self.polling.tried = Some(now);
-        self.set_broken(now, failure);
-        self.drop_comparison(out);
-        out.push(Output::Diagnostic(Diagnostic::Relisting { why: failure.why.clone() }));
-        self.list_later(now, ListPlan::poll(), failure.retry_after);
-        true
+        self.tried = Some(now);
+        let mut effects = Effects::from(Effect::Broken(failure.clone()));
+        effects.push(Effect::DropComparison);
+        effects.report(Diagnostic::Relisting { why: failure.why.clone() });
+        effects.push(Effect::ListLater { plan: ListPlan::poll(), asked: failure.retry_after });
+        effects
+    }
+
+    /// Handles a watch whose version the server rejects. A list provides another version, unless the server rejected
+    /// the version of such a list too.
+    pub(super) fn version_rejected(
+        &mut self,
+        now: Instant,
+        failure: &Failure,
+        settings: &ReflectorSettings,
+        requester: &mut Requester,
+    ) -> Effects {
+        if self.on || self.failures > 0 && self.has_listed_since_failure(now, settings) {
+            return self.replace_watch(now, failure, settings, requester);
+        }
+        self.count_failure(now);
+        Effect::Relist { plan: ListPlan::first(), why: failure.why.clone() }.into()
     }
 
     /// Returns whether a list that was requested after the first of the watch failures has succeeded, within a poll
     /// interval.
     ///
     /// Only such a list is evidence that the server serves lists but no watches, or rejects watches from every version.
-    pub(super) fn has_listed_since_failure(&self, now: Instant) -> bool {
-        let Some(listed) = self.polling.listed else { return false };
-        now.since(listed) < self.poll_every() && self.polling.since.is_none_or(|since| listed >= since)
-    }
-
-    /// Returns whether the server rejected the version of a list that such a rejection had caused. Another list does
-    /// not help then.
-    pub(super) fn has_rejected_new_version(&self, now: Instant) -> bool {
-        self.polling.failures > 0 && self.has_listed_since_failure(now)
+    fn has_listed_since_failure(&self, now: Instant, settings: &ReflectorSettings) -> bool {
+        let Some(listed) = self.listed else { return false };
+        now.since(listed) < interval(settings) && self.since.is_none_or(|since| listed >= since)
     }
 
     /// Starts polling: lists are known to work and replace watches.
-    pub(super) fn poll_because(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
+    fn replace_watch(
+        &mut self,
+        now: Instant,
+        failure: &Failure,
+        settings: &ReflectorSettings,
+        requester: &mut Requester,
+    ) -> Effects {
         let pause = if failure.is_refusal() {
-            let polls = self.poll_every() * POLLS_BETWEEN_WATCHES;
-            self.random.between(polls * 4 / 5, polls * 6 / 5)
+            let polls = interval(settings) * POLLS_BETWEEN_WATCHES;
+            requester.between(polls * 4 / 5, polls * 6 / 5)
         } else {
-            self.polling.patience
+            self.patience
         };
-        self.polling.watch_at = Some(now + self.delay(pause, failure.retry_after));
-        self.poll(now, failure.why.clone(), out);
+        self.watch_at = Some(now + requester.delay(pause, failure.retry_after));
+        self.poll(failure.why.clone(), settings)
     }
 
-    fn poll(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
-        let every = self.poll_every();
-        if !std::mem::replace(&mut self.polling.on, true) {
-            out.push(Output::Diagnostic(Diagnostic::Polling { why: why.clone(), every }));
+    fn poll(&mut self, why: Arc<str>, settings: &ReflectorSettings) -> Effects {
+        let every = interval(settings);
+        let mut effects = Effects::default();
+        if !std::mem::replace(&mut self.on, true) {
+            effects.report(Diagnostic::Polling { why: why.clone(), every });
         }
-        self.evidence.polled = Some(Polled { every, why });
-        self.await_poll();
-        self.set_streaming(now);
-        // The list may have been requested before the break. An early poll provides the proof.
-        if self.is_unproven_since_a_break() {
-            self.hasten_poll(now);
-        }
-    }
-
-    fn await_poll(&mut self) {
-        let (until, then) = self.polling.next();
-        self.phase = Phase::Waiting { until, then, unreachable: false };
+        effects.push(Effect::Poll { every, why });
+        effects
     }
 
     /// Continues after a paged list: with a watch, unless lists replace it.
-    pub(super) fn watch_or_poll(&mut self, now: Instant, out: &mut Vec<Output>) {
-        if self.version.is_none() {
-            self.polling.watch_at = None;
-            self.poll(now, Arc::from(NO_VERSION), out);
-        } else if self.polling.on && self.polling.watch_at.is_some_and(|at| now < at) {
-            self.await_poll();
+    pub(super) fn after_list(&mut self, now: Instant, cache: &CacheState) -> Effects {
+        if cache.version.is_none() {
+            self.watch_at = None;
+            self.poll(Arc::from(NO_VERSION), &cache.settings)
+        } else if self.on && self.watch_at.is_some_and(|at| now < at) {
+            let (until, then) = self.next();
+            Effect::Await { until, then }.into()
         } else {
-            self.watch(now, out);
+            Effect::Watch.into()
         }
     }
 
-    /// Handles a failed poll. Returns whether a watch should be tried before the next poll.
+    /// Records a failed poll. Returns whether the server rejects lists as well, so that polling has ended.
     pub(super) fn poll_failed(&mut self, now: Instant, failure: &Failure) -> bool {
-        if self.version.is_none() {
-            return false;
+        let is_rejected = failure.is_refusal() || failure.kind == FailureKind::Denied;
+        if is_rejected {
+            // `tried` delays the next attempt.
+            self.listed = None;
+            self.tried = Some(now);
         }
-        // The server rejects lists as well, so polling cannot continue. `tried` delays the next
-        // attempt.
-        if failure.is_refusal() || failure.kind == FailureKind::Denied {
-            self.polling.listed = None;
-            self.polling.tried = Some(now);
-            self.end_polling();
-        }
-        !self.polling.on
+        is_rejected
     }
 
-    /// Moves the next poll forward for a caller that waits for a write.
-    pub(super) fn hasten_poll(&mut self, now: Instant) {
-        if !self.polling.on {
-            return;
-        }
-        let soonest = self.paging.asked + self.poll_every() / SOONEST;
-        // A failing poll keeps its backoff: waiting callers must not defeat the delay.
-        if let Phase::Waiting { until, then: then @ (Next::List(_) | Next::Watch), unreachable: false } =
-            &mut self.phase
-            && *until > soonest
-            && self.backoff.failures() == 0
-        {
-            (*until, *then) = (now.max(soonest), Next::List(ListPlan::poll()));
-        }
+    /// Returns the earliest time of a poll for a caller that waits for a write. The last list was requested at `asked`.
+    pub(super) fn soonest(&self, asked: Instant, settings: &ReflectorSettings) -> Option<Instant> {
+        self.on.then(|| asked + interval(settings) / SOONEST)
     }
 
     /// Ends polling: a watch works, or lists do not work either.
-    pub(super) fn end_polling(&mut self) {
-        self.polling.on = false;
-        self.polling.backoff.reset();
-        self.evidence.polled = None;
-        self.streaming.may_work();
+    pub(super) fn end(&mut self) {
+        self.on = false;
+        self.backoff.reset();
     }
+}
+
+/// Returns the poll interval.
+fn interval(settings: &ReflectorSettings) -> Duration {
+    settings.poll_every.unwrap_or(settings.period)
+}
+
+/// Returns the effects of a watch that is retried.
+fn retry(failure: &Failure) -> Effects {
+    let mut effects = Effects::from(Effect::Broken(failure.clone()));
+    effects.push(Effect::Wait { failure: failure.clone(), then: Next::Watch });
+    effects
 }

@@ -19,23 +19,40 @@
 //! proves the state at the time of its sending. It is no sign of another history for an informer that has reached a
 //! higher version since.
 
-use std::time::Duration;
+use std::sync::Arc;
 
-use super::request::{BRIEF_WATCH_SECONDS, SHORT_WATCH_SECONDS};
-use super::{
-    Diagnostic, Failure, FailureKind, LONGEST_RETRY_AFTER, Output, Phase, ProbeMethod, Record, Reflector, Request,
-    RequestId, Verdict,
-};
-use crate::backoff::{Backoff, BackoffSettings};
+use super::bookmark_interval::BookmarkInterval;
+use super::cache_state::CacheState;
+use super::diagnostic::Diagnostic;
+use super::effect::{Effect, Effects};
+use super::failure::{Failure, FailureKind};
+use super::output::Output;
+use super::probe_schedule::{MAX_PROOF_DELAY, ProbeSchedule};
+use super::request::{BRIEF_WATCH_SECONDS, ProbeMethod, Request, RequestId, SHORT_WATCH_SECONDS};
+use super::requester::Requester;
+use super::short_watch::{SHORT_WATCH_GRACE, ShortWatch, Shown, Target};
+use super::stream::{Stream, is_open};
+use super::verdict::Record;
 use crate::fault_injection::InjectedFault;
-use crate::freshness::Condition;
-use crate::random::Random;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
+/// Requests for proofs alongside the watch.
+#[derive(Debug)]
+pub(super) struct Probe {
+    state: State,
+    pub(super) schedule: ProbeSchedule,
+    /// Method to determine whether a server has reached a version.
+    method: ProbeMethod,
+    /// Version of a probe that the responding server has not reached.
+    ///
+    /// A server that lags is asked about this version again, without another probe (R5).
+    behind: Option<Target>,
+}
+
 /// Activity alongside the watch.
 #[derive(Clone, Debug)]
-pub(super) enum ProbeState {
+enum State {
     /// No activity.
     Quiet,
     /// A probe is in flight.
@@ -50,332 +67,205 @@ pub(super) enum ProbeState {
         deadline: Instant,
     },
     /// A short watch, which must show all changes up to the probe's version.
-    Reaching {
-        id: RequestId,
-        target: ResourceVersion,
-        /// Time at which the probe for the target was sent.
-        sent: Instant,
-        /// Newest event of the short watch, and its time.
-        ahead: Option<(ResourceVersion, Instant)>,
-        /// Set after any bookmark.
-        heard: bool,
-        /// Set after a bookmark that reached the target.
-        complete: bool,
-        /// True if the probe lasts only one second, for a waiting caller.
-        brief: bool,
-        /// Arrival time of the response's head.
-        opened: Option<Instant>,
-        deadline: Instant,
-    },
+    Reaching { watch: ShortWatch, deadline: Instant },
     /// The short watch has ended, and our own watch must still deliver the changes that it showed.
-    Following { target: ResourceVersion, sent: Instant, ahead: ResourceVersion, complete: bool, deadline: Instant },
+    Following { shown: Shown, deadline: Instant },
     /// A second watch is being opened, to replace the suspect one.
     Replacing { id: RequestId, deadline: Instant },
 }
-
-/// Schedule of the requests for proofs.
-#[derive(Debug)]
-pub(super) struct ProbeSchedule {
-    /// Time at which the silence exceeds the period.
-    pub(super) at: Instant,
-    /// Set if a caller needs a proof earlier.
-    wanted: bool,
-    /// Set if `wanted` comes from a caller and not from a comparison.
-    is_awaited: bool,
-    /// Earliest time of the next request, even if a caller needs a proof.
-    earliest: Instant,
-    /// Start of the last request.
-    begun: Instant,
-    /// Set if a period of silence had passed at that start.
-    overdue: bool,
-    /// Time at which a stream broke. A proof after it is required before the cache is fresh again (C10).
-    broken: Option<Instant>,
-    /// Method to determine whether a server has reached a version.
-    reach: ProbeMethod,
-    /// Version of a probe that the responding server has not reached, and the time at which the probe was sent.
-    ///
-    /// A server that lags is asked about this version again, without another probe (R5).
-    behind: Option<(ResourceVersion, Instant)>,
-    /// Version up to which a short watch has shown all changes, if our own watch has not reached it.
-    pub(super) told: Option<ResourceVersion>,
-    /// Backoff after requests without a proof.
-    backoff: Backoff,
-}
-
-/// Cause of a suspect watch that is silent although its connection is alive.
-const UNANSWERED: &str =
-    "the server answers nothing on this connection, though something on the way may answer its pings";
-
-/// Cause of a suspect watch without a response head on a connection that is alive.
-const UNOPENED: &str = "the server answers nothing on this connection, not even the watch that was requested there, though \
-                        something on the way may answer its pings";
-
-/// Minimum time between the starts of two requests.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// Maximum time until a proof is requested after a broken watch is open again. The time is random, so that the first
-/// informer's probe serves the other informers of the resource.
-const MAX_PROOF_DELAY: Duration = Duration::from_secs(2);
-
-/// Time for our own watch to deliver the changes that a short watch has shown. Also the minimum silence of a short
-/// watch at its end, since the server may end it between two changes.
-const SHORT_WATCH_GRACE: Duration = Duration::from_secs(1);
 
 /// Part of a period: the maximum age of another informer's probe to be used here. It exceeds the jitter between
 /// informers that became silent at the same time.
 const SHARED_WITHIN: u32 = 12;
 
-impl ProbeSchedule {
-    pub(super) fn new(period: Duration) -> Self {
-        let patience = BackoffSettings { first: PAUSE, second: PAUSE * 2, ceiling: period / 2 };
-        let (at, earliest, begun) = (Instant::ZERO, Instant::ZERO, Instant::ZERO);
+impl Probe {
+    /// Creates the machine without an activity.
+    pub(super) fn new(cache: &CacheState) -> Self {
         Self {
-            at,
-            wanted: false,
-            is_awaited: false,
-            earliest,
-            begun,
-            overdue: false,
-            broken: None,
-            reach: ProbeMethod::Streamed,
+            state: State::Quiet,
+            schedule: ProbeSchedule::new(cache.settings.period),
+            method: ProbeMethod::Streamed,
             behind: None,
-            told: None,
-            backoff: Backoff::new(patience),
         }
     }
 
-    /// Requests a proof for a caller, as soon as a stream exists.
-    pub(super) fn want(&mut self, now: Instant) {
-        self.wanted = true;
-        self.earliest = self.earliest.max(now);
+    /// Returns whether no activity runs alongside the watch.
+    pub(super) fn is_quiet(&self) -> bool {
+        matches!(self.state, State::Quiet)
     }
 
-    /// A caller waits for the proof.
-    pub(super) fn await_proof(&mut self, now: Instant) {
-        self.want(now);
-        self.is_awaited = true;
+    /// Returns whether a second watch is being opened.
+    pub(super) fn is_replacing(&self) -> bool {
+        matches!(self.state, State::Replacing { .. })
     }
 
-    pub(super) fn due(&self) -> Instant {
-        if self.wanted { self.earliest.min(self.at) } else { self.at }
+    /// Returns whether `id` is the short watch.
+    pub(super) fn is_short_watch(&self, id: RequestId) -> bool {
+        matches!(&self.state, State::Reaching { watch, .. } if watch.id == id)
+    }
+
+    /// Returns whether a stream broke and no proof has arrived since.
+    pub(super) fn is_unproven_since_break(&self, cache: &CacheState) -> bool {
+        self.schedule.broken().is_some() && !cache.injects(InjectedFault::UnprovenResume)
     }
 
     /// Resets the method. Another server may support a form that one server rejected, or the rejection may have been
     /// temporary.
     pub(super) fn forget_refusals(&mut self) {
-        self.reach = ProbeMethod::Streamed;
+        self.method = ProbeMethod::Streamed;
     }
 
-    /// Records a broken stream: earlier proofs do not cover the server's current state.
-    pub(super) fn broken(&mut self, now: Instant) {
-        self.broken = Some(now);
+    /// Records a broken stream.
+    pub(super) fn set_broken(&mut self, now: Instant) {
+        self.schedule.set_broken(now);
         self.behind = None;
     }
 
-    fn begin(&mut self, now: Instant) {
-        // Recorded before `at` changes: only a search after a full period of silence may lengthen
-        // the interval.
-        self.overdue = now >= self.at;
-        (self.wanted, self.is_awaited) = (false, false);
-        self.earliest = now + PAUSE;
-        self.begun = now;
-    }
-
-    /// Schedules the next request after a proof of the state at `then`. Bookmarks may be late, so a twentieth of the
-    /// period is added. Another twentieth is jitter, so that informers that became silent at the same time do not send
-    /// requests at the same time.
-    fn proven(&mut self, then: Instant, period: Duration, random: &mut Random) {
-        self.backoff.reset();
+    /// Records a proof of the state at `then`.
+    pub(super) fn proven(&mut self, then: Instant, interval: &BookmarkInterval, requester: &mut Requester) {
         self.behind = None;
-        // A proof of a state before the break does not cover the time after the break (C10).
-        self.broken = self.broken.filter(|broken| then < *broken);
-        self.at = then + random.between(period + period / 20, period + period / 10);
+        self.schedule.proven(then, interval.period(), requester);
     }
 
-    /// Schedules the next request after a missing proof, with a growing delay.
-    pub(super) fn again(&mut self, now: Instant, random: &mut Random) {
-        self.at = now + self.backoff.fail(random).max(PAUSE / 5);
+    /// Ends the activity after a proof. Returns whether the silence before it was correct: no bookmark arrived during
+    /// the search.
+    pub(super) fn proof_found(&mut self, cache: &CacheState) -> bool {
+        self.state = State::Quiet;
+        let proven = cache.evidence.proven;
+        self.schedule.was_overdue() && proven.is_none_or(|proven| proven < self.schedule.begun())
     }
 
-    /// Schedules the next request after the delay that the server requested.
-    pub(super) fn not_for(&mut self, now: Instant, asked: Duration, random: &mut Random) {
-        self.again(now, random);
-        self.at = self.at.max(now + asked.min(LONGEST_RETRY_AFTER));
-        self.earliest = self.at;
-    }
-}
-
-impl Reflector {
-    /// Records a proof that the cache has all changes up to `then`, which is also a sign of health (R6).
-    pub(super) fn proven(&mut self, now: Instant, then: Instant) {
-        // Proofs may arrive out of order. The newest state counts.
-        let then = self.evidence.proven.map_or(then, |before| before.max(then));
-        self.evidence.proven = Some(then);
-        self.delta_policy.age(now);
-        self.evidence.bound = self.bookmark_interval.period() * 2;
-        self.backoff.reset();
-        self.evidence.attempts = self.attempts();
-        self.search.proven(then, self.bookmark_interval.period(), &mut self.random);
-        // A proof alone does not end `Resuming`: without an open stream, later changes would be
-        // missed.
-        let streams = matches!(self.phase, Phase::Watching { opened: Some(_), .. });
-        match self.evidence.condition {
-            Condition::Suspect => self.set_streaming(now),
-            Condition::Resuming if streams => self.set_streaming(now),
-            _ => {}
+    /// Returns the time of the next request, or the deadline of the current activity.
+    pub(super) fn due(&self, stream: Option<Stream>) -> Option<Instant> {
+        match &self.state {
+            State::Quiet => is_open(stream).then(|| self.schedule.due()),
+            State::Probing { deadline, .. }
+            | State::Reaching { deadline, .. }
+            | State::Following { deadline, .. }
+            | State::Replacing { deadline, .. } => Some(*deadline),
         }
     }
 
-    /// Returns whether a stream broke and no proof has arrived since.
-    pub(super) fn is_unproven_since_a_break(&self) -> bool {
-        self.search.broken.is_some() && !self.settings.rules.faults.is_injected(InjectedFault::UnprovenResume)
-    }
-
-    /// Schedules an early request for a proof after a new stream replaced a broken one.
-    pub(super) fn hasten_proof(&mut self, now: Instant) {
-        let soon = now + self.random.between(Duration::ZERO, MAX_PROOF_DELAY);
-        // A schedule within the window stays. Only overdue and later searches move.
-        if self.search.at <= now || self.search.at > soon {
-            self.search.at = soon;
+    /// Requests a proof, or handles the deadline of the current activity.
+    pub(super) fn tick(
+        &mut self,
+        now: Instant,
+        stream: Option<Stream>,
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        if self.due(stream).is_none_or(|due| now < due) {
+            return effects;
         }
-    }
-
-    /// Returns whether `id` is the watch, its successor, or the short watch alongside it.
-    pub(super) fn is_read_from(&self, id: RequestId) -> bool {
-        matches!(self.phase, Phase::Watching { id: watching, .. } if watching == id)
-            || matches!(self.side, ProbeState::Reaching { id: reaching, .. } if reaching == id)
-            || self.is_successor(id)
-    }
-
-    pub(super) fn side_wake(&self) -> Option<Instant> {
-        match &self.side {
-            ProbeState::Quiet => {
-                matches!(self.phase, Phase::Watching { opened: Some(_), .. }).then_some(self.search.due())
+        match &self.state {
+            State::Quiet if cache.injects(InjectedFault::NoSilenceProbe) => {
+                self.schedule.begin(now);
+                self.schedule.set_due(now + cache.bookmark_interval.period());
             }
-            ProbeState::Probing { deadline, .. }
-            | ProbeState::Reaching { deadline, .. }
-            | ProbeState::Following { deadline, .. }
-            | ProbeState::Replacing { deadline, .. } => Some(*deadline),
-        }
-    }
-
-    pub(super) fn side_tick(&mut self, now: Instant, out: &mut Vec<Output>) {
-        if self.side_wake().is_none_or(|wake| now < wake) {
-            return;
-        }
-        match self.side {
-            ProbeState::Quiet if self.settings.rules.faults.is_injected(InjectedFault::NoSilenceProbe) => {
-                self.search.begin(now);
-                self.search.at = now + self.bookmark_interval.period();
+            State::Quiet => self.seek_proof(now, cache, requester, &mut effects),
+            State::Probing { id, .. } => {
+                effects.cancel(*id);
+                self.unproven("no proof of freshness: no response to a probe in time", cache, &mut effects);
             }
-            ProbeState::Quiet => self.seek_proof(now, out),
-            ProbeState::Probing { id, .. } => {
-                out.push(Output::Cancel(id));
-                self.unproven(now, "no proof of freshness: no response to a probe in time", out);
+            State::Reaching { watch, .. } => {
+                effects.cancel(watch.id);
+                self.judge(cache, &mut effects);
             }
-            ProbeState::Reaching { id, .. } => {
-                out.push(Output::Cancel(id));
-                self.judge_short_watch(now, out);
-            }
-            ProbeState::Following { .. } => self.judge_short_watch(now, out),
-            ProbeState::Replacing { id, .. } => {
-                out.push(Output::Cancel(id));
-                self.side = ProbeState::Quiet;
-                self.search.again(now, &mut self.random);
+            State::Following { .. } => self.judge(cache, &mut effects),
+            State::Replacing { id, .. } => {
+                effects.cancel(*id);
+                self.state = State::Quiet;
+                self.schedule.again(now, requester);
             }
         }
+        effects
     }
 
     /// Sends the probe.
-    fn seek_proof(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let (wanted, is_awaited) = (self.search.wanted, self.search.is_awaited);
-        self.search.begin(now);
-        let Some(held) = self.reached().cloned().filter(ResourceVersion::is_ordered) else {
-            self.seek_in_list(now, out);
+    fn seek_proof(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester, effects: &mut Effects) {
+        let reasons = self.schedule.begin(now);
+        let period = cache.bookmark_interval.period();
+        let Some(held) = cache.reached().cloned().filter(ResourceVersion::is_ordered) else {
+            effects.push(Effect::CompareWithList);
             return;
         };
         // Early searches for callers are routine; only a full period of silence deserves a log
         // line.
-        if self.evidence.proven.is_none_or(|proven| now.since(proven) >= self.bookmark_interval.period()) {
-            out.push(Output::Diagnostic(Diagnostic::SeekingProof));
+        if cache.evidence.proven.is_none_or(|proven| now.since(proven) >= period) {
+            effects.report(Diagnostic::SeekingProof);
         }
         // A write may be newer than the old probe, and an old probe proves little.
-        let behind =
-            self.search.behind.take().filter(|(_, sent)| !wanted && now.since(*sent) < self.bookmark_interval.period());
-        if let Some(found) = behind {
-            return self.prove(now, found, is_awaited, out);
+        let behind = self.behind.take().filter(|target| !reasons.wanted && now.since(target.sent) < period);
+        if let Some(target) = behind {
+            return self.prove(now, target, reasons.is_awaited, cache, requester, effects);
         }
-        let since = match self.search.broken {
+        let since = match self.schedule.broken() {
             // For a caller that waits for a write, a probe from before this request is no help.
-            _ if wanted => now,
+            _ if reasons.wanted => now,
             // After a broken connection, neither a probe from before the break helps nor one from long before the new
             // connection.
             Some(broken) => broken.max(now - MAX_PROOF_DELAY * 2),
-            None => now - self.bookmark_interval.period() / SHARED_WITHIN,
+            None => now - period / SHARED_WITHIN,
         };
-        let id = self.next_id();
-        let deadline = now + self.settings.probe_deadline;
-        self.side = ProbeState::Probing { id, held, since: self.held_since, is_awaited, deadline };
-        out.push(Output::Send(id, Request::Probe { since }));
+        let id = requester.next_id();
+        let deadline = now + cache.settings.probe_deadline;
+        let (since_held, is_awaited) = (cache.held_since, reasons.is_awaited);
+        self.state = State::Probing { id, held, since: since_held, is_awaited, deadline };
+        effects.send(id, Request::Probe { since });
     }
 
     /// Processes the response to the probe that was sent at `sent`.
-    pub(super) fn side_probed(
+    pub(super) fn probed(
         &mut self,
         now: Instant,
         id: RequestId,
         version: Option<ResourceVersion>,
         sent: Instant,
-        out: &mut Vec<Output>,
-    ) {
-        let ProbeState::Probing { id: probing, held, since, is_awaited, .. } = &self.side else { return };
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        let State::Probing { id: probing, held, since, is_awaited, .. } = &self.state else { return effects };
         let is_awaited = *is_awaited;
         if *probing != id {
-            return;
+            return effects;
         }
         // A probe from before the cached version was reached may legitimately return a lower
         // version.
         let older = *since <= sent && version.as_ref().is_some_and(|version| version.is_older_than(held));
-        self.side = ProbeState::Quiet;
-        let Some(target) = version.filter(|version| version.is_ordered() && self.version.is_some()) else {
-            self.unproven(now, "no proof of freshness: a probe gave no version that can be compared", out);
-            return;
+        self.state = State::Quiet;
+        let Some(version) = version.filter(|version| version.is_ordered() && cache.version.is_some()) else {
+            self.unproven(
+                "no proof of freshness: a probe gave no version that can be compared",
+                cache,
+                &mut effects,
+            );
+            return effects;
         };
         if older {
-            self.leave_watch(out);
-            self.begin_epoch(now, target, out);
+            effects.push(Effect::LeaveWatch);
+            effects.push(Effect::NewEpoch(version));
         } else {
-            self.prove(now, (target, sent), is_awaited, out);
+            self.prove(now, Target { version, sent }, is_awaited, cache, requester, &mut effects);
         }
+        effects
     }
 
     /// Takes a probe's version as a proof if the cache has all changes up to it. Otherwise opens the short watch.
     fn prove(
         &mut self,
         now: Instant,
-        (target, sent): (ResourceVersion, Instant),
+        target: Target,
         is_awaited: bool,
-        out: &mut Vec<Output>,
+        cache: &CacheState,
+        requester: &mut Requester,
+        effects: &mut Effects,
     ) {
-        if self.has_shown(&target) {
-            self.proof_found(now, sent, out);
-        } else if let Some(from) = self.version.clone() {
-            self.watch_shortly(now, from, (target, sent), is_awaited, out);
-        }
-    }
-
-    /// Returns whether the cache has all changes up to `version`, as our own watch or a short watch has shown.
-    fn has_shown(&self, version: &ResourceVersion) -> bool {
-        !self.is_news(version) || self.reached().is_some_and(|reached| !version.is_newer_than(reached))
-    }
-
-    /// Returns the version of our own watch, or a higher version shown by a short watch.
-    pub(super) fn reached(&self) -> Option<&ResourceVersion> {
-        // A short watch may have proven more than our own watch has delivered. Resumes still start
-        // from `version`.
-        match (&self.version, &self.search.told) {
-            (Some(version), Some(told)) if told.is_newer_than(version) => Some(told),
-            (version, _) => version.as_ref(),
+        if cache.has_shown(&target.version) {
+            effects.push(Effect::ProofFound(target.sent));
+        } else {
+            self.watch_shortly(now, target, is_awaited, cache, requester, effects);
         }
     }
 
@@ -383,324 +273,238 @@ impl Reflector {
     fn watch_shortly(
         &mut self,
         now: Instant,
-        from: ResourceVersion,
-        (target, sent): (ResourceVersion, Instant),
+        target: Target,
         is_awaited: bool,
-        out: &mut Vec<Output>,
+        cache: &CacheState,
+        requester: &mut Requester,
+        effects: &mut Effects,
     ) {
+        let Some(from) = cache.version.clone() else { return };
         // Streams that were rejected or cut here would fail for an empty list as well.
-        if self.search.reach == ProbeMethod::Streamed && !self.streaming.is_to_work(now) {
-            self.search.reach = ProbeMethod::Listed;
+        if self.method == ProbeMethod::Streamed && !cache.streaming.is_to_work(now) {
+            self.method = ProbeMethod::Listed;
         }
-        let id = self.next_id();
-        let (reach, deadline) = (self.search.reach, now + self.settings.short_watch_deadline);
+        let id = requester.next_id();
+        let (reach, deadline) = (self.method, now + cache.settings.short_watch_deadline);
         // A brief watch rarely receives a bookmark, so its regular end must be trustworthy.
-        let brief = is_awaited && self.trusts_the_end();
+        let brief = is_awaited && self.trusts_the_end(cache);
         let seconds = if brief { BRIEF_WATCH_SECONDS } else { SHORT_WATCH_SECONDS };
-        out.push(Output::Send(id, Request::ShortWatch { from, target: target.clone(), reach, seconds }));
-        let (ahead, heard, complete, opened) = (None, false, false, None);
-        self.side = ProbeState::Reaching { id, target, sent, ahead, heard, complete, brief, opened, deadline };
+        effects.send(id, Request::ShortWatch { from, target: target.version.clone(), reach, seconds });
+        self.state = State::Reaching { watch: ShortWatch::new(id, target, brief), deadline };
     }
 
     /// Returns true if the regular end of a short watch is a proof.
-    fn trusts_the_end(&self) -> bool {
-        self.search.reach == ProbeMethod::Streamed
-            || self.search.reach == ProbeMethod::Listed && self.bookmark_interval.has_bookmarks()
+    fn trusts_the_end(&self, cache: &CacheState) -> bool {
+        self.method == ProbeMethod::Streamed
+            || self.method == ProbeMethod::Listed && cache.bookmark_interval.has_bookmarks()
     }
 
     /// Processes a record of a stream alongside the watch.
-    pub(super) fn side_record(&mut self, now: Instant, id: RequestId, record: Record<'_>) -> Verdict {
-        let ProbeState::Reaching { id: reaching, target, ahead, heard, complete, .. } = &mut self.side else {
-            return Verdict::Skip;
-        };
-        if *reaching != id {
-            return Verdict::Skip;
-        }
-        if let Record::Bookmark(_) = record {
-            *heard = true;
-            self.bookmark_interval.hear();
+    pub(super) fn record(&mut self, now: Instant, id: RequestId, record: Record<'_>, cache: &CacheState) -> Effects {
+        let mut effects = Effects::default();
+        let State::Reaching { watch, .. } = &mut self.state else { return effects };
+        if watch.id != id {
+            return effects;
         }
         match record {
-            // The event is not applied: our own watch must deliver all events in order.
-            Record::Object(_, identity) => *ahead = Some((identity.version.clone(), now)),
-            Record::Bookmark(bookmark) if !bookmark.version.is_older_than(target) => {
-                *complete = true;
-                // Our own watch may deliver this change shortly. The end of the short watch decides.
-                if ahead.clone().is_none_or(|(ahead, _)| !self.is_news(&ahead)) {
-                    // Nothing is missing up to the target, so the short watch is no longer needed.
-                    let mut out = vec![Output::Cancel(id)];
-                    if self.is_news(&bookmark.version) {
-                        self.hold(now, bookmark.version.clone());
-                        out.push(Output::Advance(bookmark.version.clone()));
+            Record::Object(_, identity) => watch.event(now, &identity.version),
+            Record::Bookmark(bookmark) => {
+                effects.push(Effect::BookmarkHeard);
+                if watch.bookmark(bookmark, cache) {
+                    effects.cancel(id);
+                    if cache.is_news(&bookmark.version) {
+                        effects.push(Effect::Advance(bookmark.version.clone()));
                     }
-                    self.judge_short_watch(now, &mut out);
-                    return Verdict::Do(out);
+                    effects.push(Effect::JudgeShortWatch);
                 }
             }
-            Record::Bookmark(_) | Record::Error(_) => {}
+            Record::Error(_) => {}
         }
-        Verdict::Skip
+        effects
     }
 
     /// Checks a short watch that has ended. A proof requires that it reached the probe's version, and that our own
     /// watch has delivered all its changes.
-    fn judge_short_watch(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let (target, sent, ahead, complete) = match &self.side {
-            ProbeState::Reaching { target, sent, ahead, complete, .. } => {
-                (target.clone(), *sent, ahead.clone().map(|(ahead, _)| ahead), *complete)
-            }
-            ProbeState::Following { target, sent, ahead, complete, .. } => {
-                (target.clone(), *sent, Some(ahead.clone()), *complete)
-            }
+    pub(super) fn judge(&mut self, cache: &CacheState, effects: &mut Effects) {
+        let shown = match &self.state {
+            State::Reaching { watch, .. } => watch.shown(),
+            State::Following { shown, .. } => shown.clone(),
             _ => return,
         };
-        if ahead.is_some_and(|ahead| self.is_news(&ahead)) {
-            self.unproven(now, "another watch has events that ours has not", out);
-        } else if !complete {
-            self.unproven(now, "no proof of freshness: a short watch did not show all there is", out);
+        if shown.ahead.is_some_and(|ahead| cache.is_news(&ahead)) {
+            self.unproven("another watch has events that ours has not", cache, effects);
+        } else if !shown.complete {
+            self.unproven("no proof of freshness: a short watch did not show all there is", cache, effects);
         } else {
             // Our own watch stays at its version. The proven version is kept separately.
-            if !self.has_shown(&target) {
-                out.push(Output::Advance(target.clone()));
-                self.search.told = Some(target);
-                self.held_since = now;
-                self.evidence.version = self.reached().cloned();
+            if !cache.has_shown(&shown.target.version) {
+                effects.push(Effect::Shown(shown.target.version));
             }
-            self.proof_found(now, sent, out);
+            effects.push(Effect::ProofFound(shown.target.sent));
         }
     }
 
-    /// Handles the regular end of a short watch. Our own watch may take a short time to deliver the last changes that
-    /// it showed.
-    fn short_watch_ended(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let trusted = self.trusts_the_end();
-        let ProbeState::Reaching { target, sent, ahead, heard, complete, brief, opened, .. } = &mut self.side else {
-            return;
-        };
-        let quiet = ahead.as_ref().is_none_or(|(_, at)| now.since(*at) >= SHORT_WATCH_GRACE);
-        // A slow server may end a brief watch before sending anything.
-        let lasted = !*brief || opened.is_some_and(|opened| now.since(opened) >= SHORT_WATCH_GRACE / 2);
-        // A bookmark below the probe's version means that this watch has not reached it, even if the server reported
-        // the version as reached.
-        *complete |= trusted && quiet && lasted && !*heard;
-        if *brief && !*complete {
+    /// Handles the regular end of a stream alongside the watch. `may_compare` is set if a list of identities may be
+    /// requested as a proof.
+    pub(super) fn ended(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        may_compare: bool,
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
+        if !self.is_short_watch(id) {
+            let failure = Failure::unreachable("the server ended the stream");
+            return self.failed(now, id, &failure, cache, requester);
+        }
+        let mut effects = Effects::default();
+        let trusted = self.trusts_the_end(cache);
+        let State::Reaching { watch, .. } = &mut self.state else { return effects };
+        watch.ended(now, trusted);
+        let (brief, shown) = (watch.brief, watch.shown());
+        if brief && !shown.complete {
             // One second was too short, for example since events came: that decides nothing.
-            let found = (target.clone(), *sent);
-            self.side = ProbeState::Quiet;
-            return self.prove(now, found, false, out);
+            self.state = State::Quiet;
+            self.prove(now, shown.target, false, cache, requester, &mut effects);
+            return effects;
         }
-        let (complete, heard) = (*complete, *heard);
-        let shown = ahead.clone().map(|(ahead, _)| (target.clone(), *sent, ahead));
-        // Old events that are repeated prove nothing.
-        if let Some((target, sent, ahead)) = shown.filter(|(.., ahead)| self.is_news(ahead)) {
-            // Our own watch has a short time to deliver the same events.
-            self.side = ProbeState::Following { target, sent, ahead, complete, deadline: now + SHORT_WATCH_GRACE };
-            return;
+        // Old events that are repeated prove nothing. Our own watch has a short time to deliver the same events.
+        if shown.ahead.as_ref().is_some_and(|ahead| cache.is_news(ahead)) {
+            self.state = State::Following { shown, deadline: now + SHORT_WATCH_GRACE };
+            return effects;
         }
-        if !complete
-            && !heard
-            && (!self.bookmark_interval.has_bookmarks()
-                || self.may_compare(now) && self.evidence.condition == Condition::Suspect)
-        {
+        let has_bookmarks = cache.bookmark_interval.has_bookmarks();
+        if !shown.complete && !shown.heard && (!has_bookmarks || may_compare && cache.is_suspect()) {
             // The short watch received no bookmark. If the server never sent one, it sends none in general. Otherwise
             // the cache is in doubt, and a list may end the doubt if another watch has not.
-            self.side = ProbeState::Quiet;
-            if !self.bookmark_interval.has_bookmarks() {
-                self.bookmark_interval.without_bookmarks();
+            self.state = State::Quiet;
+            if !has_bookmarks {
+                effects.push(Effect::NoBookmarks);
             }
-            return self.seek_in_list(now, out);
+            effects.push(Effect::CompareWithList);
+            return effects;
         }
-        self.judge_short_watch(now, out);
+        self.judge(cache, &mut effects);
+        effects
     }
 
-    pub(super) fn side_opened(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        match &mut self.side {
-            ProbeState::Replacing { id: replacing, .. } if *replacing == id => {}
-            ProbeState::Reaching { id: reaching, opened, .. } if *reaching == id => {
-                *opened = Some(now);
-                return;
+    /// Handles the head of a response alongside the watch.
+    pub(super) fn opened(&mut self, now: Instant, id: RequestId, requester: &mut Requester) -> Effects {
+        let mut effects = Effects::default();
+        match &mut self.state {
+            State::Replacing { id: replacing, .. } if *replacing == id => {
+                self.state = State::Quiet;
+                self.schedule.again(now, requester);
+                // The suspect watch stayed open until its replacement responded.
+                effects.push(Effect::LeaveWatch);
+                effects.push(Effect::WatchReplaced(id));
             }
-            _ => return,
+            State::Reaching { watch, .. } if watch.id == id => watch.opened(now),
+            _ => {}
         }
-        self.side = ProbeState::Quiet;
-        // The suspect watch stayed open until its replacement responded.
-        self.leave_watch(out);
-        // A new stream proves nothing at its start. Its records do, or the request that follows shortly.
-        self.phase = Phase::Watching { id, sent: now, opened: Some(now), proven: false };
-        self.bookmark_interval.begin();
-        self.watch_replaced(now);
-        self.search.again(now, &mut self.random);
+        effects
     }
 
-    pub(super) fn side_failed(&mut self, now: Instant, id: RequestId, failure: &Failure, out: &mut Vec<Output>) {
-        match &self.side {
-            ProbeState::Reaching { id: side, target, sent, brief, .. }
-                if *side == id && self.search.reach != ProbeMethod::Unknown && is_refusal(failure) =>
+    /// Handles a failed request alongside the watch.
+    pub(super) fn failed(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        failure: &Failure,
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        match &self.state {
+            State::Reaching { watch, .. }
+                if watch.id == id && self.method != ProbeMethod::Unknown && is_refusal(failure) =>
             {
                 // The server rejected this form. The working form, if any, is remembered as long as it leads to proofs.
-                let (found, is_awaited) = ((target.clone(), *sent), *brief);
-                if self.search.reach == ProbeMethod::Streamed {
-                    self.streaming.does_not_work_of_nothing(now + self.settings.pages_for);
-                }
-                self.search.reach = match self.search.reach {
-                    ProbeMethod::Streamed => ProbeMethod::Listed,
+                let (target, is_awaited) = (watch.target.clone(), watch.brief);
+                self.method = match self.method {
+                    ProbeMethod::Streamed => {
+                        effects.push(Effect::StreamsRejected);
+                        ProbeMethod::Listed
+                    }
                     ProbeMethod::Listed | ProbeMethod::Unknown => ProbeMethod::Unknown,
                 };
-                self.side = ProbeState::Quiet;
-                if let Some(from) = self.version.clone() {
-                    self.watch_shortly(now, from, found, is_awaited, out);
-                }
+                self.state = State::Quiet;
+                self.watch_shortly(now, target, is_awaited, cache, requester, &mut effects);
             }
-            ProbeState::Reaching { id: side, target, sent, .. } if *side == id && self.may_lag(now, failure) => {
+            State::Reaching { watch, .. } if watch.id == id && may_lag(now, failure, cache) => {
                 // The responding replica may only lag. The next search checks the same target
                 // without a probe (R5).
-                self.search.behind = Some((target.clone(), *sent));
-                self.side = ProbeState::Quiet;
-                self.search.again(now, &mut self.random);
+                self.behind = Some(watch.target.clone());
+                self.state = State::Quiet;
+                self.schedule.again(now, requester);
             }
-            ProbeState::Probing { id: side, .. } | ProbeState::Reaching { id: side, .. } if *side == id => {
+            State::Probing { id: own, .. } | State::Reaching { watch: ShortWatch { id: own, .. }, .. }
+                if *own == id =>
+            {
                 if let (FailureKind::Busy, Some(asked)) = (failure.kind, failure.retry_after) {
                     // A requested delay decides nothing. The bound on the age still applies.
-                    self.side = ProbeState::Quiet;
-                    self.search.not_for(now, asked, &mut self.random);
+                    self.state = State::Quiet;
+                    self.schedule.not_for(now, asked, requester);
                 } else {
-                    self.unproven(now, &format!("no proof of freshness: {}", failure.why), out);
+                    self.unproven(&format!("no proof of freshness: {}", failure.why), cache, &mut effects);
                 }
             }
-            ProbeState::Replacing { id: side, .. } if *side == id => {
-                self.side = ProbeState::Quiet;
-                self.search.again(now, &mut self.random);
+            State::Replacing { id: own, .. } if *own == id => {
+                self.state = State::Quiet;
+                self.schedule.again(now, requester);
                 // An expired version concerns our own watch as well, so both end.
                 if failure.kind == FailureKind::Expired {
-                    self.leave_watch(out);
-                    self.watch_failed(now, failure, out);
+                    effects.push(Effect::LeaveWatch);
+                    effects.push(Effect::WatchFailed(failure.clone()));
                 }
             }
             _ => {}
         }
+        effects
     }
 
-    /// Returns whether the responding server may only lag behind the server of the probe, for up to a further period.
-    fn may_lag(&self, now: Instant, failure: &Failure) -> bool {
-        let bound = self.bookmark_interval.period() * 2;
-        failure.kind == FailureKind::TooLarge && self.evidence.proven.is_some_and(|proven| now.since(proven) < bound)
-    }
-
-    pub(super) fn side_ended(&mut self, now: Instant, id: RequestId, out: &mut Vec<Output>) {
-        if matches!(self.side, ProbeState::Reaching { id: side, .. } if side == id) {
-            self.short_watch_ended(now, out);
-        } else {
-            let failure = Failure::unreachable("the server ended the stream");
-            self.side_failed(now, id, &failure, out);
-        }
-    }
-
-    /// Cancels the activity alongside the watch.
-    pub(super) fn quiet_side(&mut self, out: &mut Vec<Output>) {
-        match std::mem::replace(&mut self.side, ProbeState::Quiet) {
-            ProbeState::Quiet | ProbeState::Following { .. } => {}
-            ProbeState::Probing { id, .. } | ProbeState::Reaching { id, .. } | ProbeState::Replacing { id, .. } => {
-                out.push(Output::Cancel(id));
-            }
-        }
-    }
-
-    /// Handles a proof of the state at `then` from the activity alongside the watch.
-    pub(super) fn proof_found(&mut self, now: Instant, then: Instant, out: &mut Vec<Output>) {
-        let late = self.settings.rules.faults.is_injected(InjectedFault::LateProof);
-        // No bookmark arrived during the search, so the silence before it was correct.
-        if self.search.overdue && self.evidence.proven.is_none_or(|proven| proven < self.search.begun) {
-            self.bookmark_interval.was_silent_rightly();
-        }
-        self.side = ProbeState::Quiet;
-        self.polling.forget_failures();
-        let doubted = self.evidence.condition == Condition::Suspect;
-        self.proven(now, if late { now } else { then });
-        // Routine proofs stay silent; the end of a doubt is logged.
-        if doubted && self.evidence.condition != Condition::Suspect {
-            out.push(Output::Diagnostic(Diagnostic::Proven));
+    /// Cancels the activity.
+    pub(super) fn cancel(&mut self) -> Option<Output> {
+        match std::mem::replace(&mut self.state, State::Quiet) {
+            State::Quiet | State::Following { .. } => None,
+            State::Probing { id, .. }
+            | State::Reaching { watch: ShortWatch { id, .. }, .. }
+            | State::Replacing { id, .. } => Some(Output::Cancel(id)),
         }
     }
 
     /// Handles a missing proof. Unless our own watch delivered one concurrently, it becomes suspect, and another watch
     /// is opened on another connection.
-    pub(super) fn unproven(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
-        self.side = ProbeState::Quiet;
+    pub(super) fn unproven(&mut self, why: &str, cache: &CacheState, effects: &mut Effects) {
+        self.state = State::Quiet;
         // The server rejected every method. The next search starts with the preferred method again.
-        if self.search.reach == ProbeMethod::Unknown {
-            self.search.forget_refusals();
+        if self.method == ProbeMethod::Unknown {
+            self.forget_refusals();
         }
-        // A bookmark of our own watch delivered the proof during the search.
-        if self.evidence.proven.is_some_and(|proven| proven > self.search.begun) {
-            return;
-        }
-        self.doubt(now, why, out);
-    }
-
-    /// Processes [`super::Input::Answering`]. If the server does not respond on the connection of the watch, the watch
-    /// is suspect at once. If it responds again, a proof is requested, since the watch may have missed changes in the
-    /// meantime. A watch without a response head must receive the head first.
-    pub(super) fn answering(&mut self, now: Instant, id: RequestId, answering: bool, out: &mut Vec<Output>) {
-        if self.is_successor(id) && !answering {
-            return self.successor_unanswered(now, out);
-        }
-        let opened = match &self.phase {
-            Phase::Watching { id: watching, opened, .. } if *watching == id => opened.is_some(),
-            _ => return,
-        };
-        if answering {
-            if opened {
-                self.search.want(now);
-                self.side_tick(now, out);
-            }
-        } else {
-            self.unanswered(now, opened, out);
+        // A bookmark of our own watch may have delivered the proof during the search.
+        if cache.evidence.proven.is_none_or(|proven| proven <= self.schedule.begun()) {
+            effects.push(Effect::Suspect(Arc::from(why)));
         }
     }
 
-    /// Handles a server that does not respond on the connection of a watch. `opened` is set if the head of the watch's
-    /// response arrived.
-    pub(super) fn unanswered(&mut self, now: Instant, opened: bool, out: &mut Vec<Output>) {
-        // A replacement is already opening. Its deadline limits the number of connections.
-        if matches!(self.side, ProbeState::Replacing { .. }) {
-            return;
-        }
-        self.quiet_side(out);
-        let streams = matches!(self.phase, Phase::Watching { opened: Some(_), .. });
-        if streams || matches!(self.evidence.condition, Condition::Streaming | Condition::Suspect) {
-            self.doubt(now, if opened { UNANSWERED } else { UNOPENED }, out);
-        } else {
-            // A doubt already exists, and this is its current cause. The watch is treated as failed, although its
-            // response may still arrive.
-            self.set_broken(now, &Failure::unreachable(UNOPENED));
-            out.push(Output::Diagnostic(Diagnostic::Suspect { why: UNOPENED.into() }));
-            self.replace(now, out);
-        }
-    }
-
-    /// Marks the watch as suspect and opens another watch alongside it.
-    pub(super) fn doubt(&mut self, now: Instant, why: &str, out: &mut Vec<Output>) {
-        if self.version.is_none() {
-            return;
-        }
-        // A repeated doubt updates the reason without another log line.
-        let news = self.evidence.condition != Condition::Suspect;
-        self.set_condition(now, Condition::Suspect, why);
-        if news {
-            out.push(Output::Diagnostic(Diagnostic::Suspect { why: why.into() }));
-        }
-        self.replace(now, out);
-    }
-
-    /// Opens another watch that will replace the watch.
-    fn replace(&mut self, now: Instant, out: &mut Vec<Output>) {
-        let Some(from) = self.version.clone() else { return };
-        let id = self.next_id();
+    /// Opens another watch that will replace the suspect watch.
+    pub(super) fn replace(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester) -> Effects {
+        let mut effects = Effects::default();
+        let Some(from) = cache.version.clone() else { return effects };
+        let id = requester.next_id();
         // The deadline is the next proof. A shorter one would open ever more connections to a silent server.
-        self.side = ProbeState::Replacing { id, deadline: now + self.settings.period / 2 };
-        let timeout_seconds = self.watch_seconds();
-        out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: true }));
+        self.state = State::Replacing { id, deadline: now + cache.settings.period / 2 };
+        let timeout_seconds = requester.watch_seconds();
+        effects.send(id, Request::Watch { from, timeout_seconds, elsewhere: true });
+        effects
     }
+}
+
+/// Returns whether the responding server may only lag behind the server of the probe, for up to a further period.
+fn may_lag(now: Instant, failure: &Failure, cache: &CacheState) -> bool {
+    let bound = cache.bookmark_interval.period() * 2;
+    failure.kind == FailureKind::TooLarge && cache.evidence.proven.is_some_and(|proven| now.since(proven) < bound)
 }
 
 /// Returns whether the server rejects the request in this form.

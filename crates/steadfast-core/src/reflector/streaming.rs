@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
+use super::failure::{Failure, FailureKind};
+use super::list_hints::ListHints;
 use super::list_plan::{Form, ListPlan, PagesFallback};
-use super::{Condition, Diagnostic, Failure, FailureKind, ListHints, Output, Phase, Reflector};
 use crate::time::Instant;
-use crate::version::ResourceVersion;
 
 /// Number of consecutive failed streams before pages are tried, for failures specific to streams.
 const FAILURES: u32 = 3;
@@ -28,13 +28,11 @@ pub(super) struct Streaming {
     refused_both: bool,
     /// Number of consecutive failures while the server responds, or may respond.
     failures: u32,
-    /// Highest version of the initial events so far.
-    highest: Option<ResourceVersion>,
 }
 
 impl Streaming {
     pub(super) fn new(wanted: Option<bool>) -> Self {
-        Self { wanted, cheap: false, pages_until: None, refused_both: false, failures: 0, highest: None }
+        Self { wanted, cheap: false, pages_until: None, refused_both: false, failures: 0 }
     }
 
     /// Sets the hints for the next list.
@@ -42,9 +40,8 @@ impl Streaming {
         self.cheap = hints.protobuf;
     }
 
-    /// Starts a list. Returns whether the list should be streamed.
-    pub(super) fn begin(&mut self, now: Instant) -> bool {
-        self.highest = None;
+    /// Returns whether the next list should be streamed.
+    pub(super) fn is_next(&self, now: Instant) -> bool {
         self.is_chosen() && self.is_to_work(now)
     }
 
@@ -57,21 +54,6 @@ impl Streaming {
     /// nothing costs nothing in any encoding.
     pub(super) fn is_to_work(&self, now: Instant) -> bool {
         self.wanted != Some(false) && self.pages_until.is_none_or(|until| now >= until)
-    }
-
-    /// Returns whether an `ADDED` event is progress of a list. The objects of a list have their own order. Objects
-    /// created later arrive in the order of versions, without an end on a server that treats the list as a plain watch.
-    pub(super) fn is_progress(&mut self, version: &ResourceVersion) -> bool {
-        // Changes arrive with rising versions, so a version that does not rise belongs to a list.
-        // The first event always counts.
-        match &self.highest {
-            Some(highest) if !version.is_newer_than(highest) => true,
-            before => {
-                let first = before.is_none();
-                self.highest = Some(version.clone());
-                first
-            }
-        }
     }
 
     /// Records a complete streamed list.
@@ -91,17 +73,15 @@ impl Streaming {
     pub(super) fn may_work(&mut self) {
         self.pages_until = None;
     }
-}
 
-impl Reflector {
-    /// Requests pages until `until`, after another informer of the resource detected that streamed lists do not work.
-    pub fn list_in_pages_until(&mut self, until: Instant) {
-        self.streaming.pages_until = Some(until);
+    /// Requests pages until `until`.
+    pub(super) fn list_in_pages_until(&mut self, until: Instant) {
+        self.pages_until = Some(until);
     }
 
     /// Handles a failed streamed list. Returns whether pages should be requested at once because the stream was
     /// rejected. `plan` receives the form of the next list.
-    pub(super) fn stream_failed(&mut self, failure: &Failure, opened: bool, plan: &mut ListPlan) -> bool {
+    pub(super) fn failed(&mut self, failure: &Failure, opened: bool, plan: &mut ListPlan) -> bool {
         let doubtful = match failure.kind {
             // Without a response head, an unreachable server is no evidence against streams.
             FailureKind::Unreachable => opened,
@@ -113,23 +93,20 @@ impl Reflector {
         if failure.is_refusal() {
             // A missing permission (`403`) concerns only this client.
             plan.form = Form::PagesFallback(PagesFallback { why: failure.why.clone(), general: failure.code != 403 });
-            if failure.kind == FailureKind::Denied {
-                self.polling.expect_refusal();
-            }
             // After a rejection of both forms, an immediate request for pages would be rejected
             // again.
-            return !self.streaming.refused_both;
+            return !self.refused_both;
         }
         if doubtful {
-            self.doubt_streams(failure.why.clone(), plan);
+            self.doubt(failure.why.clone(), plan);
         }
         false
     }
 
     /// Counts a failure that streaming may have caused. After several, pages are tried.
-    pub(super) fn doubt_streams(&mut self, why: Arc<str>, plan: &mut ListPlan) {
-        self.streaming.failures += 1;
-        if self.streaming.failures >= FAILURES {
+    pub(super) fn doubt(&mut self, why: Arc<str>, plan: &mut ListPlan) {
+        self.failures += 1;
+        if self.failures >= FAILURES {
             plan.form = Form::PagesFallback(PagesFallback { why, general: true });
         }
     }
@@ -139,50 +116,16 @@ impl Reflector {
         if let Form::PagesFallback(_) = plan.form {
             plan.form = Form::AsItWorks;
         }
-        self.streaming.refused_both = failure.is_refusal();
+        self.refused_both = failure.is_refusal();
         if failure.is_refusal() {
-            self.streaming.may_work();
+            self.may_work();
         }
     }
 
-    /// Replaces the running streamed list, which does not work, by pages at once.
-    pub(super) fn fall_back(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
-        let Phase::Listing { plan, .. } = &self.phase else { return };
-        let mut plan = plan.clone();
-        plan.form = Form::PagesFallback(PagesFallback { why: why.clone(), general: true });
-        self.ask_for_pages(now, plan, why, out);
-    }
-
-    /// Requests pages at once. An earlier failure remains the cause until they arrive.
-    pub(super) fn ask_for_pages(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
-        // A permanent failure stays visible until a list succeeds.
-        if self.evidence.condition != Condition::Failed {
-            let condition = if self.synced { Condition::Resuming } else { Condition::Starting };
-            self.set_condition(now, condition, why);
-        }
-        out.extend([Output::DropStaging, Output::ReleaseTransfer]);
-        self.queue(plan, out);
-    }
-
-    /// Remembers for a limited time that pages succeeded after a stream had failed.
-    pub(super) fn pages_came(&mut self, now: Instant, instead: &PagesFallback, out: &mut Vec<Output>) {
-        let lasting = self.settings.pages_for;
-        // The jitter spreads the next attempts of all informers.
-        let until = now + self.random.between(lasting, lasting + lasting / 10);
-        self.streaming.pages_until = Some(until);
-        (self.streaming.failures, self.streaming.refused_both) = (0, false);
-        if instead.general {
-            out.push(Output::RememberPages { until });
-        }
-        out.push(Output::Diagnostic(Diagnostic::FellBackToPages { why: instead.why.clone() }));
-    }
-
-    /// Returns the deadline of a list: the end of the allowed stall, or of the allowed duration of initial events.
-    pub(super) fn list_patience(&self, progress: Instant, streamed: bool, sent: Instant) -> Instant {
-        let still = progress + self.settings.list_patience;
-        // A plain watch delivers changes forever, so progress must not extend the list without a
-        // limit.
-        if streamed { still.min(sent + self.settings.initial_events_within) } else { still }
+    /// Remembers until `until` that pages succeeded after a stream had failed.
+    pub(super) fn pages_complete(&mut self, until: Instant) {
+        self.pages_until = Some(until);
+        (self.failures, self.refused_both) = (0, false);
     }
 }
 
@@ -196,7 +139,7 @@ mod tests {
         let streams = |wanted: Option<bool>, protobuf: bool, until: Option<Instant>| {
             let mut streaming = Streaming { pages_until: until, ..Streaming::new(wanted) };
             streaming.expect(ListHints { protobuf, ..ListHints::default() });
-            (streaming.begin(Instant::ZERO), streaming.is_to_work(Instant::ZERO))
+            (streaming.is_next(Instant::ZERO), streaming.is_to_work(Instant::ZERO))
         };
         assert_eq!((streams(None, true, None), streams(None, false, None)), ((true, true), (false, true)));
         assert_eq!(

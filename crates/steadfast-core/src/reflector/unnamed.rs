@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::list_plan::ListPlan;
-use super::{Diagnostic, Failure, Input, Output, Phase, Reflector, RequestId, Verdict};
-use crate::record::Identity;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -17,9 +15,9 @@ use crate::version::ResourceVersion;
 #[derive(Debug, Default)]
 pub(super) struct Unnamed {
     /// Error of the last such record since the start of the last list.
-    pub(super) why: Option<Arc<str>>,
+    why: Option<Arc<str>>,
     /// Time of the next list.
-    pub(super) due: Option<Instant>,
+    due: Option<Instant>,
     /// Set if a record contradicted the cache by its version.
     contradicted: bool,
     /// End of the last list for this purpose.
@@ -53,83 +51,40 @@ impl Unnamed {
         self.in_vain += 1;
     }
 
-    /// Schedules a list for an unidentified record of a watch, at most one per period.
-    fn record(&mut self, now: Instant, period: Duration) {
+    /// Returns the error of the last unidentified record.
+    pub(super) fn why(&self) -> Option<&Arc<str>> {
+        self.why.as_ref()
+    }
+
+    /// Returns the time of the next list.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Records the error `why` of an entry of a running list.
+    pub(super) fn entry(&mut self, why: Arc<str>) {
+        self.why = Some(why);
+    }
+
+    /// Records a record of a watch that contradicts the cache by its version.
+    pub(super) fn contradiction(&mut self, now: Instant, period: Duration, why: Arc<str>) {
+        self.record(now, period, why);
+        self.contradicted = true;
+    }
+
+    /// Returns the list that resolves the records and its reason, if it is due.
+    pub(super) fn list(&mut self, now: Instant, version: Option<&ResourceVersion>) -> Option<(ListPlan, Arc<str>)> {
+        self.due.filter(|due| now >= *due)?;
+        let why = self.why.clone().unwrap_or_else(|| "a record could not be read".into());
+        // Uncertain versions cannot serve as a minimum version, so the list must be consistent.
+        let contradicted = std::mem::take(&mut self.contradicted);
+        Some((if contradicted { ListPlan::first() } else { ListPlan::again(version) }, why))
+    }
+
+    /// Schedules a list for an unidentified record of a watch, at most one per period. `why` is the record's error.
+    pub(super) fn record(&mut self, now: Instant, period: Duration, why: Arc<str>) {
+        self.why = Some(why);
         let due = self.listed.map_or(now, |listed| now.max(listed + period));
         self.due = Some(self.due.map_or(due, |planned| planned.min(due)));
-    }
-}
-
-impl Reflector {
-    /// Processes [`super::Input::Unidentified`].
-    pub(super) fn unidentified(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
-        let (watched, compared) = (self.is_read_from(id), self.is_comparing(id));
-        let spared = self.is_sparing(id);
-        match &mut self.phase {
-            Phase::Listing { id: listing, progress, .. } if *listing == id => *progress = now,
-            _ if spared => return self.list_all(now, why, out),
-            _ if compared => {
-                let failure =
-                    Failure::unreadable(format!("a list of versions has an entry that cannot be named: {why}"));
-                out.push(Output::Cancel(id));
-                self.comparison_failed(now, &failure, out);
-                return;
-            }
-            _ if watched => self.unnamed.record(now, self.settings.period),
-            _ => return,
-        }
-        self.unnamed.why = Some(why.clone());
-        self.evidence.unnamed = true;
-        out.push(Output::Diagnostic(Diagnostic::Unidentified { why }));
-        if watched {
-            self.set_streaming(now);
-        }
-    }
-
-    /// Handles an object without a version, if a version is needed to watch from or to compare with the cache.
-    pub(super) fn unversioned(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Verdict {
-        let why: Arc<str> = format!("{} came without a version to watch from", identity.key).into();
-        if !matches!(self.phase, Phase::Listing { id: listing, streamed: true, .. } if listing == id) {
-            return Verdict::Do(self.step(now, Input::Unidentified(id, why)));
-        }
-        // Without a version, the stream cannot continue as a watch after the list. Pages replace
-        // the stream.
-        let mut out = vec![Output::Cancel(id)];
-        self.fall_back(now, why, &mut out);
-        Verdict::Do(out)
-    }
-
-    /// Processes [`super::Input::Contradicted`]: a list decides, at most one per period.
-    pub(super) fn contradicted(&mut self, now: Instant, id: RequestId, why: Arc<str>, out: &mut Vec<Output>) {
-        if !self.is_read_from(id) {
-            return;
-        }
-        self.unnamed.record(now, self.settings.period);
-        self.unnamed.why = Some(why.clone());
-        self.unnamed.contradicted = true;
-        self.evidence.unnamed = true;
-        out.push(Output::Diagnostic(Diagnostic::Contradicted { why }));
-        self.set_streaming(now);
-    }
-
-    /// Processes [`super::Input::Disordered`]. From here on, the version of the cache serves only as the start of a
-    /// watch.
-    pub(super) fn disordered(&mut self, out: &mut Vec<Output>) {
-        out.push(Output::Diagnostic(Diagnostic::Disordered));
-        self.version = self.version.as_ref().map(ResourceVersion::unordered);
-        self.evidence.version.clone_from(&self.version);
-    }
-
-    /// Starts the list that resolves unidentified records, if it is due.
-    pub(super) fn list_unnamed(&mut self, now: Instant, out: &mut Vec<Output>) {
-        if self.unnamed.due.is_none_or(|due| now < due) {
-            return;
-        }
-        self.leave_watch(out);
-        let why = self.unnamed.why.clone().unwrap_or_else(|| "a record could not be read".into());
-        // Uncertain versions cannot serve as a minimum version, so the list must be consistent.
-        let contradicted = std::mem::take(&mut self.unnamed.contradicted);
-        let plan = if contradicted { ListPlan::first() } else { ListPlan::again(self.version.as_ref()) };
-        self.relist(now, plan, why, out);
     }
 }

@@ -53,25 +53,7 @@ fn packages() -> BTreeMap<String, PathBuf> {
 }
 
 /// Permitted cycles that only methods close: the crate, the files, and the reason.
-const METHODS_BOTH_WAYS: [(&str, &[&str], &str); 9] = [
-    (
-        "steadfast-core",
-        &[
-            "reflector/comparing.rs",
-            "reflector/delta_relist.rs",
-            "reflector/input.rs",
-            "reflector/listing.rs",
-            "reflector/moving.rs",
-            "reflector/polling.rs",
-            "reflector/probe.rs",
-            "reflector/restart.rs",
-            "reflector/streaming.rs",
-            "reflector/unnamed.rs",
-            "reflector/watching.rs",
-            "reflector.rs",
-        ],
-        "to be removed: one machine for each activity",
-    ),
+const METHODS_BOTH_WAYS: [(&str, &[&str], &str); 8] = [
     (
         "steadfast",
         &["driver/keeping.rs", "driver/records.rs", "driver.rs"],

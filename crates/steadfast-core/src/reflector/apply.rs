@@ -1,0 +1,597 @@
+//! Effects of the machines on each other: the transitions between phases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Reflector;
+use super::comparison::Alongside;
+use super::decision::Decision;
+use super::delta_list::DeltaList;
+use super::diagnostic::Diagnostic;
+use super::effect::{Effect, Effects};
+use super::failure::{Failure, FailureKind};
+use super::list::List;
+use super::list_plan::{Form, ListPlan};
+use super::next::Next;
+use super::output::Output;
+use super::phase::Phase;
+use super::request::{ListFrom, Request};
+use super::watch::Watch;
+use crate::fault_injection::InjectedFault;
+use crate::freshness::{Condition, Polled};
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// Cause of a suspect watch that is silent although its connection is alive.
+const UNANSWERED: &str =
+    "the server answers nothing on this connection, though something on the way may answer its pings";
+
+/// Cause of a suspect watch without a response head on a connection that is alive.
+const UNOPENED: &str = "the server answers nothing on this connection, not even the watch that was requested there, though \
+                        something on the way may answer its pings";
+
+impl Reflector {
+    /// Applies the effects of a step, in order. An effect may cause another machine's step, whose effects are applied
+    /// before the next one.
+    pub(super) fn apply(&mut self, now: Instant, effects: Effects, out: &mut Vec<Output>) {
+        for effect in effects {
+            self.apply_one(now, effect, out);
+        }
+    }
+
+    fn apply_one(&mut self, now: Instant, effect: Effect, out: &mut Vec<Output>) {
+        match effect {
+            Effect::Perform(output) => out.push(output),
+
+            Effect::Proven(then) => self.proven(now, then),
+            Effect::ProofFound(then) => self.proof_found(now, then, out),
+            Effect::Unproven(why) => {
+                let mut effects = Effects::default();
+                self.probe.unproven(&why, &self.cache, &mut effects);
+                self.apply(now, effects, out);
+            }
+            Effect::Suspect(why) => self.doubt(now, why, out),
+            Effect::Unanswered => self.unanswered(now, false, out),
+            Effect::Broken(failure) => self.set_broken(now, &failure),
+            Effect::Condition(condition, why) => self.cache.set_condition(now, condition, why),
+            Effect::BookmarkHeard => self.cache.bookmark_interval.hear(),
+            Effect::NoBookmarks => self.cache.bookmark_interval.without_bookmarks(),
+            Effect::StreamsRejected => {
+                let until = now + self.cache.settings.pages_for;
+                self.cache.streaming.does_not_work_of_nothing(until);
+            }
+
+            Effect::Advance(version) => {
+                self.cache.hold(now, version.clone());
+                out.push(Output::Advance(version));
+            }
+            Effect::Shown(version) => {
+                self.cache.show(now, version.clone());
+                out.push(Output::Advance(version));
+            }
+
+            Effect::JudgeShortWatch => {
+                let mut effects = Effects::default();
+                self.probe.judge(&self.cache, &mut effects);
+                self.apply(now, effects, out);
+            }
+            Effect::CompareWithList => {
+                let effects = self.comparison.prove(now, &self.cache, &mut self.requester);
+                self.apply(now, effects, out);
+            }
+            Effect::SeekProof => self.seek_proof(now, out),
+            Effect::SeekAt(at) => self.probe.schedule.set_due(at),
+            Effect::SeekAfter(asked) => self.probe.schedule.not_for(now, asked, &mut self.requester),
+            Effect::DropComparison => self.drop_comparison(now, out),
+
+            Effect::Relist { plan, why } => self.relist(now, plan, why, out),
+            Effect::ListLater { plan, asked } => self.list_later(now, plan, asked),
+            Effect::Listed { version, fetched } => self.list_complete(now, version, fetched, out),
+            Effect::ListFailed(failure) => self.list_failed(now, &failure, out),
+            Effect::PagesInstead(why) => self.fall_back(now, why, out),
+            Effect::DoubtStreams(why) => {
+                if let Phase::Listing(list) = &mut self.phase {
+                    self.cache.streaming.doubt(why, &mut list.plan);
+                }
+            }
+            Effect::ListAll { plan, not_before, why } => self.list_all(now, plan, not_before, why, out),
+            Effect::PutOff(failure) => self.put_off(now, &failure, out),
+            Effect::Lagging { plan, failure } => self.lagging(now, plan, &failure, out),
+            Effect::NewEpoch(proof) => {
+                if let Some(held) = self.cache.reached().cloned() {
+                    self.list_new_history(now, held, proof, ListPlan::new_epoch(), out);
+                }
+            }
+            Effect::NewHistory { held, proof, plan } => self.list_new_history(now, held, proof, plan, out),
+
+            Effect::LeaveWatch => self.leave_watch(out),
+            Effect::Watch => self.watch(now, out),
+            Effect::Resume => {
+                // A long watch was healthy, so earlier short watches no longer count.
+                self.retry.short_watches.reset();
+                self.settle(now);
+                out.push(Output::Diagnostic(Diagnostic::Ended));
+                self.watch(now, out);
+            }
+            Effect::ResumeLater => {
+                out.push(Output::Diagnostic(Diagnostic::Ended));
+                let until = now + self.retry.short_watches.fail(&mut self.requester.random);
+                self.wait_until(until, Next::Watch);
+            }
+            Effect::WatchReplaced(id) => {
+                // A new stream proves nothing at its start. Its records do, or the request that follows shortly.
+                self.phase = Phase::Watching(Watch::open(id, now));
+                self.cache.bookmark_interval.begin();
+                self.comparison.watch_replaced(now);
+            }
+            Effect::TakeOver(id) => {
+                let Phase::Watching(watch) = &mut self.phase else { return };
+                out.push(Output::Cancel(watch.continue_on(id)));
+                let version = self.cache.version.clone();
+                out.extend(version.map(|version| Output::Diagnostic(Diagnostic::Moved { version })));
+            }
+            Effect::WatchFailed(failure) => self.watch_failed(now, &failure, out),
+            Effect::VersionRejected(failure) => {
+                let (settings, requester) = (&self.cache.settings, &mut self.requester);
+                let effects = self.polling.version_rejected(now, &failure, settings, requester);
+                self.apply(now, effects, out);
+            }
+            Effect::WatchUnavailable { failure, answered } => {
+                let (cache, requester) = (&self.cache, &mut self.requester);
+                let effects = self.polling.watch_failed(now, &failure, answered, cache, requester);
+                self.apply(now, effects, out);
+            }
+            Effect::Wait { failure, then } => self.wait(now, &failure, then, out),
+            Effect::RetryList(plan) => {
+                let until = now + self.retry.failures.fail(&mut self.requester.random);
+                self.wait_until(until, Next::List(plan));
+            }
+            Effect::Await { until, then } => self.wait_until(until, then),
+            Effect::Poll { every, why } => self.poll(now, Polled { every, why }),
+        }
+    }
+
+    /// Returns the watch and the activity alongside it.
+    pub(super) fn alongside(&self) -> Alongside {
+        Alongside { stream: self.phase.stream(), is_quiet: self.probe.is_quiet() }
+    }
+
+    // Delays.
+
+    fn wait_until(&mut self, until: Instant, then: Next) {
+        self.phase = Phase::Waiting { until, then, unreachable: false };
+    }
+
+    /// Waits for the delay that the server requested, or for the backoff. Continues with `then`.
+    fn wait(&mut self, now: Instant, failure: &Failure, then: Next, out: &mut Vec<Output>) {
+        // Only a server that did not respond at all can be reported as reachable later. A server that accepts and
+        // closes connections immediately keeps the full backoff, however often a connection succeeds (R6).
+        let unreachable = failure.kind == FailureKind::Unreachable && !self.phase.is_answered();
+        let until = now + self.fail(failure, out);
+        self.phase = Phase::Waiting { until, then, unreachable };
+    }
+
+    /// Counts and reports a failure. Returns the delay before the next attempt.
+    fn fail(&mut self, failure: &Failure, out: &mut Vec<Output>) -> Duration {
+        let backoff = self.retry.failures.fail(&mut self.requester.random);
+        let retry_in = self.requester.delay(backoff, failure.retry_after);
+        let (why, attempts) = (failure.why.clone(), self.retry.attempts());
+        out.push(Output::Diagnostic(Diagnostic::Failed { why, attempts, retry_in }));
+        retry_in
+    }
+
+    // Freshness.
+
+    /// Requests a proof now.
+    pub(super) fn seek_proof(&mut self, now: Instant, out: &mut Vec<Output>) {
+        self.probe.schedule.want(now);
+        self.probe_tick(now, out);
+    }
+
+    /// Requests a proof if one is due, or handles the deadline of the current request.
+    pub(super) fn probe_tick(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let effects = self.probe.tick(now, self.phase.stream(), &self.cache, &mut self.requester);
+        self.apply(now, effects, out);
+    }
+
+    /// Marks the watch as suspect and opens another watch alongside it.
+    fn doubt(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
+        if self.cache.version.is_none() {
+            return;
+        }
+        // A repeated doubt updates the reason without another log line.
+        let news = !self.cache.is_suspect();
+        self.cache.set_condition(now, Condition::Suspect, why.clone());
+        if news {
+            out.push(Output::Diagnostic(Diagnostic::Suspect { why }));
+        }
+        self.replace_watch(now, out);
+    }
+
+    fn replace_watch(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let effects = self.probe.replace(now, &self.cache, &mut self.requester);
+        self.apply(now, effects, out);
+    }
+
+    /// Handles a server that does not respond on the connection of a watch. `opened` is set if the head of the watch's
+    /// response arrived.
+    pub(super) fn unanswered(&mut self, now: Instant, opened: bool, out: &mut Vec<Output>) {
+        // A replacement is already opening. Its deadline limits the number of connections.
+        if self.probe.is_replacing() {
+            return;
+        }
+        out.extend(self.probe.cancel());
+        let condition = self.cache.evidence.condition;
+        if self.is_streaming() || matches!(condition, Condition::Streaming | Condition::Suspect) {
+            self.doubt(now, if opened { UNANSWERED } else { UNOPENED }.into(), out);
+        } else {
+            // A doubt already exists, and this is its current cause. The watch is treated as failed, although its
+            // response may still arrive.
+            self.set_broken(now, &Failure::unreachable(UNOPENED));
+            out.push(Output::Diagnostic(Diagnostic::Suspect { why: UNOPENED.into() }));
+            self.replace_watch(now, out);
+        }
+    }
+
+    pub(super) fn drop_comparison(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let effects = self.comparison.cancel();
+        self.apply(now, effects, out);
+    }
+
+    // Lists.
+
+    /// Waits for a permit for a full transfer; few may run at once.
+    pub(super) fn queue(&mut self, plan: ListPlan, out: &mut Vec<Output>) {
+        self.phase = Phase::Queued(plan);
+        out.push(Output::AwaitTransfer);
+    }
+
+    /// Starts the transfer after its permit was granted.
+    pub(super) fn begin_list(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let Phase::Queued(plan) = &self.phase else {
+            // The phase changed while the permit was pending, so the unused permit returns.
+            out.push(Output::ReleaseTransfer);
+            return;
+        };
+        let mut plan = plan.clone();
+        if self.cache.injects(InjectedFault::OlderList) && self.cache.synced {
+            plan.from = ListFrom::NotOlderThan(ResourceVersion::from("0"));
+        }
+        self.list_requested = now;
+        let (settings, requester) = (&self.cache.settings, &mut self.requester);
+        if self.unnamed.is_at_rest() && self.delta_policy.applies(now, &plan, &self.cache) {
+            let (list, effects) = DeltaList::begin(now, plan, &self.delta_policy, settings, requester);
+            self.phase = Phase::DeltaListing(list);
+            return self.apply(now, effects, out);
+        }
+        // A list that is full now does not become a list by difference after a failure.
+        plan.by_difference = None;
+        let streamed = matches!(plan.form, Form::AsItWorks) && self.cache.streaming.is_next(now);
+        let anew = plan.new_epoch;
+        let (list, request) = List::begin(now, plan, streamed, settings, requester);
+        self.unnamed.list_begins();
+        out.extend([Output::BeginStaging { anew }, Output::Send(list.id, request)]);
+        self.phase = Phase::Listing(list);
+    }
+
+    /// Lists again after a short random delay, for the reason `why`.
+    pub(super) fn relist(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
+        out.push(Output::Diagnostic(Diagnostic::Relisting { why: why.clone() }));
+        self.drop_comparison(now, out);
+        self.probe.set_broken(now);
+        self.cache.set_condition(now, self.unlisted(), why);
+        self.list_later(now, plan, None);
+    }
+
+    fn list_later(&mut self, now: Instant, plan: ListPlan, asked: Option<Duration>) {
+        // Successful lists count as well: only a healthy watch resets this backoff (R6).
+        let backoff = self.retry.relists.fail(&mut self.requester.random);
+        let until = now + self.requester.delay(backoff, asked);
+        self.wait_until(until, Next::List(plan));
+    }
+
+    /// Handles a streamed list that is complete at `version`.
+    pub(super) fn stream_complete(&mut self, now: Instant, version: ResourceVersion) -> Vec<Output> {
+        let mut out = Vec::new();
+        let Phase::Listing(list) = &self.phase else { return out };
+        let (id, plan) = (list.id, list.plan.clone());
+        if self.commit(now, &plan, Some(version), None, &mut out) {
+            self.cache.streaming.works();
+            // The stream continues as the watch, so its records follow the list without a
+            // gap.
+            self.phase = Phase::Watching(Watch::open(id, now).after_list());
+            self.cache.bookmark_interval.begin();
+            self.set_streaming(now);
+        } else {
+            // `commit` pushed its reaction already. The cancellation of this stream must
+            // precede the reaction.
+            out.insert(0, Output::Cancel(id));
+        }
+        out
+    }
+
+    /// Handles a list that is complete and whose watch has not started.
+    fn list_complete(
+        &mut self,
+        now: Instant,
+        version: Option<ResourceVersion>,
+        fetched: Option<usize>,
+        out: &mut Vec<Output>,
+    ) {
+        let plan = match &self.phase {
+            Phase::Listing(list) => list.plan.clone(),
+            Phase::DeltaListing(list) => list.plan.clone(),
+            _ => return,
+        };
+        if !self.commit(now, &plan, version, fetched, out) {
+            return;
+        }
+        self.set_streaming(now);
+        let effects = self.polling.after_list(now, &self.cache);
+        self.apply(now, effects, out);
+        if let Phase::Watching(watch) = &mut self.phase
+            && plan.from == ListFrom::Consistent
+        {
+            *watch = watch.clone().after_list();
+        }
+    }
+
+    /// Replaces the content of the store by the staged list, unless the list is older than the store (C4). `fetched` is
+    /// the number of objects that were transferred in full by a list by difference.
+    fn commit(
+        &mut self,
+        now: Instant,
+        plan: &ListPlan,
+        version: Option<ResourceVersion>,
+        fetched: Option<usize>,
+        out: &mut Vec<Output>,
+    ) -> bool {
+        let reached = self.cache.reached();
+        let older = version.as_ref().zip(reached).is_some_and(|(new, held)| new.is_older_than(held));
+        let newer = version.as_ref().zip(reached).is_none_or(|(new, held)| !new.is_older_than(held) && new != held);
+        if older && !plan.new_epoch && !self.cache.injects(InjectedFault::OlderList) {
+            // The cache never goes back within an epoch: the server lags (C4).
+            let version = version.as_ref().map_or("no version", ResourceVersion::as_str);
+            let why = format!("a list came at {version}, older than the cache");
+            let effects = match &self.phase {
+                Phase::DeltaListing(list) => list.list_all(why.into()),
+                _ => Effect::ListFailed(Failure::of(FailureKind::TooLarge, why)).into(),
+            };
+            self.apply(now, effects, out);
+            return false;
+        }
+        let initial = !self.cache.synced;
+        out.push(Output::Commit { version: version.clone(), initial, new_epoch: plan.new_epoch || older });
+        out.push(Output::ReleaseTransfer);
+        out.push(Output::Diagnostic(if initial {
+            Diagnostic::Synced { version: version.clone() }
+        } else {
+            Diagnostic::Relisted { held: self.cache.version.clone(), version: version.clone(), fetched }
+        }));
+        if let Form::PagesFallback(instead) = &plan.form {
+            let until = self.requester.remembered_until(now);
+            self.cache.streaming.pages_complete(until);
+            if instead.general {
+                out.push(Output::RememberPages { until });
+            }
+            out.push(Output::Diagnostic(Diagnostic::FellBackToPages { why: instead.why.clone() }));
+        }
+        if initial {
+            self.delta_policy.begin(now);
+        }
+        self.cache.synced = true;
+        let (settings, requester) = (&self.cache.settings, &mut self.requester);
+        self.polling.list_complete(self.list_requested, settings, requester);
+        let effects = self.comparison.list_complete(now, settings, requester);
+        self.apply(now, effects, out);
+        self.unnamed.list_complete(now, self.cache.settings.period);
+        self.cache.evidence.unnamed = !self.unnamed.is_at_rest();
+        self.cache.list_complete(now, version);
+        // A consistent read is a proof. A state from the server's cache is a proof only if newer. Both prove the state
+        // at the time of the request, however long the pages or initial events took.
+        if newer || plan.from == ListFrom::Consistent {
+            let late = self.cache.injects(InjectedFault::LateList);
+            self.proven(now, if late { now } else { self.list_requested });
+        }
+        true
+    }
+
+    /// Handles a failed full transfer and drops the staged objects.
+    pub(super) fn list_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
+        let Phase::Listing(list) = &self.phase else { return };
+        let (mut plan, streamed, continued) = (list.plan.clone(), list.streamed, list.is_continued());
+        if streamed {
+            if failure.is_refusal() && failure.kind == FailureKind::Denied {
+                self.polling.expect_refusal();
+            }
+            if self.cache.streaming.failed(failure, list.opened, &mut plan) {
+                return self.ask_for_pages(now, plan, failure.why.clone(), out);
+            }
+        }
+        out.extend([Output::DropStaging, Output::ReleaseTransfer]);
+        self.set_broken(now, failure);
+        match failure.kind {
+            FailureKind::TooLarge => self.lagging(now, plan, failure, out),
+            FailureKind::Expired => {
+                if !continued {
+                    // The version expired, not a continue token. The server's current version cannot have expired.
+                    plan.from = ListFrom::Consistent;
+                }
+                // A list in a single response uses no continue token that could expire (F14).
+                plan.whole = true;
+                out.push(Output::Diagnostic(Diagnostic::Relisting { why: failure.why.clone() }));
+                self.list_later(now, plan, failure.retry_after);
+            }
+            _ => {
+                if !streamed {
+                    self.cache.streaming.pages_failed(failure, &mut plan);
+                }
+                let in_place = plan.in_place && self.poll_failed(now, failure);
+                self.wait(now, failure, if in_place { Next::Watch } else { Next::List(plan) }, out);
+            }
+        }
+    }
+
+    /// Replaces the running streamed list, which does not work, by pages at once.
+    pub(super) fn fall_back(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
+        let Phase::Listing(list) = &self.phase else { return };
+        let plan = list.plan.clone().in_pages(why.clone());
+        self.ask_for_pages(now, plan, why, out);
+    }
+
+    /// Requests pages at once. An earlier failure remains the cause until they arrive.
+    fn ask_for_pages(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
+        // A permanent failure stays visible until a list succeeds.
+        if self.cache.evidence.condition != Condition::Failed {
+            self.cache.set_condition(now, self.unlisted(), why);
+        }
+        out.extend([Output::DropStaging, Output::ReleaseTransfer]);
+        self.queue(plan, out);
+    }
+
+    /// Requests a full list instead of a list by difference: at once, unless the server has requested a delay.
+    fn list_all(
+        &mut self,
+        now: Instant,
+        plan: ListPlan,
+        not_before: Option<Instant>,
+        why: Arc<str>,
+        out: &mut Vec<Output>,
+    ) {
+        out.push(Output::Diagnostic(Diagnostic::ListingAll { why }));
+        // Without this pause, every relist would pay for the metadata and for the full list.
+        self.delta_policy.full_until = Some(self.requester.remembered_until(now));
+        if let Some(until) = not_before.filter(|until| now < *until) {
+            // A delayed list must not block the transfers of other informers.
+            out.push(Output::ReleaseTransfer);
+            self.wait_until(until, Next::List(plan));
+        } else {
+            // The transfer permit is still held, so the full list starts without queueing again.
+            self.phase = Phase::Queued(plan);
+            self.begin_list(now, out);
+        }
+    }
+
+    /// Delays the next requests of a list by difference.
+    fn put_off(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
+        // Earlier proofs remain valid: the commit has a version that was read after the request of the list.
+        self.cache.set_condition(now, Condition::Resuming, failure.why.clone());
+        let until = now + self.fail(failure, out);
+        if let Phase::DeltaListing(list) = &mut self.phase {
+            list.put_off_until(until);
+        }
+    }
+
+    /// Handles a cached version that is too large for the responding server (R5).
+    ///
+    /// A retry comes first: another replica may respond. If it fails in the same way, a consistent list is requested,
+    /// which is never older. If the response is older even so, a probe distinguishes a lagging replica from another
+    /// history.
+    fn lagging(&mut self, now: Instant, mut plan: ListPlan, failure: &Failure, out: &mut Vec<Output>) {
+        self.set_broken(now, failure);
+        if plan.lagging.is_none() {
+            out.push(Output::Diagnostic(Diagnostic::Lagging { why: failure.why.clone() }));
+            plan.lagging = Some(now);
+            self.list_later(now, plan, failure.retry_after);
+        } else if plan.make_consistent() {
+            self.wait(now, failure, Next::List(plan), out);
+        } else {
+            self.decide(now, plan, out);
+        }
+    }
+
+    /// Sends the probe that distinguishes a lagging replica from another history.
+    pub(super) fn decide(&mut self, now: Instant, plan: ListPlan, out: &mut Vec<Output>) {
+        let (decision, request) = Decision::begin(now, plan, &self.cache.settings, &mut self.requester);
+        out.push(Output::Send(decision.id, request));
+        self.phase = Phase::Deciding(decision);
+    }
+
+    /// Lists another history. `proof` proves it, since the cache has the higher version `held`.
+    fn list_new_history(
+        &mut self,
+        now: Instant,
+        held: ResourceVersion,
+        proof: ResourceVersion,
+        plan: ListPlan,
+        out: &mut Vec<Output>,
+    ) {
+        let diagnostic = Diagnostic::NewEpoch { held, proof };
+        let why: Arc<str> = Arc::from(diagnostic.to_string());
+        out.push(Output::Diagnostic(diagnostic));
+        self.drop_comparison(now, out);
+        // Proofs from the old history do not cover the new history.
+        self.probe.set_broken(now);
+        self.cache.set_condition(now, Condition::Stale, why);
+        self.list_later(now, plan, None);
+    }
+
+    // The watch, and lists instead of it.
+
+    /// Watches from the version of the cache; lists if no version exists.
+    pub(super) fn watch(&mut self, now: Instant, out: &mut Vec<Output>) {
+        let Some(from) = self.cache.version.clone() else {
+            self.queue(ListPlan::first(), out);
+            return;
+        };
+        let id = self.requester.next_id();
+        self.phase = Phase::Watching(Watch::requested(id, now));
+        self.cache.bookmark_interval.begin();
+        self.probe.forget_refusals();
+        let timeout_seconds = self.requester.watch_seconds();
+        out.push(Output::Send(id, Request::Watch { from, timeout_seconds, elsewhere: false }));
+    }
+
+    pub(super) fn watch_failed(&mut self, now: Instant, failure: &Failure, out: &mut Vec<Output>) {
+        self.settle(now);
+        out.extend(self.probe.cancel());
+        if let Phase::Watching(watch) = &self.phase {
+            let effects = watch.failed(now, failure, &self.cache);
+            self.apply(now, effects, out);
+        }
+    }
+
+    /// Drops the watch and the activities alongside it.
+    pub(super) fn leave_watch(&mut self, out: &mut Vec<Output>) {
+        if let Phase::Watching(watch) = &self.phase {
+            out.push(Output::Cancel(watch.id));
+        }
+        out.extend(self.handover.cancel());
+        out.extend(self.probe.cancel());
+    }
+
+    fn poll(&mut self, now: Instant, polled: Polled) {
+        self.cache.evidence.polled = Some(polled);
+        let (until, then) = self.polling.next();
+        self.wait_until(until, then);
+        self.set_streaming(now);
+        // The list may have been requested before the break. An early poll provides the proof.
+        if self.probe.is_unproven_since_break(&self.cache) {
+            self.hasten_poll(now);
+        }
+    }
+
+    /// Handles a failed poll. Returns whether a watch should be tried before the next poll.
+    fn poll_failed(&mut self, now: Instant, failure: &Failure) -> bool {
+        if self.cache.version.is_none() {
+            return false;
+        }
+        if self.polling.poll_failed(now, failure) {
+            self.end_polling();
+        }
+        !self.polling.is_on()
+    }
+
+    /// Moves the next poll forward for a caller that waits for a write.
+    pub(super) fn hasten_poll(&mut self, now: Instant) {
+        let Some(soonest) = self.polling.soonest(self.list_requested, &self.cache.settings) else { return };
+        // A failing poll keeps its backoff: waiting callers must not defeat the delay.
+        if let Phase::Waiting { until, then: then @ (Next::List(_) | Next::Watch), unreachable: false } =
+            &mut self.phase
+            && *until > soonest
+            && self.retry.failures.failures() == 0
+        {
+            (*until, *then) = (now.max(soonest), Next::List(ListPlan::poll()));
+        }
+    }
+}

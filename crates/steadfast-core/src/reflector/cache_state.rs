@@ -1,0 +1,130 @@
+//! Facts about the cache and the server that all machines read. Only the reflector changes them.
+
+use std::sync::Arc;
+
+use super::bookmark_interval::BookmarkInterval;
+use super::settings::ReflectorSettings;
+use super::streaming::Streaming;
+use crate::fault_injection::InjectedFault;
+use crate::freshness::{Condition, Evidence};
+use crate::keyset::KeySet;
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// Facts about the cache, and the settings.
+#[derive(Debug)]
+pub(super) struct CacheState {
+    pub(super) settings: ReflectorSettings,
+    /// Version that lists and the watch have reached. The watch resumes from it.
+    pub(super) version: Option<ResourceVersion>,
+    /// Version up to which a short watch has shown all changes, if our own watch has not reached it.
+    pub(super) shown: Option<ResourceVersion>,
+    /// Time at which the version was reached.
+    pub(super) held_since: Instant,
+    /// Set after the first complete list, or after a restored checkpoint.
+    pub(super) synced: bool,
+    pub(super) bookmark_interval: BookmarkInterval,
+    pub(super) streaming: Streaming,
+    pub(super) evidence: Evidence,
+}
+
+impl CacheState {
+    /// Creates the state of an empty cache.
+    pub(super) fn new(settings: ReflectorSettings) -> Self {
+        let evidence = Evidence {
+            condition: Condition::Starting,
+            since: Instant::ZERO,
+            why: Arc::from("not started"),
+            version: None,
+            attempts: 0,
+            next_attempt: None,
+            proven: None,
+            polled: None,
+            bound: settings.period * 2,
+            patience: settings.stream_patience,
+            tainted: KeySet::default(),
+            unnamed: false,
+            faults: settings.rules.faults,
+        };
+        Self {
+            version: None,
+            shown: None,
+            held_since: Instant::ZERO,
+            synced: false,
+            bookmark_interval: BookmarkInterval::new(&settings),
+            streaming: Streaming::new(settings.streamed_lists),
+            evidence,
+            settings,
+        }
+    }
+
+    /// Returns whether the settings inject `fault`.
+    pub(super) fn injects(&self, fault: InjectedFault) -> bool {
+        self.settings.rules.faults.is_injected(fault)
+    }
+
+    /// Returns the version of our own watch, or a higher version shown by a short watch.
+    pub(super) fn reached(&self) -> Option<&ResourceVersion> {
+        // A short watch may have proven more than our own watch has delivered. Resumes still start
+        // from `version`.
+        match (&self.version, &self.shown) {
+            (Some(version), Some(shown)) if shown.is_newer_than(version) => Some(shown),
+            (version, _) => version.as_ref(),
+        }
+    }
+
+    /// Returns whether `version` is above the cached one. Opaque versions follow the order of delivery (C12).
+    pub(super) fn is_news(&self, version: &ResourceVersion) -> bool {
+        let Some(held) = &self.version else { return true };
+        if self.injects(InjectedFault::RepeatedRecords) {
+            return true;
+        }
+        match version.order(held) {
+            Some(order) => order.is_gt(),
+            None => true,
+        }
+    }
+
+    /// Returns whether the cache has all changes up to `version`, as our own watch or a short watch has shown.
+    pub(super) fn has_shown(&self, version: &ResourceVersion) -> bool {
+        !self.is_news(version) || self.reached().is_some_and(|reached| !version.is_newer_than(reached))
+    }
+
+    /// Records that our own watch or a list has reached `version`.
+    pub(super) fn hold(&mut self, now: Instant, version: ResourceVersion) {
+        self.version = Some(version);
+        self.held_since = now;
+        self.evidence.version = self.reached().cloned();
+    }
+
+    /// Records that a short watch has shown all changes up to `version`.
+    pub(super) fn show(&mut self, now: Instant, version: ResourceVersion) {
+        self.shown = Some(version);
+        self.held_since = now;
+        self.evidence.version = self.reached().cloned();
+    }
+
+    /// Records a complete list at `version`.
+    pub(super) fn list_complete(&mut self, now: Instant, version: Option<ResourceVersion>) {
+        self.evidence.version.clone_from(&version);
+        // A short watch's evidence about the old version does not apply to the new content.
+        self.shown = None;
+        (self.version, self.held_since) = (version, now);
+    }
+
+    /// Treats all versions as opaque from here on.
+    pub(super) fn make_opaque(&mut self) {
+        self.version = self.version.as_ref().map(ResourceVersion::unordered);
+        self.evidence.version.clone_from(&self.version);
+    }
+
+    /// Returns whether the cache is in doubt although a stream is open.
+    pub(super) fn is_suspect(&self) -> bool {
+        self.evidence.condition == Condition::Suspect
+    }
+
+    /// Sets the condition and its cause.
+    pub(super) fn set_condition(&mut self, now: Instant, condition: Condition, why: impl Into<Arc<str>>) {
+        self.evidence.turn(now, condition, why);
+    }
+}

@@ -1,0 +1,452 @@
+//! Comparisons of the cache with a list of the collection's identities. They provide the proof of freshness if the
+//! server sends no bookmarks (R2), and the audit that detects changes lost by a server's watch (R12).
+//!
+//! A list of identities at version V contains the objects at V with their versions. A cached version above V is a later
+//! change and is not compared. All other entries must be equal after our watch has reached V. Before that, a difference
+//! may still arrive in the watch, and no decision is made. Equality shows at once that V is reached.
+//!
+//! Only a list repairs the cache, since it preserves C1 to C5. An object with equal UID and version but different
+//! content appears equal. No list of identities can detect it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::bookmark_interval::PERIODS_BETWEEN_LISTS;
+use super::cache_state::CacheState;
+use super::diagnostic::Diagnostic;
+use super::effect::{Effect, Effects};
+use super::failure::{Failure, FailureKind};
+use super::input::Differences;
+use super::list_plan::ListPlan;
+use super::output::Output;
+use super::request::{Request, RequestId};
+use super::requester::Requester;
+use super::settings::ReflectorSettings;
+use super::stream::{Stream, is_open};
+use crate::fault_injection::InjectedFault;
+use crate::freshness::Condition;
+use crate::record::ListMeta;
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// Number of identities in a page, unless the informer's own pages are smaller.
+const IDENTITIES_PER_PAGE: u32 = 500;
+
+/// Cause of a doubt between two lists of a server without bookmarks.
+pub(super) const WITHOUT_BOOKMARKS: &str =
+    "the server sends no bookmarks, so only a list proves that nothing is missing, once in five periods at most";
+
+/// Cause of a doubt between two lists of a server with opaque versions.
+const OPAQUE_VERSIONS: &str = "the server's versions cannot be ordered, so only a list proves that nothing is missing";
+
+/// Time for a watch without bookmarks to deliver the changes that a list has shown.
+const DELIVERY_GRACE: Duration = Duration::from_secs(5);
+
+/// Running comparison, and the schedule of the next.
+#[derive(Debug, Default)]
+pub(super) struct Comparison {
+    /// Time of the last complete list.
+    listed: Instant,
+    /// Time of the last complete list of identities.
+    compared: Option<Instant>,
+    /// Time of the next audit.
+    audit_at: Option<Instant>,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    id: RequestId,
+    /// Set for an audit, clear for a proof of freshness.
+    audit: bool,
+    /// Time at which the first page was requested. The list contains all earlier writes.
+    sent: Instant,
+    /// Version of the first page.
+    version: Option<ResourceVersion>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Listing {
+        deadline: Instant,
+    },
+    /// All pages are complete; the comparison follows at once.
+    Complete,
+    /// Differences exist that the watch may still deliver, perhaps a second watch that was opened for this purpose.
+    Waiting {
+        until: Instant,
+        replaced: bool,
+    },
+}
+
+/// The watch, and the activity alongside it, at the time of a comparison's input.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Alongside {
+    pub(super) stream: Option<Stream>,
+    /// Set if no probe, short watch or second watch is in flight.
+    pub(super) is_quiet: bool,
+}
+
+impl Running {
+    fn has_reached(&self, cache: &CacheState) -> bool {
+        match (self.version.as_ref(), cache.reached()) {
+            (Some(listed), Some(held)) => listed == held || held.is_newer_than(listed),
+            _ => false,
+        }
+    }
+}
+
+impl Comparison {
+    /// Returns when the running list last made progress; it is cancelled after `patience` without any.
+    pub(super) fn progress_at(&self, patience: Duration) -> Option<Instant> {
+        match self.running.as_ref()?.stage {
+            Stage::Listing { deadline } => Some(deadline - patience),
+            Stage::Complete | Stage::Waiting { .. } => None,
+        }
+    }
+
+    /// Returns whether `id` is the running comparison.
+    pub(super) fn is_running(&self, id: RequestId) -> bool {
+        self.running.as_ref().is_some_and(|running| running.id == id)
+    }
+
+    /// Records a committed full list, which makes a comparison unnecessary.
+    pub(super) fn list_complete(
+        &mut self,
+        now: Instant,
+        settings: &ReflectorSettings,
+        requester: &mut Requester,
+    ) -> Effects {
+        let effects = self.cancel();
+        self.listed = now;
+        self.audit_later(now, None, settings, requester);
+        effects
+    }
+
+    /// Schedules the next audit within the audit interval, with jitter against simultaneous audits, or after `delay`.
+    pub(super) fn audit_later(
+        &mut self,
+        now: Instant,
+        delay: Option<Duration>,
+        settings: &ReflectorSettings,
+        requester: &mut Requester,
+    ) {
+        self.audit_at = settings.audit_every.map(|every| {
+            // The upper bound below a full interval leaves time for the list itself.
+            now + delay.unwrap_or_else(|| requester.between(every * 3 / 4, every * 9 / 10))
+        });
+    }
+
+    /// Requests a proof by a list, at limited intervals, if only a list can provide one (C12, R2).
+    pub(super) fn prove(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester) -> Effects {
+        let mut effects = Effects::default();
+        // A cache without a version counts as opaque: nothing can be compared with it.
+        let opaque = cache.version.as_ref().is_none_or(|version| !version.is_ordered());
+        let why = if opaque { OPAQUE_VERSIONS } else { WITHOUT_BOOKMARKS };
+        let pause = cache.settings.period * PERIODS_BETWEEN_LISTS;
+        let due = if opaque { self.listed + pause } else { self.proof_due(&cache.settings) };
+        if self.running.is_some() || now < due {
+            // While bookmarks may still appear, the next search follows after a period. Otherwise
+            // the search sleeps until the list.
+            let soon = now + cache.settings.period;
+            let sleeps = opaque || cache.bookmark_interval.is_surely_without();
+            effects.push(Effect::SeekAt(if sleeps { due.max(soon) } else { soon }));
+            // Only the reason changes here. An existing doubt keeps its own reason.
+            if cache.evidence.condition == Condition::Streaming {
+                effects.push(Effect::Condition(Condition::Streaming, Arc::from(why)));
+            }
+        } else if opaque {
+            // Identities with opaque versions cannot be compared, so a full list replaces the
+            // watch.
+            effects.push(Effect::LeaveWatch);
+            effects.push(Effect::Relist { plan: ListPlan::first(), why: Arc::from(why) });
+        } else {
+            effects.push(Effect::SeekAt(now + cache.bookmark_interval.period()));
+            self.begin(now, false, &cache.settings, requester, &mut effects);
+        }
+        effects
+    }
+
+    /// Returns the earliest time of the next list of identities as a proof.
+    fn proof_due(&self, settings: &ReflectorSettings) -> Instant {
+        self.compared.map_or(Instant::ZERO, |then| then + settings.period * PERIODS_BETWEEN_LISTS)
+    }
+
+    /// Returns whether a list of identities may be requested now as a proof.
+    pub(super) fn may_begin(&self, now: Instant, settings: &ReflectorSettings) -> bool {
+        self.running.is_none() && now >= self.proof_due(settings)
+    }
+
+    fn begin(
+        &mut self,
+        now: Instant,
+        audit: bool,
+        settings: &ReflectorSettings,
+        requester: &mut Requester,
+        effects: &mut Effects,
+    ) {
+        effects.perform(Output::BeginComparison);
+        let id = send_identities(None, settings, requester, effects);
+        let stage = Stage::Listing { deadline: now + settings.list_patience };
+        self.running = Some(Running { id, audit, sent: now, version: None, stage });
+    }
+
+    /// Returns the next audit, the deadline of a page, or the next comparison.
+    pub(super) fn due(&self, stream: Option<Stream>, cache: &CacheState) -> Option<Instant> {
+        match &self.running {
+            // The page timeout applies even after the watch breaks.
+            Some(Running { stage: Stage::Listing { deadline }, .. }) => Some(*deadline),
+            // Differences can only be judged against an open watch.
+            _ if !is_open(stream) => None,
+            // The watch has reached the list's version: judge at once, since this time lies in the
+            // past.
+            Some(running) if running.has_reached(cache) => Some(cache.held_since),
+            Some(Running { stage: Stage::Waiting { until, .. }, .. }) => Some(*until),
+            Some(Running { stage: Stage::Complete, .. }) => None,
+            None => self.audit_at,
+        }
+    }
+
+    /// Starts an audit, compares again, or cancels a stalled list.
+    pub(super) fn tick(
+        &mut self,
+        now: Instant,
+        alongside: Alongside,
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        if self.due(alongside.stream, cache).is_none_or(|due| now < due) {
+            return effects;
+        }
+        match &self.running {
+            None if cache.version.as_ref().is_some_and(ResourceVersion::is_ordered) => {
+                self.begin(now, true, &cache.settings, requester, &mut effects);
+            }
+            // Opaque versions are listed again periodically in any case.
+            None => self.audit_later(now, None, &cache.settings, requester),
+            Some(Running { id, stage: Stage::Listing { .. }, .. }) => {
+                effects.cancel(*id);
+                let seconds = cache.settings.list_patience.as_secs();
+                let failure = Failure::unreachable(format!("no progress of a list of versions for {seconds} s"));
+                self.fail(now, &failure, alongside, cache, requester, &mut effects);
+            }
+            Some(Running { stage: Stage::Waiting { .. } | Stage::Complete, .. }) => {
+                effects.perform(Output::JudgeComparison);
+            }
+        }
+        effects
+    }
+
+    /// Records progress of the list.
+    pub(super) fn progress(&mut self, now: Instant, cache: &CacheState) {
+        if let Some(Running { stage: Stage::Listing { deadline }, .. }) = &mut self.running {
+            *deadline = now + cache.settings.list_patience;
+        }
+    }
+
+    /// Handles a complete page of identities.
+    pub(super) fn page_ended(
+        &mut self,
+        now: Instant,
+        meta: ListMeta,
+        alongside: Alongside,
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        self.progress(now, cache);
+        let Some(running) = &mut self.running else { return effects };
+        // Only pages of one version can be compared.
+        let same = match (&running.version, &meta.version) {
+            (_, None) => false,
+            (None, Some(version)) => version.is_ordered(),
+            (Some(first), Some(version)) => first == version,
+        };
+        if !same {
+            let failure = Failure::unreadable("a list of versions is not of one version that can be compared");
+            self.fail(now, &failure, alongside, cache, requester, &mut effects);
+            return effects;
+        }
+        running.version = meta.version;
+        if meta.continue_token.is_some() {
+            // Every page uses its own request id. Late entries of an earlier page are ignored.
+            running.id = send_identities(meta.continue_token, &cache.settings, requester, &mut effects);
+            return effects;
+        }
+        running.stage = Stage::Complete;
+        // The interval between proofs counts from complete lists, independent of their result.
+        self.compared = Some(now);
+        effects.perform(Output::JudgeComparison);
+        effects
+    }
+
+    /// Handles a failed list of identities.
+    pub(super) fn failed(
+        &mut self,
+        now: Instant,
+        failure: &Failure,
+        alongside: Alongside,
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        self.fail(now, failure, alongside, cache, requester, &mut effects);
+        effects
+    }
+
+    /// Ends the comparison. It is retried later, and a requested proof counts as missing.
+    fn fail(
+        &mut self,
+        now: Instant,
+        failure: &Failure,
+        alongside: Alongside,
+        cache: &CacheState,
+        requester: &mut Requester,
+        effects: &mut Effects,
+    ) {
+        let Some(running) = self.running.take() else { return };
+        effects.perform(Output::EndComparison);
+        // Only a busy server's `Retry-After` applies. Other failures follow the schedule of audits.
+        let asked = failure.retry_after.filter(|_| failure.kind == FailureKind::Busy);
+        if running.audit {
+            let later = cache.settings.audit_every.unwrap_or_default() / 8;
+            let delay = asked.unwrap_or(later).max(Duration::from_secs(1));
+            self.audit_later(now, Some(delay), &cache.settings, requester);
+        } else if let Some(asked) = asked {
+            effects.push(Effect::SeekAfter(asked));
+        } else if alongside.is_quiet && alongside.stream.is_some() {
+            // A running probe or replacement reports a missing proof later; only a quiet side needs
+            // this report.
+            effects.push(Effect::Unproven(format!("no proof of freshness: {}", failure.why).into()));
+        }
+    }
+
+    /// Handles the result of the comparison.
+    pub(super) fn judged(
+        &mut self,
+        now: Instant,
+        found: &Differences,
+        alongside: Alongside,
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
+        let Some(running) = &self.running else { return Effects::default() };
+        let (reached, stage) = (running.has_reached(cache), running.stage);
+        let watching = alongside.stream.is_some();
+        if found.count == 0 || cache.injects(InjectedFault::BlindAudit) {
+            return self.found_equal(now, alongside, cache, requester);
+        }
+        match stage {
+            // The watch delivered everything up to the list's version, so the difference is final.
+            _ if watching && reached => self.repair(found),
+            Stage::Listing { .. } | Stage::Complete => self.await_differences(now, cache),
+            // Either the grace period still runs, or no watch exists to deliver the changes.
+            Stage::Waiting { until, .. } if now < until || !watching => Effects::default(),
+            // The second watch lacked the changes as well: the server has lost them.
+            Stage::Waiting { replaced: true, .. } => self.repair(found),
+            // Without bookmarks, a stuck watch looks like a quiet collection. A second watch on
+            // another connection decides.
+            Stage::Waiting { .. } if cache.bookmark_interval.is_without_bookmarks() => {
+                self.wait(now + cache.settings.period / 2 + DELIVERY_GRACE, true);
+                let suspect = || Effect::Suspect(Arc::from("a list has what our watch has not"));
+                alongside.is_quiet.then(suspect).map(Effects::from).unwrap_or_default()
+            }
+            // With bookmarks, the search for a proof decides about the watch. The audit only
+            // repeats earlier.
+            Stage::Waiting { .. } => {
+                let effects = self.cancel();
+                let delay = cache.settings.audit_every.map(|every| every / 8);
+                self.audit_later(now, delay, &cache.settings, requester);
+                effects
+            }
+        }
+    }
+
+    /// Requests a proof that our watch has reached the list's version, since the watch may still deliver the
+    /// differences.
+    fn await_differences(&mut self, now: Instant, cache: &CacheState) -> Effects {
+        if cache.bookmark_interval.is_without_bookmarks() {
+            self.wait(now + DELIVERY_GRACE, false);
+            Effects::default()
+        } else {
+            self.wait(now + cache.settings.period * 2, false);
+            Effect::SeekProof.into()
+        }
+    }
+
+    fn wait(&mut self, until: Instant, replaced: bool) {
+        if let Some(running) = &mut self.running {
+            running.stage = Stage::Waiting { until, replaced };
+        }
+    }
+
+    /// Gives the replacement of a suspect watch a short time to deliver the listed changes.
+    pub(super) fn watch_replaced(&mut self, now: Instant) {
+        if let Some(Running { stage: Stage::Waiting { replaced: true, .. }, .. }) = &self.running {
+            self.wait(now + DELIVERY_GRACE, true);
+        }
+    }
+
+    fn found_equal(
+        &mut self,
+        now: Instant,
+        alongside: Alongside,
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
+        let (sent, version) = match &self.running {
+            Some(running) => (running.sent, running.version.clone()),
+            None => return Effects::default(),
+        };
+        let mut effects = self.cancel();
+        effects.report(Diagnostic::Audited { version: version.clone() });
+        // Equal content at the list's version moves the resume position without any event.
+        if let Some(version) = version.filter(|version| cache.is_news(version)) {
+            effects.push(Effect::Advance(version));
+        }
+        self.audit_later(now, None, &cache.settings, requester);
+        // A running probe continues; the proof counts without cancelling the probe.
+        effects.push(if alongside.is_quiet { Effect::ProofFound(sent) } else { Effect::Proven(sent) });
+        effects
+    }
+
+    /// Lists again to repair objects whose changes our watch should have reported.
+    fn repair(&mut self, found: &Differences) -> Effects {
+        let mut effects = Effects::from(Effect::Perform(Output::NameLost));
+        effects.append(self.cancel());
+        effects.push(Effect::LeaveWatch);
+        if let Some((held, proof)) = found.backwards.clone() {
+            effects.push(Effect::NewHistory { held, proof, plan: ListPlan::repair(true) });
+        } else {
+            let why = format!("the server's watch has lost changes of {} objects", found.count);
+            effects.push(Effect::Relist { plan: ListPlan::repair(false), why: why.into() });
+        }
+        effects
+    }
+
+    /// Cancels the running comparison.
+    pub(super) fn cancel(&mut self) -> Effects {
+        let mut effects = Effects::default();
+        if let Some(running) = self.running.take() {
+            if let Stage::Listing { .. } = running.stage {
+                effects.cancel(running.id);
+            }
+            effects.perform(Output::EndComparison);
+        }
+        effects
+    }
+}
+
+fn send_identities(
+    continue_token: Option<String>,
+    settings: &ReflectorSettings,
+    requester: &mut Requester,
+    effects: &mut Effects,
+) -> RequestId {
+    let id = requester.next_id();
+    let limit = settings.page_size.map_or(IDENTITIES_PER_PAGE, |own| own.min(IDENTITIES_PER_PAGE));
+    effects.send(id, Request::Versions { limit, continue_token });
+    id
+}

@@ -1,0 +1,132 @@
+//! Changes of the evidence and of the conditions of health.
+
+use std::sync::Arc;
+
+use super::Reflector;
+use super::comparison::WITHOUT_BOOKMARKS;
+use super::diagnostic::Diagnostic;
+use super::failure::{Failure, FailureKind};
+use super::output::Output;
+use super::phase::Phase;
+use crate::fault_injection::InjectedFault;
+use crate::freshness::Condition;
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// Final cause of a doubt about a cache with a stream.
+const UNPROVEN: &str = "no proof of freshness within two periods";
+
+impl Reflector {
+    /// Advances to `version`, which is a proof of freshness (C10).
+    pub(super) fn reach(&mut self, now: Instant, version: ResourceVersion) {
+        self.cache.hold(now, version);
+        if let Phase::Watching(watch) = &mut self.phase {
+            watch.proven();
+        }
+        self.polling.forget_failures();
+        // A working watch replaces the polls.
+        if self.polling.is_on() {
+            self.end_polling();
+            self.set_streaming(now);
+        }
+        self.proven(now, now);
+    }
+
+    /// Records a proof that the cache has all changes up to `then`, which is also a sign of health (R6).
+    pub(super) fn proven(&mut self, now: Instant, then: Instant) {
+        // Proofs may arrive out of order. The newest state counts.
+        let then = self.cache.evidence.proven.map_or(then, |before| before.max(then));
+        self.cache.evidence.proven = Some(then);
+        self.delta_policy.age(now);
+        self.cache.evidence.bound = self.cache.bookmark_interval.period() * 2;
+        self.retry.failures.reset();
+        self.cache.evidence.attempts = self.retry.attempts();
+        self.probe.proven(then, &self.cache.bookmark_interval, &mut self.requester);
+        // A proof alone does not end `Resuming`: without an open stream, later changes would be
+        // missed.
+        match self.cache.evidence.condition {
+            Condition::Suspect => self.set_streaming(now),
+            Condition::Resuming if self.is_streaming() => self.set_streaming(now),
+            _ => {}
+        }
+    }
+
+    /// Handles a proof of the state at `then` from the activity alongside the watch.
+    pub(super) fn proof_found(&mut self, now: Instant, then: Instant, out: &mut Vec<Output>) {
+        let late = self.cache.injects(InjectedFault::LateProof);
+        if self.probe.proof_found(&self.cache) {
+            self.cache.bookmark_interval.was_silent_rightly();
+        }
+        self.polling.forget_failures();
+        let doubted = self.cache.is_suspect();
+        self.proven(now, if late { now } else { then });
+        // Routine proofs stay silent; the end of a doubt is logged.
+        if doubted && !self.cache.is_suspect() {
+            out.push(Output::Diagnostic(Diagnostic::Proven));
+        }
+    }
+
+    /// Returns whether a watch is open.
+    pub(super) fn is_streaming(&self) -> bool {
+        matches!(&self.phase, Phase::Watching(watch) if watch.is_open())
+    }
+
+    /// Records the health of a watch that was open for some time, independent of the cause of its end (R6).
+    pub(super) fn settle(&mut self, now: Instant) {
+        if let Phase::Watching(watch) = &self.phase
+            && watch.healthy_at(&self.cache.settings).is_some_and(|healthy| now >= healthy)
+        {
+            self.retry.stream_stayed_open();
+            if self.polling.is_on() {
+                self.end_polling();
+                self.set_streaming(now);
+            }
+        }
+    }
+
+    /// Ends polling: a watch works, or lists do not work either.
+    pub(super) fn end_polling(&mut self) {
+        self.polling.end();
+        self.cache.evidence.polled = None;
+        self.cache.streaming.may_work();
+    }
+
+    /// Sets the condition while no complete list or no stream exists.
+    pub(super) fn set_broken(&mut self, now: Instant, failure: &Failure) {
+        self.probe.set_broken(now);
+        let condition = match failure.kind {
+            // These failures rarely end without a change by an operator.
+            FailureKind::Denied | FailureKind::Invalid | FailureKind::Full => Condition::Failed,
+            // Without a first list, no cached state can be stale.
+            FailureKind::TooLarge if self.cache.synced => Condition::Stale,
+            _ => self.unlisted(),
+        };
+        self.cache.set_condition(now, condition, failure.why.clone());
+    }
+
+    /// Returns the condition while a list or a resume is in progress.
+    pub(super) fn unlisted(&self) -> Condition {
+        if self.cache.synced { Condition::Resuming } else { Condition::Starting }
+    }
+
+    /// Sets the condition after a stream was opened: fresh by the last proof, unless a symptom exists. After a broken
+    /// stream, only a proof after the break counts (C10).
+    pub(super) fn set_streaming(&mut self, now: Instant) {
+        let (condition, why) = match self.unnamed.why() {
+            // An unidentified record keeps the whole cache in doubt, even on an open stream (R8).
+            Some(why) => (Condition::Suspect, why.clone()),
+            None if self.probe.is_unproven_since_break(&self.cache) => {
+                self.probe.schedule.hasten(now, &mut self.requester);
+                (Condition::Resuming, self.cache.evidence.why.clone())
+            }
+            None if self.cache.bookmark_interval.is_without_bookmarks() => {
+                (Condition::Streaming, Arc::from(WITHOUT_BOOKMARKS))
+            }
+            None => {
+                let polled = self.cache.evidence.polled.as_ref().map(|polled| Arc::from(polled.to_string()));
+                (Condition::Streaming, polled.unwrap_or_else(|| Arc::from(UNPROVEN)))
+            }
+        };
+        self.cache.set_condition(now, condition, why);
+    }
+}

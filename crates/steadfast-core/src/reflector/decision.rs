@@ -1,0 +1,55 @@
+//! Probe that distinguishes a lagging replica from another history (R5).
+
+use super::cache_state::CacheState;
+use super::effect::{Effect, Effects};
+use super::failure::Failure;
+use super::list_plan::ListPlan;
+use super::next::Next;
+use super::request::{Request, RequestId};
+use super::requester::Requester;
+use super::settings::ReflectorSettings;
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// Probe in flight, and the list that follows.
+#[derive(Clone, Debug)]
+pub(super) struct Decision {
+    pub(super) id: RequestId,
+    pub(super) deadline: Instant,
+    plan: ListPlan,
+}
+
+impl Decision {
+    /// Requests the probe at `now`. The list `plan` follows if the server only lags.
+    pub(super) fn begin(
+        now: Instant,
+        plan: ListPlan,
+        settings: &ReflectorSettings,
+        requester: &mut Requester,
+    ) -> (Self, Request) {
+        let decision = Self { id: requester.next_id(), plan, deadline: now + settings.probe_deadline };
+        (decision, Request::Probe { since: now - settings.probe_deadline })
+    }
+
+    /// Handles the response to the probe that was sent at `sent`.
+    pub(super) fn probed(&self, version: Option<ResourceVersion>, sent: Instant, cache: &CacheState) -> Effects {
+        // A probe from before the cached version was reached may return a lower version
+        // without another history.
+        let proof = version.filter(|_| cache.held_since <= sent);
+        match (cache.reached(), proof) {
+            // A consistent read below the cached version proves another history. A read from a
+            // cache would prove nothing.
+            (Some(held), Some(proof)) if proof.is_older_than(held) => Effect::NewEpoch(proof).into(),
+            _ => Effect::RetryList(self.plan.clone()).into(),
+        }
+    }
+
+    /// Repeats the probe after it decided nothing.
+    pub(super) fn failed(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
+        let mut plan = self.plan.clone();
+        // A list decides as well as a probe. It is requested once a period, and if the server rejects probes.
+        let list = failure.is_refusal() || plan.has_lagged_for(settings.period, now);
+        let then = if list { Next::List(plan) } else { Next::Decide(plan) };
+        Effect::Wait { failure: failure.clone(), then }.into()
+    }
+}

@@ -1,0 +1,409 @@
+//! Relists by difference: metadata of the whole collection, and in full only the objects that differ from the cache.
+//!
+//! After `410 Expired` everything must be listed, although often almost nothing has changed. Metadata cost a server a
+//! half to a third of whole objects. They arrive in pages at one version V, with the UID and version of each object. A
+//! cached object with equal UID and version equals the object in a full list, and stays unchanged. A cached object that
+//! is missing from the metadata has ended. All other listed objects are requested by name at version V, and their
+//! responses must have the listed UID and version. The commit is therefore the collection at V, as for a full list.
+//! Both groups are limited. Each differing object costs a request. A large number of ended objects is not accepted from
+//! a list of metadata alone.
+//!
+//! This method only saves cost. Any unexpected content leads to a full list. Requests that an overloaded server delays
+//! are repeated for a limited time, since a full list would cost that server more.
+
+use std::sync::Arc;
+
+use super::cache_state::CacheState;
+use super::delta_policy::DeltaPolicy;
+use super::effect::{Effect, Effects};
+use super::failure::{Failure, FailureKind, LONGEST_RETRY_AFTER};
+use super::list_plan::ListPlan;
+use super::next::Next;
+use super::output::Output;
+use super::paging::Paging;
+use super::request::{Request, RequestId};
+use super::requester::Requester;
+use super::settings::ReflectorSettings;
+use super::verdict::Verdict;
+use crate::record::{Identity, ListMeta};
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// Number of objects that are requested at once.
+const MAX_FETCHES: usize = 4;
+
+/// Cause of a rejected list of metadata.
+const NOT_OF_ONE_VERSION: &str = "a list of metadata is not of one version that can be compared";
+
+/// Relist by difference in progress.
+#[derive(Clone, Debug)]
+pub(super) struct DeltaList {
+    /// The full transfer that this list replaces.
+    pub(super) plan: ListPlan,
+    /// Set if the server has responded since the last request.
+    pub(super) opened: bool,
+    /// Time of the last progress, or of the last repeated request.
+    pub(super) progress: Instant,
+    /// Current page of metadata.
+    page: Option<RequestId>,
+    paging: Paging,
+    /// Version of all pages, from the first page.
+    version: Option<ResourceVersion>,
+    /// Objects that differ and are not requested yet.
+    different: Vec<Identity>,
+    /// Objects that are requested.
+    requested: Vec<Fetch>,
+    /// Number of objects that differ, and its limit. The same limit applies to objects that are missing from the
+    /// metadata.
+    count: usize,
+    most: usize,
+    /// Number of cached objects at the start, and number of listed objects.
+    held: usize,
+    listed: usize,
+    /// Deadline of the whole list.
+    deadline: Instant,
+    /// Time before which no object is requested, because the server requested a delay.
+    not_before: Option<Instant>,
+    /// Start of this delay, if no progress followed.
+    put_off_since: Option<Instant>,
+}
+
+/// Request for one object that differs.
+#[derive(Clone, Debug)]
+struct Fetch {
+    id: RequestId,
+    /// Identity of the object, with the version that the response must have.
+    wanted: Identity,
+    came: bool,
+}
+
+impl DeltaList {
+    /// Requests metadata at `now`, instead of the full transfer `plan`.
+    pub(super) fn begin(
+        now: Instant,
+        plan: ListPlan,
+        policy: &DeltaPolicy,
+        settings: &ReflectorSettings,
+        requester: &mut Requester,
+    ) -> (Self, Effects) {
+        let mut list = Self {
+            plan,
+            opened: false,
+            progress: now,
+            page: None,
+            paging: Paging::default(),
+            version: None,
+            different: Vec::new(),
+            requested: Vec::new(),
+            count: 0,
+            most: policy.most(),
+            held: policy.held(),
+            listed: 0,
+            deadline: now + settings.delta_within,
+            not_before: None,
+            put_off_since: None,
+        };
+        let mut effects = Effects::from(Effect::Perform(Output::BeginStaging { anew: false }));
+        list.send_metadata(None, settings, requester, &mut effects);
+        (list, effects)
+    }
+
+    /// Returns true if `id` belongs to a request of this relist.
+    pub(super) fn has(&self, id: RequestId) -> bool {
+        self.requests().any(|own| own == id)
+    }
+
+    /// Returns the requests in flight.
+    fn requests(&self) -> impl Iterator<Item = RequestId> {
+        self.page.into_iter().chain(self.requested.iter().map(|fetch| fetch.id))
+    }
+
+    /// Records the head of a response.
+    pub(super) fn opened(&mut self, now: Instant) {
+        self.opened = true;
+        self.advance(now);
+    }
+
+    /// Records progress.
+    fn advance(&mut self, now: Instant) {
+        (self.progress, self.put_off_since) = (now, None);
+    }
+
+    /// Returns when to act without any progress: to send a request again, or to cancel the list after `patience`.
+    pub(super) fn due(&self, settings: &ReflectorSettings) -> Instant {
+        let stalled = self.progress + settings.list_patience;
+        let again = match self.not_before {
+            // A request in flight may stall while another object is delayed.
+            Some(until) if self.requests().next().is_some() => until.min(stalled),
+            Some(until) => until,
+            None => stalled,
+        };
+        self.deadline.min(again)
+    }
+
+    fn send_metadata(
+        &mut self,
+        continue_token: Option<String>,
+        settings: &ReflectorSettings,
+        requester: &mut Requester,
+        effects: &mut Effects,
+    ) {
+        let (id, limit) = (requester.next_id(), settings.page_size);
+        // `opened` distinguishes silence from a failed response of the current request.
+        (self.page, self.opened) = (Some(id), false);
+        effects.send(id, Request::Metadata { from: self.plan.from.clone(), limit, continue_token });
+    }
+
+    /// Processes an entry of a page of metadata, or an object that was requested by name. Returns the reason as an
+    /// error if a full list is required.
+    pub(super) fn item(&mut self, now: Instant, id: RequestId, identity: &Identity) -> Result<Verdict, String> {
+        self.advance(now);
+        if self.page == Some(id) {
+            self.listed += 1;
+            self.paging.add(&identity.version);
+            if identity.uid.is_given() && identity.version.is_ordered() {
+                return Ok(Verdict::Offer);
+            }
+            return Err(format!("{} came without a UID and a version to compare", identity.key));
+        }
+        let Some(fetch) = self.requested.iter_mut().find(|fetch| fetch.id == id) else { return Ok(Verdict::Skip) };
+        // Exactly the listed state counts, and only once. A list by name must not contain a second
+        // object.
+        if fetch.wanted == *identity && !std::mem::replace(&mut fetch.came, true) {
+            return Ok(Verdict::Stage);
+        }
+        Err(format!("{} was requested as it was at a version, and came as another state", fetch.wanted.key))
+    }
+
+    /// Processes [`super::Input::Differs`]: the listed object differs from the cached one.
+    pub(super) fn differs(&mut self, id: RequestId, identity: Identity) -> Effects {
+        if self.page != Some(id) {
+            return Effects::default();
+        }
+        self.count += 1;
+        // Field selectors treat `,`, `=` and `!` as syntax, so a name with these characters needs a
+        // full list.
+        let odd = !is_plain(identity.key.name()) || !identity.key.namespace().is_none_or(is_plain);
+        self.different.push(identity);
+        if self.count > self.most {
+            self.list_all(format!("more than {} objects differ from the cache", self.most).into())
+        } else if odd {
+            self.list_all("an object has a name that no field selector takes".into())
+        } else {
+            Effects::default()
+        }
+    }
+
+    /// Handles a complete page of metadata, or a complete response for an object.
+    pub(super) fn ended(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        meta: ListMeta,
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
+        self.advance(now);
+        if self.page == Some(id) {
+            self.page = None;
+            return self.page_ended(meta, cache, requester);
+        }
+        let Some(place) = self.requested.iter().position(|fetch| fetch.id == id) else { return Effects::default() };
+        let Fetch { wanted, came, .. } = self.requested.swap_remove(place);
+        if came {
+            self.fetch(requester)
+        } else {
+            // An exact read at the listed version must contain the object. An empty response
+            // contradicts the metadata.
+            self.list_all(format!("{} was listed, and was not to be had as it was then", wanted.key).into())
+        }
+    }
+
+    fn page_ended(&mut self, meta: ListMeta, cache: &CacheState, requester: &mut Requester) -> Effects {
+        let version = meta.version.filter(ResourceVersion::is_ordered);
+        let same = self.version.is_none() || self.version == version;
+        // Metadata below the cached version could revive deleted objects.
+        let older = |version: &ResourceVersion| cache.reached().is_some_and(|held| version.is_older_than(held));
+        let Some(version) = version.filter(|version| same && !older(version)) else {
+            return self.list_all(NOT_OF_ONE_VERSION.into());
+        };
+        self.version = Some(version);
+        let Some(token) = meta.continue_token else { return self.metadata_complete(requester) };
+        match self.paging.turn(&token) {
+            Ok(()) => {
+                let mut effects = Effects::default();
+                self.send_metadata(Some(token), &cache.settings, requester, &mut effects);
+                effects
+            }
+            Err(why) => self.list_all(why.into()),
+        }
+    }
+
+    /// Handles complete metadata. If many cached objects are missing, a full list must confirm it. A server that
+    /// returns only a version instead of metadata would otherwise end all cached objects.
+    fn metadata_complete(&mut self, requester: &mut Requester) -> Effects {
+        if self.held.saturating_sub(self.listed) > self.most {
+            self.list_all(format!("more than {} objects that are held are not among the metadata", self.most).into())
+        } else {
+            self.fetch(requester)
+        }
+    }
+
+    /// Requests the differing objects, a few at once, unless the server requested a delay. Complete after the last one.
+    fn fetch(&mut self, requester: &mut Requester) -> Effects {
+        let mut effects = Effects::default();
+        // The order of these requests is irrelevant: staging sorts by key at the commit.
+        while self.page.is_none()
+            && self.not_before.is_none()
+            && self.requested.len() < MAX_FETCHES
+            && let (Some(version), Some(wanted)) = (self.version.clone(), self.different.pop())
+        {
+            let id = requester.next_id();
+            effects.send(id, Request::State { key: wanted.key.clone(), version });
+            self.requested.push(Fetch { id, wanted, came: false });
+            self.opened = false;
+        }
+        // Delayed requests return to `different`, so both collections are empty only at the end.
+        if self.different.is_empty() && self.requests().next().is_none() {
+            effects.push(Effect::Listed { version: self.version.clone(), fetched: Some(self.count) });
+        }
+        effects
+    }
+
+    /// Abandons the differences for the reason `why`, and requests a full list: at once, unless the server has
+    /// requested a delay.
+    pub(super) fn list_all(&self, why: Arc<str>) -> Effects {
+        let mut effects = self.abandoned();
+        let plan = ListPlan { by_difference: None, ..self.plan.clone() };
+        effects.push(Effect::ListAll { plan, not_before: self.not_before, why });
+        effects
+    }
+
+    /// Cancels the requests in flight and drops the result.
+    pub(super) fn abandoned(&self) -> Effects {
+        let mut effects = Effects::default();
+        effects.perform_all(self.requests().map(Output::Cancel));
+        effects.perform(Output::DropStaging);
+        effects
+    }
+
+    /// Handles a failed request. A rejection leads to a full list at once; a requested delay is respected.
+    pub(super) fn failed(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        failure: &Failure,
+        settings: &ReflectorSettings,
+        requester: &mut Requester,
+    ) -> Effects {
+        let place = self.requested.iter().position(|fetch| fetch.id == id);
+        let fetch = place.map(|place| self.requested.swap_remove(place));
+        if fetch.is_none() {
+            self.page = None;
+        }
+        let is_first = self.version.is_none();
+        let put_off =
+            failure.asks_for_patience() || matches!(failure.kind, FailureKind::TooLarge | FailureKind::Unreachable);
+        match (failure.kind, fetch) {
+            // The version of the metadata was compacted: the remaining objects cannot be read at
+            // this version.
+            (FailureKind::Expired | FailureKind::Unreadable, _) => self.list_all(failure.why.clone()),
+            (_, fetch) if failure.is_refusal() => {
+                let mut effects = Effects::default();
+                // A permission differs between clients, so other informers must not inherit it. A resource or a page's
+                // token may also be missing only temporarily.
+                if !matches!(failure.code, 401 | 403 | 404) && (fetch.is_some() || is_first) {
+                    let until = requester.remembered_until(now);
+                    effects.perform(Output::RememberFull { until });
+                }
+                effects.append(self.list_all(failure.why.clone()));
+                effects
+            }
+            (_, Some(fetch)) if put_off => self.put_off(now, fetch, failure, settings),
+            // A lagging server concerns the whole list, as for a full transfer (R5).
+            (FailureKind::TooLarge, None) => {
+                let mut effects = self.abandoned();
+                effects.perform(Output::ReleaseTransfer);
+                effects.push(Effect::Lagging { plan: self.plan.clone(), failure: failure.clone() });
+                effects
+            }
+            _ => self.leave(now, failure, settings),
+        }
+    }
+
+    /// Repeats the request of an object later, because the server requested a delay or has not reached the version of
+    /// the metadata.
+    fn put_off(&mut self, now: Instant, fetch: Fetch, failure: &Failure, settings: &ReflectorSettings) -> Effects {
+        self.different.push(fetch.wanted);
+        if now.since(*self.put_off_since.get_or_insert(now)) >= settings.list_patience {
+            return self.leave(now, failure, settings);
+        }
+        if let Some(until) = self.not_before {
+            // The failures of other requests in flight have the same cause and already set the delay.
+            let asked = failure.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER);
+            self.not_before = Some(until.max(now + asked));
+            return Effects::default();
+        }
+        Effect::PutOff(failure.clone()).into()
+    }
+
+    /// Sets the time before which no object is requested.
+    pub(super) fn put_off_until(&mut self, until: Instant) {
+        self.not_before = Some(until);
+    }
+
+    /// Handles the timer: sends delayed requests again, or cancels a stalled list.
+    pub(super) fn timer(&mut self, now: Instant, settings: &ReflectorSettings, requester: &mut Requester) -> Effects {
+        let again = self.not_before.take_if(|until| now >= *until).is_some();
+        if now >= self.deadline {
+            let seconds = settings.delta_within.as_secs();
+            self.list_all(format!("the differing objects did not all arrive within {seconds} s").into())
+        } else if again {
+            // No request was in flight during the delay, so the stall timer restarts here.
+            if self.requests().next().is_none() {
+                self.progress = now;
+            }
+            self.fetch(requester)
+        } else {
+            let seconds = settings.list_patience.as_secs();
+            let failure = Failure::unreachable(format!("no progress of the list for {seconds} s"));
+            self.leave(now, &failure, settings)
+        }
+    }
+
+    /// Abandons the differences as a failed list. The next list is full, unless the failure is independent of the
+    /// differences.
+    fn leave(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
+        // Without a response head, the failure is no evidence against the method.
+        let unheard = failure.kind == FailureKind::Unreachable && !self.opened;
+        let again = (failure.asks_for_patience() || unheard) && self.put_off_since.is_none();
+        let patience = failure.retry_after.unwrap_or_default().min(LONGEST_RETRY_AFTER) + settings.list_patience;
+        let until = self.plan.by_difference.filter(|_| again).map(|until| until.min(now + patience));
+        // A delay that the server requested for one object applies to all.
+        let asked = self.not_before.map(|until| until.since(now));
+        let failure = Failure { retry_after: failure.retry_after.max(asked), ..failure.clone() };
+        let plan = ListPlan { by_difference: until, ..self.plan.clone() };
+        let mut effects = self.abandoned();
+        effects.perform(Output::ReleaseTransfer);
+        effects.push(Effect::Broken(failure.clone()));
+        effects.push(Effect::Wait { failure, then: Next::List(plan) });
+        effects
+    }
+}
+
+/// Returns whether a name can be used literally in a field selector and in a path.
+fn is_plain(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+    !name.is_empty() && name.bytes().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn special_names_are_detected() {
+        assert!(["web-0", "system:node.a", "A_b"].into_iter().all(is_plain));
+        assert!(!["", "a,b", "a=b", "a!", "a\\b", "a b", "ä"].into_iter().any(is_plain));
+    }
+}

@@ -1,0 +1,166 @@
+//! Effects of a machine's step on the reflector and its other machines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::diagnostic::Diagnostic;
+use super::failure::Failure;
+use super::list_plan::ListPlan;
+use super::output::Output;
+use super::next::Next;
+use super::request::{Request, RequestId};
+use crate::freshness::Condition;
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// Effect outside of the machine that returns it.
+#[derive(Debug)]
+pub(super) enum Effect {
+    /// Perform an action.
+    Perform(Output),
+
+    /// The cache had all changes up to this instant.
+    Proven(Instant),
+    /// The activity alongside the watch has proven that the cache had all changes up to this instant.
+    ProofFound(Instant),
+    /// A requested proof did not arrive, for this reason.
+    Unproven(Arc<str>),
+    /// The watch is suspect, for this reason. Another watch is opened.
+    Suspect(Arc<str>),
+    /// The server does not respond on the connection of a watch without a response head.
+    Unanswered,
+    /// No complete list or no stream exists, because of a failure.
+    Broken(Failure),
+    /// The condition of the cache has another value or cause.
+    Condition(Condition, Arc<str>),
+    /// A bookmark arrived on a stream alongside the watch.
+    BookmarkHeard,
+    /// A short watch received no bookmark.
+    NoBookmarks,
+    /// The server rejects streamed lists that match nothing.
+    StreamsRejected,
+
+    /// The cache contains all changes up to this version: the watch resumes from it.
+    Advance(ResourceVersion),
+    /// A short watch has shown all changes up to this version. The watch resumes from its own version.
+    Shown(ResourceVersion),
+
+    /// Judge the short watch after an advance of the cache.
+    JudgeShortWatch,
+    /// Only a list can provide the requested proof.
+    CompareWithList,
+    /// A proof is needed now.
+    SeekProof,
+    /// The next proof is due at this instant.
+    SeekAt(Instant),
+    /// The server requested this delay before the next request for a proof.
+    SeekAfter(Duration),
+    /// Drop a running comparison.
+    DropComparison,
+
+    /// Request the whole collection again, for this reason.
+    Relist { plan: ListPlan, why: Arc<str> },
+    /// Request the list after the delay of relists, or after the delay that the server requested.
+    ListLater { plan: ListPlan, asked: Option<Duration> },
+    /// The list is complete. `fetched` is the number of objects that a list by difference transferred in full.
+    Listed { version: Option<ResourceVersion>, fetched: Option<usize> },
+    /// The list failed.
+    ListFailed(Failure),
+    /// The streamed list does not work: request pages at once.
+    PagesInstead(Arc<str>),
+    /// The streamed list may have failed because it was streamed.
+    DoubtStreams(Arc<str>),
+    /// The list by difference was abandoned: request a full list, but not before the delay of the server.
+    ListAll { plan: ListPlan, not_before: Option<Instant>, why: Arc<str> },
+    /// A request of the list by difference is repeated later.
+    PutOff(Failure),
+    /// The responding server has not reached the version of the cache.
+    Lagging { plan: ListPlan, failure: Failure },
+    /// A consistent read returned this version, which is lower than the cached one: the server has another history.
+    NewEpoch(ResourceVersion),
+    /// The version `proof` is lower than the cached version `held`: list the new history.
+    NewHistory { held: ResourceVersion, proof: ResourceVersion, plan: ListPlan },
+
+    /// Drop the watch and the activities alongside it.
+    LeaveWatch,
+    /// Watch from the version of the cache.
+    Watch,
+    /// The watch reached its regular end: watch again at once.
+    Resume,
+    /// The watch reached its regular end too early: watch again after a growing delay.
+    ResumeLater,
+    /// The second watch replaces the suspect one.
+    WatchReplaced(RequestId),
+    /// The successor on another connection replaces the watch.
+    TakeOver(RequestId),
+    /// The watch failed.
+    WatchFailed(Failure),
+    /// The server rejects the version of the watch.
+    VersionRejected(Failure),
+    /// The watch failed independently of its version. `answered` is set if the failure is evidence about watches.
+    WatchUnavailable { failure: Failure, answered: bool },
+    /// Wait for the delay that the server requested, or for the backoff.
+    Wait { failure: Failure, then: Next },
+    /// Request the list again after the backoff.
+    RetryList(ListPlan),
+    /// Wait until an instant.
+    Await { until: Instant, then: Next },
+    /// Lists replace the watch, for this reason.
+    Poll { every: Duration, why: Arc<str> },
+}
+
+/// Effects of one step, in order.
+#[derive(Debug, Default)]
+pub(super) struct Effects(Vec<Effect>);
+
+impl Effects {
+    /// Adds an effect.
+    pub(super) fn push(&mut self, effect: Effect) {
+        self.0.push(effect);
+    }
+
+    /// Adds an action.
+    pub(super) fn perform(&mut self, output: Output) {
+        self.push(Effect::Perform(output));
+    }
+
+    /// Adds the actions `outputs`.
+    pub(super) fn perform_all(&mut self, outputs: impl IntoIterator<Item = Output>) {
+        self.0.extend(outputs.into_iter().map(Effect::Perform));
+    }
+
+    /// Adds all effects of another step.
+    pub(super) fn append(&mut self, effects: Self) {
+        self.0.extend(effects.0);
+    }
+
+    /// Adds the request `id`.
+    pub(super) fn send(&mut self, id: RequestId, request: Request) {
+        self.perform(Output::Send(id, request));
+    }
+
+    /// Adds the cancellation of the request `id`.
+    pub(super) fn cancel(&mut self, id: RequestId) {
+        self.perform(Output::Cancel(id));
+    }
+
+    /// Adds a diagnostic.
+    pub(super) fn report(&mut self, diagnostic: Diagnostic) {
+        self.perform(Output::Diagnostic(diagnostic));
+    }
+}
+
+impl From<Effect> for Effects {
+    fn from(effect: Effect) -> Self {
+        Self(vec![effect])
+    }
+}
+
+impl IntoIterator for Effects {
+    type Item = Effect;
+    type IntoIter = std::vec::IntoIter<Effect>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}

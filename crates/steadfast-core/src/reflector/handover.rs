@@ -1,0 +1,249 @@
+//! Move of a watch to another connection while its own connection still works (R4).
+//!
+//! The connection drains or does not respond to a ping. Neither concerns the content of the cache, so freshness stays
+//! unchanged. If the watch breaks before its successor is open, the successor still replaces it.
+
+use std::time::Duration;
+
+use super::cache_state::CacheState;
+use super::effect::{Effect, Effects};
+use super::failure::{Failure, FailureKind};
+use super::output::Output;
+use super::request::{Request, RequestId};
+use super::requester::Requester;
+use super::settings::ReflectorSettings;
+use super::stream::Stream;
+use crate::backoff::{Backoff, BackoffSettings};
+use crate::fault_injection::InjectedFault;
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// Move of the watch, and its backoff.
+#[derive(Debug)]
+pub(super) struct Handover {
+    state: State,
+    /// Set if the successor's connection will also end, so that another move follows.
+    onward: bool,
+    /// Time of the last move.
+    moved: Option<Instant>,
+    backoff: Backoff,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// No move is planned.
+    Settled,
+    /// The stream `from` will be replaced at `at`.
+    Planned { from: RequestId, at: Instant },
+    /// The successor is being opened.
+    Opening { id: RequestId, deadline: Instant },
+    /// The successor is open and replaces the watch at `at`. Until then both streams are read, and the first delivery
+    /// of a change counts.
+    Open { id: RequestId, at: Instant },
+}
+
+/// Successor of a watch that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Successor {
+    pub(super) id: RequestId,
+    pub(super) is_open: bool,
+}
+
+/// Delay before a move is complete. A server that does not accept a version reports it within the stream, directly
+/// after the response head.
+const MOVE_DELAY: Duration = Duration::from_millis(250);
+
+impl Handover {
+    /// Creates the machine without a planned move.
+    pub(super) fn new(settings: &ReflectorSettings) -> Self {
+        let delays = BackoffSettings { ceiling: settings.period / 2, ..settings.backoff };
+        Self { state: State::Settled, onward: false, moved: None, backoff: Backoff::new(delays) }
+    }
+
+    /// Returns whether `id` is the successor of the watch.
+    pub(super) fn is_successor(&self, id: RequestId) -> bool {
+        matches!(self.state, State::Opening { id: own, .. } | State::Open { id: own, .. } if own == id)
+    }
+
+    /// Plans a move after a short random delay, so that not all watches move at once. `is_watch` is set if `id` is the
+    /// watch, or the list that becomes it.
+    pub(super) fn unsettled(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        is_watch: bool,
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) {
+        if self.is_successor(id) {
+            // The successor takes over first; `onward` keeps the request for the next move.
+            self.onward = true;
+        } else if is_watch && matches!(self.state, State::Settled | State::Planned { .. }) {
+            self.plan(now, id, &cache.settings, requester);
+        }
+    }
+
+    /// Cancels a planned move: the connection is healthy after all.
+    pub(super) fn settled(&mut self, id: RequestId, is_watch: bool) -> Option<Output> {
+        if self.is_successor(id) {
+            self.onward = false;
+            return None;
+        }
+        if is_watch { self.cancel() } else { None }
+    }
+
+    fn plan(&mut self, now: Instant, from: RequestId, settings: &ReflectorSettings, requester: &mut Requester) {
+        let soon = self.moved.is_some_and(|moved| now.since(moved) < settings.healthy_after);
+        let delay = if soon {
+            // The backoff limits connections to a server that ends each connection immediately (R6).
+            self.backoff.fail(&mut requester.random)
+        } else {
+            self.backoff.reset();
+            requester.between(Duration::ZERO, settings.relist_jitter)
+        };
+        self.state = State::Planned { from, at: now + delay };
+    }
+
+    /// Cancels the move.
+    pub(super) fn cancel(&mut self) -> Option<Output> {
+        match std::mem::replace(&mut self.state, State::Settled) {
+            State::Opening { id, .. } | State::Open { id, .. } => Some(Output::Cancel(id)),
+            State::Settled | State::Planned { .. } => None,
+        }
+    }
+
+    /// Returns the start of the move, the deadline of the successor, or the end of the move.
+    pub(super) fn due(&self, stream: Option<Stream>) -> Option<Instant> {
+        let watch = stream.filter(|stream| stream.is_open)?;
+        match self.state {
+            // A plan belongs to one stream. After a resume on another connection, the plan is
+            // obsolete.
+            State::Planned { from, at } if from == watch.id => Some(at),
+            State::Opening { deadline: at, .. } | State::Open { at, .. } => Some(at),
+            State::Planned { .. } | State::Settled => None,
+        }
+    }
+
+    /// Performs the step that is due. `is_replacing` is set while a second watch is being opened.
+    pub(super) fn tick(
+        &mut self,
+        now: Instant,
+        stream: Option<Stream>,
+        is_replacing: bool,
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        if self.due(stream).is_none_or(|due| now < due) {
+            return effects;
+        }
+        match self.state {
+            State::Settled => {}
+            State::Opening { id, .. } => {
+                // The old watch still runs, so a later retry loses nothing.
+                effects.cancel(id);
+                self.retry_later(now, stream, None, requester);
+            }
+            // Cancelled only after the grace period: a rejected version is reported inside the
+            // successor's stream.
+            State::Open { id, .. } => {
+                self.complete(now, id, cache, requester);
+                effects.push(Effect::TakeOver(id));
+            }
+            // Another watch is already being opened and will replace this one.
+            State::Planned { .. } if is_replacing => self.retry_later(now, stream, None, requester),
+            State::Planned { .. } => self.begin(now, cache, requester, &mut effects),
+        }
+        effects
+    }
+
+    fn begin(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester, effects: &mut Effects) {
+        let from = cache.version.clone().filter(ResourceVersion::is_ordered);
+        let Some(from) = from.filter(|_| !cache.injects(InjectedFault::BreakBeforeMake)) else {
+            // Changes with opaque versions from two streams could not be ordered (C12), so only one stream may exist at
+            // a time.
+            self.moved = Some(now);
+            effects.push(Effect::LeaveWatch);
+            effects.push(Effect::Watch);
+            return;
+        };
+        let id = requester.next_id();
+        self.onward = false;
+        self.state = State::Opening { id, deadline: now + cache.settings.list_patience };
+        let timeout_seconds = requester.watch_seconds();
+        effects.send(id, Request::Watch { from, timeout_seconds, elsewhere: false });
+    }
+
+    fn retry_later(
+        &mut self,
+        now: Instant,
+        stream: Option<Stream>,
+        asked: Option<Duration>,
+        requester: &mut Requester,
+    ) {
+        let Some(Stream { id, .. }) = stream else { return };
+        let delay = self.backoff.fail(&mut requester.random);
+        let at = now + requester.delay(delay, asked);
+        self.state = State::Planned { from: id, at };
+    }
+
+    /// Records that the successor is open.
+    pub(super) fn successor_opened(&mut self, now: Instant, id: RequestId) {
+        self.state = State::Open { id, at: now + MOVE_DELAY };
+    }
+
+    /// Records that the watch now is the request `id`. Another move follows if its connection will also end.
+    pub(super) fn complete(&mut self, now: Instant, id: RequestId, cache: &CacheState, requester: &mut Requester) {
+        self.state = State::Settled;
+        self.moved = Some(now);
+        if std::mem::take(&mut self.onward) {
+            self.plan(now, id, &cache.settings, requester);
+        }
+    }
+
+    /// Handles a server that does not respond on the connection of the successor. The successor is opened again on
+    /// another connection. If no proof arrived since its request, the cache is also in doubt: the connection of the
+    /// watch will end and accepts no further requests.
+    pub(super) fn successor_unanswered(
+        &mut self,
+        now: Instant,
+        stream: Option<Stream>,
+        cache: &CacheState,
+        requester: &mut Requester,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        let State::Opening { deadline, .. } = self.state else { return effects };
+        let requested = deadline - cache.settings.list_patience;
+        effects.perform_all(self.cancel());
+        self.retry_later(now, stream, None, requester);
+        if cache.evidence.proven.is_none_or(|proven| proven < requested) {
+            effects.push(Effect::Unanswered);
+        }
+        effects
+    }
+
+    /// Handles a successor that could not be opened. The watch continues for now, so a later retry loses nothing.
+    pub(super) fn successor_failed(
+        &mut self,
+        now: Instant,
+        stream: Option<Stream>,
+        asked: Option<Duration>,
+        requester: &mut Requester,
+    ) {
+        self.retry_later(now, stream, asked, requester);
+    }
+
+    /// Returns the successor of a watch that ended, or failed. A failure that would hit the successor as well, such as
+    /// an expired version, cancels the move.
+    pub(super) fn successor(&mut self, failure: Option<&Failure>) -> Result<Successor, Option<Output>> {
+        let successor = match self.state {
+            State::Opening { id, .. } => Successor { id, is_open: false },
+            State::Open { id, .. } => Successor { id, is_open: true },
+            State::Settled | State::Planned { .. } => return Err(None),
+        };
+        match failure {
+            Some(failure) if failure.kind != FailureKind::Unreachable => Err(self.cancel()),
+            _ => Ok(successor),
+        }
+    }
+}

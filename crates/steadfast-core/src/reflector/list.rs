@@ -1,0 +1,182 @@
+//! Full transfer in progress: a streamed list, or pages (R3, R9).
+
+use std::sync::Arc;
+
+use super::effect::{Effect, Effects};
+use super::failure::Failure;
+use super::list_plan::ListPlan;
+use super::paging::Paging;
+use super::request::{Request, RequestId};
+use super::requester::Requester;
+use super::settings::ReflectorSettings;
+use super::verdict::Record;
+use crate::record::{ListMeta, RecordKind};
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// Full transfer in progress.
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    /// Request of the stream, or of the current page.
+    pub(super) id: RequestId,
+    pub(super) plan: ListPlan,
+    pub(super) streamed: bool,
+    /// Set after the head of the response.
+    pub(super) opened: bool,
+    /// Time of the last progress, or of the request.
+    pub(super) progress: Instant,
+    /// Time of the request.
+    sent: Instant,
+    paging: Paging,
+    /// Highest version of the initial events so far.
+    highest: Option<ResourceVersion>,
+}
+
+/// Meaning of a streamed list's record.
+#[derive(Debug)]
+pub(super) enum ListRecord {
+    /// State of an object.
+    Object,
+    /// The list is complete at this version.
+    Complete(ResourceVersion),
+    /// A bookmark before the end of the list. A server without streamed lists treats the request as a plain watch and
+    /// sends ordinary bookmarks.
+    PlainBookmark,
+    /// Nothing.
+    Ignored,
+}
+
+impl List {
+    /// Requests the list `plan` at `now`.
+    pub(super) fn begin(
+        now: Instant,
+        plan: ListPlan,
+        streamed: bool,
+        settings: &ReflectorSettings,
+        requester: &mut Requester,
+    ) -> (Self, Request) {
+        let id = requester.next_id();
+        let request = if streamed {
+            Request::StreamedList { from: plan.from.clone(), timeout_seconds: requester.watch_seconds() }
+        } else {
+            let limit = settings.page_size.filter(|_| !plan.whole);
+            Request::Page { from: plan.from.clone(), limit, continue_token: None }
+        };
+        let (opened, paging, highest) = (false, Paging::default(), None);
+        (Self { id, plan, streamed, opened, progress: now, sent: now, paging, highest }, request)
+    }
+
+    /// Records the head of a response, which counts as progress.
+    pub(super) fn opened(&mut self, now: Instant) {
+        (self.opened, self.progress) = (true, now);
+    }
+
+    /// Records an entry of a page.
+    pub(super) fn item(&mut self, now: Instant, version: &ResourceVersion) {
+        self.progress = now;
+        self.paging.add(version);
+    }
+
+    /// Returns whether the current page continues another one.
+    pub(super) fn is_continued(&self) -> bool {
+        self.paging.is_continued()
+    }
+
+    /// Processes a record of a streamed list.
+    pub(super) fn record(&mut self, now: Instant, record: Record<'_>) -> ListRecord {
+        match record {
+            Record::Object(kind, identity) => {
+                // Initial events are all `ADDED`. Other events are later changes, which never end on a server that does
+                // not mark the end of a list. They therefore do not count as progress (R3).
+                if kind == RecordKind::Added && self.is_progress(&identity.version) {
+                    self.progress = now;
+                }
+                ListRecord::Object
+            }
+            Record::Bookmark(bookmark) if bookmark.initial_events_end => ListRecord::Complete(bookmark.version.clone()),
+            Record::Bookmark(_) => ListRecord::PlainBookmark,
+            Record::Error(_) => ListRecord::Ignored,
+        }
+    }
+
+    /// Returns whether an `ADDED` event is progress of a list. The objects of a list have their own order. Objects
+    /// created later arrive in the order of versions, without an end on a server that treats the list as a plain watch.
+    fn is_progress(&mut self, version: &ResourceVersion) -> bool {
+        // Changes arrive with rising versions, so a version that does not rise belongs to a list.
+        // The first event always counts.
+        match &self.highest {
+            Some(highest) if !version.is_newer_than(highest) => true,
+            before => {
+                let first = before.is_none();
+                self.highest = Some(version.clone());
+                first
+            }
+        }
+    }
+
+    /// Handles a complete page: requests the next one, or completes the list.
+    pub(super) fn page_ended(
+        &mut self,
+        now: Instant,
+        meta: ListMeta,
+        settings: &ReflectorSettings,
+        requester: &mut Requester,
+    ) -> Effects {
+        let Some(token) = meta.continue_token else {
+            return Effect::Listed { version: self.paging.version(meta.version), fetched: None }.into();
+        };
+        if let Err(why) = self.paging.turn(&token) {
+            return Effect::ListFailed(Failure::unreadable(why)).into();
+        }
+        (self.id, self.streamed, self.opened) = (requester.next_id(), false, false);
+        (self.sent, self.progress) = (now, now);
+        let (from, limit) = (self.plan.from.clone(), settings.page_size);
+        let mut effects = Effects::default();
+        effects.send(self.id, Request::Page { from, limit, continue_token: Some(token) });
+        effects
+    }
+
+    /// Returns the deadline: the end of the allowed stall, or of the allowed duration of initial events.
+    pub(super) fn deadline(&self, settings: &ReflectorSettings) -> Instant {
+        let stall = self.progress + settings.list_patience;
+        // A plain watch delivers changes forever, so progress must not extend the list without a
+        // limit.
+        if self.streamed { stall.min(self.sent + settings.initial_events_within) } else { stall }
+    }
+
+    /// Handles a list that stalls or exceeds its maximum duration (R3).
+    pub(super) fn stalled(&self, now: Instant, settings: &ReflectorSettings) -> Effects {
+        let mut effects = Effects::default();
+        effects.cancel(self.id);
+        let seconds = settings.list_patience.as_secs();
+        if self.streamed && now < self.progress + settings.list_patience {
+            // Events still arrive, so only the total duration was exceeded: probably a plain watch
+            // without an end.
+            let seconds = settings.initial_events_within.as_secs();
+            let why = format!("the initial events did not end within {seconds} s");
+            effects.push(Effect::PagesInstead(why.into()));
+        } else if self.streamed && self.opened {
+            let why = format!("no progress of the initial events for {seconds} s");
+            effects.push(Effect::PagesInstead(why.into()));
+        } else {
+            let failure = Failure::unreachable(format!("no progress of the list for {seconds} s"));
+            if self.streamed {
+                // Silence before the response head is weak evidence against streaming, unless it repeats.
+                effects.push(Effect::DoubtStreams(failure.why.clone()));
+            }
+            effects.push(Effect::ListFailed(failure));
+        }
+        effects
+    }
+
+    /// Handles a response that ended regularly before the end of the list.
+    pub(super) fn cut(&self, now: Instant, settings: &ReflectorSettings) -> Effects {
+        let why: Arc<str> = Arc::from("the server ended the response before the list was complete");
+        if self.streamed && now.since(self.sent) >= settings.list_patience {
+            // The stream lasted long enough to indicate a plain watch instead of a list.
+            Effect::PagesInstead(why).into()
+        } else {
+            Effect::ListFailed(Failure::unreadable(why)).into()
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Schedule of the requests for proofs.
+
+use std::time::Duration;
+
+use super::failure::LONGEST_RETRY_AFTER;
+use super::requester::Requester;
+use crate::backoff::{Backoff, BackoffSettings};
+use crate::time::Instant;
+
+/// Schedule of the requests for proofs.
+#[derive(Debug)]
+pub(super) struct ProbeSchedule {
+    /// Time at which the silence exceeds the period.
+    at: Instant,
+    /// Set if a caller needs a proof earlier.
+    wanted: bool,
+    /// Set if `wanted` comes from a caller and not from a comparison.
+    is_awaited: bool,
+    /// Earliest time of the next request, even if a caller needs a proof.
+    earliest: Instant,
+    /// Start of the last request.
+    begun: Instant,
+    /// Set if a period of silence had passed at that start.
+    overdue: bool,
+    /// Time at which a stream broke. A proof after it is required before the cache is fresh again (C10).
+    broken: Option<Instant>,
+    /// Backoff after requests without a proof.
+    backoff: Backoff,
+}
+
+/// Reasons of a request for a proof.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reasons {
+    /// Set if a caller or a comparison needs the proof.
+    pub(super) wanted: bool,
+    /// Set if a caller waits for the proof.
+    pub(super) is_awaited: bool,
+}
+
+/// Minimum time between the starts of two requests.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Maximum time until a proof is requested after a broken watch is open again. The time is random, so that the first
+/// informer's probe serves the other informers of the resource.
+pub(super) const MAX_PROOF_DELAY: Duration = Duration::from_secs(2);
+
+impl ProbeSchedule {
+    /// Creates a schedule that is due at once. `period` is the assumed period of a stream.
+    pub(super) fn new(period: Duration) -> Self {
+        let delays = BackoffSettings { first: PAUSE, second: PAUSE * 2, ceiling: period / 2 };
+        Self {
+            at: Instant::ZERO,
+            wanted: false,
+            is_awaited: false,
+            earliest: Instant::ZERO,
+            begun: Instant::ZERO,
+            overdue: false,
+            broken: None,
+            backoff: Backoff::new(delays),
+        }
+    }
+
+    /// Requests a proof for a caller, as soon as a stream exists.
+    pub(super) fn want(&mut self, now: Instant) {
+        self.wanted = true;
+        self.earliest = self.earliest.max(now);
+    }
+
+    /// Requests a proof for which a caller waits.
+    pub(super) fn await_proof(&mut self, now: Instant) {
+        self.want(now);
+        self.is_awaited = true;
+    }
+
+    /// Returns the time of the next request.
+    pub(super) fn due(&self) -> Instant {
+        if self.wanted { self.earliest.min(self.at) } else { self.at }
+    }
+
+    /// Returns the start of the last request.
+    pub(super) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Returns whether a period of silence had passed at the start of the last request.
+    pub(super) fn was_overdue(&self) -> bool {
+        self.overdue
+    }
+
+    /// Returns the time of the last break of a stream, if no proof has arrived since.
+    pub(super) fn broken(&self) -> Option<Instant> {
+        self.broken
+    }
+
+    /// Records a broken stream: earlier proofs do not cover the server's current state.
+    pub(super) fn set_broken(&mut self, now: Instant) {
+        self.broken = Some(now);
+    }
+
+    /// Records the start of a request, and returns its reasons.
+    pub(super) fn begin(&mut self, now: Instant) -> Reasons {
+        let reasons = Reasons { wanted: self.wanted, is_awaited: self.is_awaited };
+        // Recorded before `at` changes: only a search after a full period of silence may lengthen
+        // the interval.
+        self.overdue = now >= self.at;
+        (self.wanted, self.is_awaited) = (false, false);
+        self.earliest = now + PAUSE;
+        self.begun = now;
+        reasons
+    }
+
+    /// Schedules the next request after a proof of the state at `then`. Bookmarks may be late, so a twentieth of the
+    /// period is added. Another twentieth is jitter, so that informers that became silent at the same time do not send
+    /// requests at the same time.
+    pub(super) fn proven(&mut self, then: Instant, period: Duration, requester: &mut Requester) {
+        self.backoff.reset();
+        // A proof of a state before the break does not cover the time after the break (C10).
+        self.broken = self.broken.filter(|broken| then < *broken);
+        self.at = then + requester.between(period + period / 20, period + period / 10);
+    }
+
+    /// Schedules the next request for `at`.
+    pub(super) fn set_due(&mut self, at: Instant) {
+        self.at = at;
+    }
+
+    /// Schedules an early request after a new stream replaced a broken one.
+    pub(super) fn hasten(&mut self, now: Instant, requester: &mut Requester) {
+        let soon = now + requester.between(Duration::ZERO, MAX_PROOF_DELAY);
+        // A schedule within the window stays. Only overdue and later searches move.
+        if self.at <= now || self.at > soon {
+            self.at = soon;
+        }
+    }
+
+    /// Schedules the next request after a missing proof, with a growing delay.
+    pub(super) fn again(&mut self, now: Instant, requester: &mut Requester) {
+        self.at = now + self.backoff.fail(&mut requester.random).max(PAUSE / 5);
+    }
+
+    /// Schedules the next request after the delay that the server requested.
+    pub(super) fn not_for(&mut self, now: Instant, asked: Duration, requester: &mut Requester) {
+        self.again(now, requester);
+        self.at = self.at.max(now + asked.min(LONGEST_RETRY_AFTER));
+        self.earliest = self.at;
+    }
+}

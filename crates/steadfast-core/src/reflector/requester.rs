@@ -1,0 +1,69 @@
+//! Identifiers, jitter and timeouts of requests.
+
+use std::time::Duration;
+
+use super::failure::LONGEST_RETRY_AFTER;
+use super::request::RequestId;
+use super::settings::ReflectorSettings;
+use crate::fault_injection::{FaultInjection, InjectedFault};
+use crate::random::Random;
+use crate::time::Instant;
+
+/// Source of request identifiers and of random delays.
+#[derive(Debug)]
+pub(super) struct Requester {
+    pub(super) random: Random,
+    requests: u64,
+    watch_timeout: Duration,
+    pages_for: Duration,
+    faults: FaultInjection,
+}
+
+impl Requester {
+    /// Creates the source. `seed` determines all jitter.
+    pub(super) fn new(settings: &ReflectorSettings, seed: u64) -> Self {
+        Self {
+            random: Random::new(seed),
+            requests: 0,
+            watch_timeout: settings.watch_timeout,
+            pages_for: settings.pages_for,
+            faults: settings.rules.faults,
+        }
+    }
+
+    /// Returns an identifier that no earlier request has.
+    pub(super) fn next_id(&mut self) -> RequestId {
+        self.requests += 1;
+        RequestId(self.requests)
+    }
+
+    /// Returns a duration between `least` and `most`.
+    pub(super) fn between(&mut self, least: Duration, most: Duration) -> Duration {
+        self.random.between(least, most)
+    }
+
+    /// Returns the timeout of a watch: a random value between once and twice the setting, so that watches do not all
+    /// end at once.
+    pub(super) fn watch_seconds(&mut self) -> u32 {
+        let seconds = self.between(self.watch_timeout, self.watch_timeout * 2).as_secs();
+        u32::try_from(seconds.max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the time until which a failed method is remembered at `now`. The jitter spreads the next attempts of all
+    /// informers.
+    pub(super) fn remembered_until(&mut self, now: Instant) -> Instant {
+        now + self.between(self.pages_for, self.pages_for + self.pages_for / 10)
+    }
+
+    /// Computes a delay: the backoff, or the server's requested delay if it is longer (R11).
+    pub(super) fn delay(&mut self, backoff: Duration, asked: Option<Duration>) -> Duration {
+        let Some(asked) = asked else { return backoff };
+        if self.faults.is_injected(InjectedFault::IgnoredRetryAfter) {
+            return backoff;
+        }
+        // The delay of the server is a minimum. Our own backoff still applies.
+        let least = asked.min(LONGEST_RETRY_AFTER).max(backoff);
+        // Up to a tenth is added. Clients that received the same delay would otherwise retry at the same time.
+        self.between(least, least + least / 10)
+    }
+}

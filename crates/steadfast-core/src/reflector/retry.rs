@@ -1,0 +1,41 @@
+//! Backoffs of the reflector's phases.
+
+use super::settings::ReflectorSettings;
+use crate::backoff::{Backoff, BackoffSettings};
+
+/// Backoffs between attempts, each with its own sign of health.
+#[derive(Debug)]
+pub(super) struct Retry {
+    /// Backoff for failures. Any proof resets it.
+    pub(super) failures: Backoff,
+    /// Backoff for lists after a watch that could not resume. Only a stream that stays open resets it. A list whose
+    /// watch ends in another `410` is no sign of health, although the list is a proof (R5).
+    pub(super) relists: Backoff,
+    /// Backoff for watches that end immediately, independent of their records.
+    pub(super) short_watches: Backoff,
+}
+
+impl Retry {
+    /// Creates the backoffs without failures.
+    pub(super) fn new(settings: &ReflectorSettings) -> Self {
+        // Lists that watches required; the first list follows after jitter (R5).
+        let relists =
+            BackoffSettings { first: settings.relist_jitter, ceiling: settings.period / 2, ..settings.backoff };
+        Self {
+            failures: Backoff::new(settings.backoff),
+            relists: Backoff::new(relists),
+            short_watches: Backoff::new(settings.backoff),
+        }
+    }
+
+    /// Returns the number of attempts since the last sign of health.
+    pub(super) fn attempts(&self) -> u32 {
+        self.failures.failures().saturating_add(self.relists.failures())
+    }
+
+    /// Records a stream that stayed open.
+    pub(super) fn stream_stayed_open(&mut self) {
+        self.failures.reset();
+        self.relists.reset();
+    }
+}

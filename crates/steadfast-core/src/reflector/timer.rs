@@ -1,0 +1,42 @@
+//! Timers of a reflector.
+
+/// Timer of a reflector. Each variant names the instant at which it expires.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Timer {
+    /// End of the delay before the next attempt.
+    Delay,
+    /// Longest stall of a list, or longest duration of its initial events.
+    ListStall,
+    /// End of a delay, longest stall, or deadline of a relist by difference.
+    DeltaList,
+    /// Deadline of the probe that distinguishes a lagging replica from another history.
+    Decision,
+    /// Deadline of a watch's response head.
+    WatchHead,
+    /// Age at which a watch is a sign of health, while failures are counted or lists replace watches.
+    WatchHealth,
+    /// Start of the list that resolves unidentified records.
+    UnnamedList,
+    /// Next request for a proof, or the deadline of the current one.
+    Proof,
+    /// Start of a move to another connection, deadline of the successor, or end of the move.
+    Handover,
+    /// Next audit, deadline of a page of identities, or end of the wait for differences.
+    Comparison,
+}
+
+impl Timer {
+    /// Timers of the phases.
+    pub(super) const OF_PHASES: [Self; 7] = [
+        Self::Delay,
+        Self::ListStall,
+        Self::DeltaList,
+        Self::Decision,
+        Self::WatchHead,
+        Self::WatchHealth,
+        Self::UnnamedList,
+    ];
+
+    /// Timers of the activities alongside a watch.
+    pub(super) const ALONGSIDE: [Self; 3] = [Self::Proof, Self::Handover, Self::Comparison];
+}

@@ -1,0 +1,167 @@
+//! The watch: resumed exactly at its end (R4, R6).
+
+use super::cache_state::CacheState;
+use super::effect::{Effect, Effects};
+use super::failure::{Failure, FailureKind};
+use super::list_plan::ListPlan;
+use super::next::Next;
+use super::request::RequestId;
+use super::settings::ReflectorSettings;
+use super::stream::Stream;
+use super::verdict::Record;
+use crate::fault_injection::InjectedFault;
+use crate::time::Instant;
+use crate::version::ResourceVersion;
+
+/// Watch in progress.
+#[derive(Clone, Debug)]
+pub(super) struct Watch {
+    pub(super) id: RequestId,
+    /// Time of the request.
+    sent: Instant,
+    /// Arrival time of the response's head.
+    opened: Option<Instant>,
+    /// Set after a record.
+    proven: bool,
+    /// Set if the records follow the list directly: the watch started with the list, or from its version.
+    follows_list: bool,
+}
+
+/// Meaning of a watch's record.
+#[derive(Debug)]
+pub(super) enum WatchRecord<'a> {
+    /// A change after the cached version.
+    Change(&'a ResourceVersion),
+    /// A state that is not above the cached version. `unbroken` is set if the watch has delivered a higher version.
+    Repeated { unbroken: bool },
+    /// A bookmark. `is_news` is set if it is above the cached version.
+    Bookmark { version: &'a ResourceVersion, is_news: bool },
+    /// Nothing.
+    Ignored,
+}
+
+impl Watch {
+    /// Creates the watch of the request `id`, which was sent at `now`.
+    pub(super) fn requested(id: RequestId, now: Instant) -> Self {
+        Self { id, sent: now, opened: None, proven: false, follows_list: false }
+    }
+
+    /// Creates the watch of the request `id`, whose response is open at `now`.
+    pub(super) fn open(id: RequestId, now: Instant) -> Self {
+        Self { opened: Some(now), ..Self::requested(id, now) }
+    }
+
+    /// Returns the watch as one whose records follow the list directly.
+    pub(super) fn after_list(self) -> Self {
+        Self { follows_list: true, ..self }
+    }
+
+    /// Continues on another stream. Both streams count as one watch: the age and the proofs carry over.
+    pub(super) fn continue_on(&mut self, id: RequestId) -> RequestId {
+        self.follows_list = false;
+        std::mem::replace(&mut self.id, id)
+    }
+
+    /// Returns the watch as the activities alongside it see it.
+    pub(super) fn stream(&self) -> Stream {
+        Stream { id: self.id, is_open: self.opened.is_some() }
+    }
+
+    /// Returns whether the head of the response has arrived.
+    pub(super) fn is_open(&self) -> bool {
+        self.opened.is_some()
+    }
+
+    /// Records the head of the response.
+    pub(super) fn opened(&mut self, now: Instant) {
+        self.opened = Some(now);
+    }
+
+    /// Records a record that is above the cached version. It proves that the watch works, so a short lifetime is no
+    /// failure.
+    pub(super) fn proven(&mut self) {
+        self.proven = true;
+    }
+
+    /// Interprets a record. A record not above the cached version carries no news (C3, C4).
+    pub(super) fn record<'a>(&self, record: Record<'a>, cache: &CacheState) -> WatchRecord<'a> {
+        match record {
+            Record::Object(_, identity) if cache.is_news(&identity.version) => WatchRecord::Change(&identity.version),
+            Record::Object(..) => WatchRecord::Repeated { unbroken: self.proven || self.follows_list },
+            Record::Bookmark(bookmark) => {
+                WatchRecord::Bookmark { version: &bookmark.version, is_news: cache.is_news(&bookmark.version) }
+            }
+            Record::Error(_) => WatchRecord::Ignored,
+        }
+    }
+
+    /// Returns the deadline of the response's head. An open watch may be silent for long.
+    pub(super) fn head_due(&self, settings: &ReflectorSettings) -> Option<Instant> {
+        self.opened.is_none().then(|| self.sent + settings.list_patience)
+    }
+
+    /// Returns when the watch has been open for long enough to be a sign of health (R6).
+    pub(super) fn healthy_at(&self, settings: &ReflectorSettings) -> Option<Instant> {
+        self.opened.map(|opened| opened + settings.healthy_after)
+    }
+
+    /// Handles the regular end. A healthy watch resumes at once, any other after a growing delay.
+    pub(super) fn ended(&self, now: Instant, cache: &CacheState) -> Effects {
+        let lived = self.opened.map(|opened| now.since(opened)).unwrap_or_default();
+        let effect = if cache.injects(InjectedFault::ForgottenVersion) {
+            Effect::WatchFailed(Failure::unreachable("the server ended a watch"))
+        } else if lived >= cache.settings.short_watch {
+            Effect::Resume
+        } else if self.proven {
+            // Its records are a proof, but do not allow a retry without a delay: the sequence of such watches may be
+            // endless (R6).
+            Effect::ResumeLater
+        } else {
+            let why = format!("the server ended a watch after {} ms", lived.as_millis());
+            Effect::WatchFailed(Failure::unreachable(why))
+        };
+        effect.into()
+    }
+
+    /// Handles a failure, by its kind.
+    pub(super) fn failed(&self, now: Instant, failure: &Failure, cache: &CacheState) -> Effects {
+        let reached = cache.reached();
+        let (failure, why) = (failure.clone(), failure.why.clone());
+        match failure.kind {
+            _ if cache.injects(InjectedFault::ForgottenVersion) => {
+                Effect::Relist { plan: ListPlan::again(reached), why }.into()
+            }
+            // The server has compacted this version. Few objects may have changed since.
+            FailureKind::Expired => {
+                let plan = ListPlan::after_expiry(reached, now + cache.settings.delta_within);
+                Effect::Relist { plan, why }.into()
+            }
+            // This replica has not reached our version, or the history was restored from a backup.
+            FailureKind::TooLarge => Effect::Lagging { plan: ListPlan::again(reached), failure }.into(),
+            // The server may reject this specific version.
+            FailureKind::Invalid => Effect::VersionRejected(failure).into(),
+            // The cache contains the records before the failure and none after it. A list shows later whether the
+            // collection has become small enough.
+            FailureKind::Full => {
+                let mut effects = Effects::from(Effect::Broken(failure.clone()));
+                effects.push(Effect::Wait { failure, then: Next::List(ListPlan::again(reached)) });
+                effects
+            }
+            FailureKind::Unreachable | FailureKind::Busy | FailureKind::Denied | FailureKind::Unreadable => {
+                let answered = self.is_evidence(now, &failure, &cache.settings);
+                Effect::WatchUnavailable { failure, answered }.into()
+            }
+        }
+    }
+
+    /// Returns whether the failure is evidence about watches. An unreachable server is none, unless the request timed
+    /// out without a response head. The break of a watch that was open for some time is none either.
+    fn is_evidence(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> bool {
+        match (failure.kind, self.opened) {
+            (FailureKind::Unreachable, None) => now >= self.sent + settings.list_patience,
+            (FailureKind::Unreachable, Some(opened)) => now.since(opened) < settings.short_watch,
+            // Each request obtains credentials again, so expired credentials are no evidence about watches.
+            _ => failure.code != 401,
+        }
+    }
+}
