@@ -236,11 +236,7 @@ impl Probe {
         let older = *since <= sent && version.as_ref().is_some_and(|version| version.is_older_than(held));
         self.state = State::Quiet;
         let Some(version) = version.filter(|version| version.is_ordered() && cache.version.is_some()) else {
-            self.unproven(
-                "no proof of freshness: a probe gave no version that can be compared",
-                cache,
-                &mut effects,
-            );
+            self.unproven("no proof of freshness: a probe gave no version that can be compared", cache, &mut effects);
             return effects;
         };
         if older {
