@@ -95,6 +95,7 @@ pub(crate) fn classify(server: &str, error: &kube::Error) -> RequestFailure {
         return match error {
             SendError::Transport(error) => classify_transport(error),
             SendError::Credentials { .. } => RequestFailure::Permanent(Failure::config(error)),
+            SendError::Layer { .. } => RequestFailure::Transient(error.to_string()),
         };
     }
     match error {

@@ -14,6 +14,7 @@ mod primary;
 mod requeue_all;
 mod running;
 mod source;
+mod source_cache;
 mod source_error;
 mod staleness_gate;
 mod stall_detector;
@@ -39,7 +40,7 @@ use serde::de::DeserializeOwned;
 use steadfast::{DynamicType, Informer, InformerFactory, Kept, Lookup, Object, ObjectKey};
 
 pub use action::{Action, back_off};
-use cache_handle::{CacheHandle, name_of};
+use cache_handle::CacheHandle;
 pub use changes::Changes;
 use declared::{DeclaredCache, Role};
 pub use diagnostic::ControllerDiagnostic;
@@ -48,7 +49,8 @@ use diagnostics::DiagnosticCallback;
 pub use metrics::ControllerMetrics;
 pub use running::{RunningController, Stopped};
 pub use source::Source;
-use source::{Detach, SourceContext};
+use source::{Attachment, SourceContext};
+use source_cache::{SourceCache, name_of};
 pub use source_error::SourceError;
 pub use stats::ControllerStats;
 pub use when_stale::WhenStale;
@@ -139,7 +141,7 @@ type PendingSource = Box<dyn FnOnce(&SourceContext) -> Result<AttachedSource, So
 /// An attached source.
 struct AttachedSource {
     caches: Vec<DeclaredCache>,
-    detach: Detach,
+    attachment: Arc<dyn Attachment>,
 }
 
 /// Error that prevents the start of a controller.
@@ -223,8 +225,8 @@ impl<K: Kept> Controller<K> {
                 });
                 of_kind.flat_map(|owner| primary.owner(namespace, &owner.name)).collect()
             };
-            let detach = source.attach(links, None, owners)?;
-            Ok(AttachedSource { caches: DeclaredCache::all(owned, Role::Owned), detach })
+            let attachment = source.attach(links, None, owners)?;
+            Ok(AttachedSource { caches: DeclaredCache::all(owned, Role::Owned), attachment })
         }));
         self
     }
@@ -248,8 +250,8 @@ impl<K: Kept> Controller<K> {
         let source = source.into();
         self.others.push(Box::new(move |links| {
             let (source, watched) = source.open(&links.factory)?;
-            let detach = source.attach(links, links.scope_filter(&name_of(&watched)), keys)?;
-            Ok(AttachedSource { caches: DeclaredCache::all(watched, Role::Watched), detach })
+            let attachment = source.attach(links, links.scope_filter(&name_of(&watched)), keys)?;
+            Ok(AttachedSource { caches: DeclaredCache::all(watched, Role::Watched), attachment })
         }));
         self
     }
@@ -262,7 +264,7 @@ impl<K: Kept> Controller<K> {
 
     /// Declares that reconciles read this cache: they pause while the cache is in doubt for too long ([`WhenStale`]).
     pub fn reads<W: Kept>(mut self, informer: &Informer<W>) -> Self {
-        self.reads.push(Arc::new(informer.clone()));
+        self.reads.push(Arc::new(SourceCache::new(informer.clone(), &self.factory)));
         self
     }
 
@@ -373,11 +375,11 @@ impl<K: Kept> Controller<K> {
         C: Send + Sync + 'static,
     {
         let work = Arc::new((reconcile, error_policy));
-        self.start(false, move |informers| {
+        self.start(false, move |caches| {
             Box::new(move |key| {
                 let mut missing = Prepared::Missing;
-                for informer in &informers {
-                    match informer.snapshot().get_by_key(key) {
+                for cache in &caches {
+                    match cache.snapshot().get_by_key(key) {
                         Lookup::Found(object) => {
                             let object: Arc<K> = object.into();
                             return begin(&work, object, &context);

@@ -7,6 +7,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use steadfast::environment::local::Local;
 use steadfast::environment::{Helpers, SharedEnvironment};
 use steadfast::transport::Settings;
+use steadfast::connection::ConnectionBuilder;
 use steadfast::{Connection, InformerFactory};
 use steadfast_apiserver::ApiServer;
 use tokio::time::Instant;
@@ -84,6 +85,15 @@ impl InMemory {
     ///
     /// Returns an error if the connection cannot be created.
     pub async fn connection(&self, server: &ApiServer) -> Result<Connection, Error> {
+        Ok(self.builder(server).await?.build()?)
+    }
+
+    /// Returns the builder of a connection to `server`, for further settings.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server has no usable configuration.
+    pub async fn builder(&self, server: &ApiServer) -> Result<ConnectionBuilder, Error> {
         let dialer = server.dialer();
         let dial = self.network.dialer(move |replica| {
             // Cloned for each connection, since the returned future must be `'static`.
@@ -92,6 +102,6 @@ impl InMemory {
         });
         let environment: SharedEnvironment = Arc::new(Local::new(self.seed, dial).with_helpers(self.helpers));
         let config = kube_config(server).await?;
-        Ok(Connection::builder(config).environment(environment).settings(self.settings.clone()).build()?)
+        Ok(Connection::builder(config).environment(environment).settings(self.settings.clone()))
     }
 }

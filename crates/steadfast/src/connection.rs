@@ -12,6 +12,7 @@ mod error;
 mod header;
 mod identity;
 mod kubeconfig;
+mod layers;
 mod liveness_probes;
 mod normal;
 #[cfg(feature = "metrics")]
@@ -34,6 +35,7 @@ use http::{Request, Response, StatusCode};
 use kube::client::Body;
 use steadfast_core::Instant;
 use tokio::sync::watch;
+use tower::ServiceExt;
 
 use crate::environment::SharedEnvironment;
 use crate::probes::Board;
@@ -45,6 +47,8 @@ use config_reloader::ConfigReloader;
 pub use discreet::WithheldAnswer;
 pub use error::{ConnectError, SendError};
 pub use kubeconfig::{KubeconfigFiles, MergedKubeconfig};
+use layers::Layers;
+pub use layers::RequestService;
 #[cfg(feature = "metrics")]
 pub(crate) use observing::WeakConnection;
 use remembered::Remembered;
@@ -81,6 +85,9 @@ struct Inner {
     /// Resources that the server does not serve as metadata only. Their relists are full.
     in_full: Remembered,
     recordings: Arc<Recordings>,
+    layers: Layers,
+    /// Service with all layers; `None` without layers.
+    layered: Option<RequestService>,
     #[cfg(feature = "metrics")]
     observed: crate::metrics::observed::Observed,
     // Fields drop in this order: the pool must end its tasks before their environment ends.
@@ -119,7 +126,10 @@ impl Connection {
             &*self.inner;
         let pool = self.inner.pool.behind(fence);
         liveness_probes::begin(&pool, decorator, environment);
-        let inner = Inner {
+        let layers = self.inner.layers.clone();
+        let inner = Arc::new_cyclic(|own| Inner {
+            layered: layers.service(own.clone()),
+            layers,
             pool,
             decorator: decorator.clone(),
             reloader: reloader.clone(),
@@ -138,8 +148,8 @@ impl Connection {
             #[cfg(feature = "metrics")]
             observed: crate::metrics::observed::Observed::default(),
             environment: environment.clone(),
-        };
-        Self { inner: Arc::new(inner) }
+        });
+        Self { inner }
     }
 
     /// Returns the URL of the server, for messages.
@@ -235,10 +245,20 @@ impl Connection {
     /// a source of new ones, and the request is sent again. Requests below a subresource `proxy` are not sent again: the
     /// 401 may come from the proxied server, after it has acted.
     ///
+    /// The [layers](ConnectionBuilder::layer) of the connection see the request once, and the final response.
+    ///
     /// # Errors
     ///
-    /// No credentials are available, or the transport failed.
+    /// No credentials are available, the transport failed, or a layer failed.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
+        match &self.inner.layered {
+            None => self.send_unlayered(request).await,
+            Some(service) => service.clone().oneshot(request).await,
+        }
+    }
+
+    /// Sends `request` as [`send`](Self::send) does, without the layers.
+    async fn send_unlayered(&self, request: Request<Body>) -> Result<Response<ResponseBody>, SendError> {
         let inner = &*self.inner;
         let authorizer = &inner.decorator.authorizer;
         let known = inner.reloader.generation();

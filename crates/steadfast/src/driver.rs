@@ -562,7 +562,7 @@ impl<K: Kept> Driver<K> {
             if comparison.place.is_none() {
                 let why = "lists that are needed more have taken the places of a list of versions".into();
                 let retry_after = Some(LATENESS);
-                self.answers.refuse(id, Failure { kind: FailureKind::Busy, why, retry_after, code: 0 });
+                self.answers.refuse(id, Failure { kind: FailureKind::Busy, why, retry_after, code: 0, reason: None });
                 return;
             }
         }
@@ -635,6 +635,10 @@ impl<K: Kept> Driver<K> {
         let spared = matches!(diagnostic, Diagnostic::Undecodable { .. })
             && !self.log_throttle.names(self.shared.environment.now());
         match diagnostic.severity() {
+            Severity::Fault if let Diagnostic::Failed { code, reason, .. } = diagnostic => {
+                // Fields without a value are absent from the log line.
+                tracing::warn!(%informer, code, reason = reason.as_deref(), "{diagnostic}");
+            }
             Severity::Fault if !spared => tracing::warn!(%informer, "{diagnostic}"),
             Severity::Fault | Severity::Routine => tracing::debug!(%informer, "{diagnostic}"),
         }

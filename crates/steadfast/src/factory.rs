@@ -36,7 +36,7 @@ use crate::error::{CheckpointUnsupported, InformerError, NotSynced, SyncTimeout,
 use crate::informer::{CacheId, Informer};
 use crate::owner::{Held, Origin, Owner, Release, Share};
 use crate::readiness::FactoryFreshness;
-use crate::resource::{Collection, DynamicType};
+use crate::resource::{Collection, DynamicType, is_cluster_scoped};
 use crate::responses::OBJECT_LIMIT;
 use crate::responses::RequestBuilder;
 use crate::runner::drop_contained;
@@ -57,6 +57,8 @@ const FRESHNESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct InformerFactory {
     inner: Arc<Inner>,
+    /// Parts of a scope for requests that leave them open.
+    default_scope: Arc<Scope>,
 }
 
 struct Inner {
@@ -183,7 +185,38 @@ impl InformerFactory {
     /// Creates a factory on `connection`. Its informers use `settings` unless their builder changes them.
     pub fn with_settings(connection: &Connection, settings: ReflectorSettings) -> Self {
         let inner = Inner { connection: connection.clone(), settings, informers: Mutex::default() };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), default_scope: Arc::default() }
+    }
+
+    /// Returns a handle of this factory whose requests take `default` for each part of a scope that they leave open:
+    /// the namespace, the labels and the fields. Like client-go's `NewSharedInformerFactoryWithOptions`.
+    ///
+    /// Both handles share the informers, their shutdown and their freshness. A type that is known to be cluster-scoped
+    /// ignores the default namespace. The default does not apply to informers that are passed to a
+    /// controller, nor to those that already run.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+    /// # use steadfast::{Connection, InformerFactory, Scope};
+    /// # fn example(connection: &Connection) -> Result<(), steadfast::InformerError> {
+    /// let informers = InformerFactory::new(connection).with_default_scope(Scope::namespace("shop"));
+    /// let pods = informers.informer::<Pod>(Scope::all().labels("app=web"))?;
+    /// assert_eq!(pods.scope(), &Scope::namespace("shop").labels("app=web"));
+    /// // A namespace of its own replaces that of the default.
+    /// let settings = informers.informer::<ConfigMap>(Scope::namespace("infrastructure"))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_default_scope(&self, default: Scope) -> Self {
+        Self { inner: self.inner.clone(), default_scope: Arc::new(default) }
+    }
+
+    /// Completes a requested scope with the default scope.
+    fn completed<K: Kept>(&self, scope: Scope) -> Scope {
+        let is_everywhere = scope.in_namespace().is_none() && is_cluster_scoped::<K::Resource>();
+        let scope = scope.or(&self.default_scope);
+        if is_everywhere { scope.in_all_namespaces() } else { scope }
     }
 
     /// Returns the connection of this factory's informers.
@@ -216,6 +249,24 @@ impl InformerFactory {
         self.build_with::<K>(kind, scope).start()
     }
 
+    /// Returns the informer that was requested after `stopped` ended, for the same type, resource and scope.
+    ///
+    /// Returns `None` while `stopped` runs, and until another caller requests such an informer. This method never starts
+    /// an informer.
+    pub fn successor<K: Kept>(&self, stopped: &Informer<K>) -> Option<Informer<K>> {
+        if !stopped.shared().is_stopped() {
+            return None;
+        }
+        let origin = stopped.origin();
+        let ask = Ask { collection: origin.collection.clone(), scope: origin.scope.clone(), kept: TypeId::of::<K>() };
+        let mut informers = self.lock();
+        let running = informers.running.get_mut(&ask).filter(|running| !running.control.is_stopped())?;
+        let informer = running.informer.downcast_ref::<Informer<K>>()?;
+        let share = running.share.upgrade().or_else(|| informer.owner().new_share())?;
+        running.share = Arc::downgrade(&share);
+        Some(informer.with_share(share))
+    }
+
     /// Returns a builder for an informer of `K` in `scope`, to change its settings.
     pub fn build<K>(&self, scope: Scope) -> InformerBuilder<'_, K>
     where
@@ -227,8 +278,10 @@ impl InformerFactory {
 
     /// Returns a builder for an informer of the resource that `kind` describes, to change its settings.
     pub fn build_with<K: Kept>(&self, kind: &DynamicType<K>, scope: Scope) -> InformerBuilder<'_, K> {
+        let scope = self.completed::<K>(scope);
         InformerBuilder {
             factory: self,
+            name: None,
             collection: Collection::of::<K>(kind, &scope),
             scope,
             choices: Choices {
@@ -483,6 +536,7 @@ impl fmt::Debug for InformerFactory {
 #[must_use = "an informer is there once it is started"]
 pub struct InformerBuilder<'a, K> {
     factory: &'a InformerFactory,
+    name: Option<Arc<str>>,
     collection: Collection,
     scope: Scope,
     choices: Choices,
@@ -546,6 +600,15 @@ impl<K: Kept> InformerBuilder<'_, K> {
     /// A callback that is added after the start would miss the diagnostic about the checkpoint's restoration.
     pub fn on_diagnostic(mut self, callback: impl Fn(&Diagnostic) + Send + Sync + 'static) -> Self {
         self.diagnostic_callbacks.push(Arc::new(callback));
+        self
+    }
+
+    /// Sets the name of the informer in log lines, messages and metrics. Defaults to the resource and the scope alone.
+    ///
+    /// The name becomes the value of the metric label `informer_name`. Requests that share an informer keep the name of
+    /// the first one.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = Some(name.into());
         self
     }
 
@@ -792,8 +855,13 @@ impl<K: Kept> InformerBuilder<'_, K> {
             reflector.list_in_full_until(until);
         }
         let resource = self.collection.name().to_owned();
+        let described = format!("{resource} in {}", self.scope);
+        let described = match &self.name {
+            Some(name) => format!("{name} ({described})"),
+            None => described,
+        };
         let shared = Arc::new(Shared::new(
-            format!("{resource} in {}", self.scope),
+            described,
             self.scope.clone(),
             environment.clone(),
             Store::new(rules),
@@ -802,8 +870,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         self.diagnostic_callbacks.into_iter().for_each(|callback| shared.on_diagnostic(callback));
         let origin = Origin {
             server: connection.recordings().server().clone(),
-            group: self.collection.group().to_owned(),
-            plural: self.collection.plural().to_owned(),
+            collection: self.collection.clone(),
             selector: self.scope.label_selector().and_then(|text| parse_selector(text).ok()),
             scope: self.scope.clone(),
         };
@@ -812,7 +879,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
         #[cfg(feature = "metrics")]
         {
             let observed = request_builder.connection.observed();
-            shared.observe(observed.add(self.collection.labels(&self.scope), Arc::downgrade(&shared) as _));
+            shared.observe(observed.add(self.collection.labels(&self.scope, self.name.clone()), Arc::downgrade(&shared) as _));
         }
         let (commands, received) = mpsc::unbounded_channel();
         // A weak sender: cached objects hold this hook, may outlive the informer, and must not keep it running.

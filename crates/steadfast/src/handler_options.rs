@@ -31,6 +31,8 @@ impl<K> Clone for Mode<K> {
 
 /// Options of a handler.
 pub(crate) struct HandlerOptions<K> {
+    /// Name in logs and metrics.
+    pub(crate) name: Option<Arc<str>>,
     /// Maximum number of concurrent calls.
     pub(crate) concurrency: usize,
     /// Filter of the delivered objects.

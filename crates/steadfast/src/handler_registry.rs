@@ -29,7 +29,6 @@ pub(crate) struct Slot {
 
 impl Slot {
     /// Returns the member's number within the registry.
-    #[cfg(any(feature = "metrics", test))]
     pub(crate) fn place(&self) -> usize {
         self.place
     }

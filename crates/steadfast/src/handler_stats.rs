@@ -1,7 +1,12 @@
 //! Statistics of a handler, for users and for scrapes.
 
 #[cfg(feature = "metrics")]
+use std::sync::Arc;
+#[cfg(feature = "metrics")]
 use std::time::Duration;
+
+#[cfg(feature = "metrics")]
+use crate::metrics::call_durations::CallHistogram;
 
 /// Statistics of a handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,8 +30,12 @@ pub struct HandlerStats {
 pub(crate) struct HandlerReading {
     /// Distinguishes the handlers of an informer; reused after a handler has ended.
     pub(crate) ordinal: usize,
+    /// Name from the handler's builder.
+    pub(crate) name: Option<Arc<str>>,
     pub(crate) counts: HandlerStats,
     pub(crate) synced: bool,
     /// Age of the oldest change that the handler has not finished.
     pub(crate) lag: Duration,
+    /// Durations of the finished calls.
+    pub(crate) durations: CallHistogram,
 }

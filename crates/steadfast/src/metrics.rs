@@ -21,6 +21,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | `call_durations` | histogram of the durations of a handler's calls |
 //! | `counted` | counters of one informer |
 //! | `request_metrics` | results of an informer's requests, reported to its counters |
 //! | `traffic` | counters of one connection pool |
@@ -32,6 +33,8 @@ pub(crate) mod counted;
 pub(crate) mod request_metrics;
 pub(crate) mod traffic;
 
+#[cfg(feature = "metrics")]
+pub(crate) mod call_durations;
 #[cfg(feature = "metrics")]
 mod collector;
 #[cfg(feature = "metrics")]

@@ -8,6 +8,7 @@ use steadfast_core::ObjectKey;
 use tokio::sync::mpsc;
 
 use crate::driver::Command;
+use crate::resource::Collection;
 use crate::scope::Scope;
 use crate::shared::Shared;
 use crate::writes::{Labels, Outcome, Server, Target, Write};
@@ -81,8 +82,7 @@ impl<K> Deref for Held<K> {
 /// Source of an informer's objects.
 pub(crate) struct Origin {
     pub(crate) server: Server,
-    pub(crate) group: String,
-    pub(crate) plural: String,
+    pub(crate) collection: Collection,
     pub(crate) scope: Scope,
     /// Label selector, if objects can be matched locally.
     pub(crate) selector: Option<Selector>,
@@ -100,18 +100,18 @@ impl Origin {
 
     /// Returns true if both caches have the same resource and server, in any scope.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
-        self.server == other.server && self.is_resource(&other.group, &other.plural)
+        self.server == other.server && self.is_resource(other.collection.group(), other.collection.plural())
     }
 
     fn is_resource(&self, group: &str, plural: &str) -> bool {
-        self.group == group && self.plural == plural
+        self.collection.group() == group && self.collection.plural() == plural
     }
 
     /// Returns a write to this resource with `outcome`.
     pub(crate) fn write(&self, namespace: Option<&str>, name: Option<&str>, outcome: Outcome) -> Write {
         let target = Target {
-            group: self.group.clone(),
-            plural: self.plural.clone(),
+            group: self.collection.group().to_owned(),
+            plural: self.collection.plural().to_owned(),
             namespace: namespace.map(str::to_owned),
             name: name.map(str::to_owned),
         };

@@ -21,6 +21,7 @@ use crate::runner::Runner;
 #[must_use = "a handler is there once it is added"]
 pub struct HandlerBuilder<'a, K> {
     owner: &'a Held<K>,
+    name: Option<Arc<str>>,
     filter: Option<Accepts<K>>,
     resync: Option<Duration>,
     each: Option<usize>,
@@ -28,7 +29,16 @@ pub struct HandlerBuilder<'a, K> {
 
 impl<'a, K: Kept> HandlerBuilder<'a, K> {
     pub(crate) fn new(owner: &'a Held<K>) -> Self {
-        Self { owner, filter: None, resync: None, each: None }
+        Self { owner, name: None, filter: None, resync: None, each: None }
+    }
+
+    /// Sets the name of the handler in log lines and metrics. Defaults to a number that is unique within the informer.
+    ///
+    /// The name becomes the value of the metric label `handler_name`. Use a fixed name, not that of an object: each
+    /// value is a time series of its own.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.name = Some(name.into());
+        self
     }
 
     /// Delivers only objects that `accepts` returns true for, like a selector of the informer.
@@ -112,9 +122,9 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
     }
 
     fn register(self, mode: Mode<K>, concurrency: usize) -> Result<Registration<K>, HandlerError> {
-        let Self { owner, filter, resync, each } = self;
+        let Self { owner, name, filter, resync, each } = self;
         let shared = &owner.shared;
-        let wishes = HandlerOptions { concurrency, filter, resync, each };
+        let wishes = HandlerOptions { name, concurrency, filter, resync, each };
         let runner = Runner::new(&shared.name, mode, wishes, shared.environment.clone(), shared.faults);
         match shared.add_handler(&runner) {
             // A failed send means that the driver has ended, and the handler is closed with it.
@@ -130,6 +140,7 @@ impl<K> std::fmt::Debug for HandlerBuilder<'_, K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("HandlerBuilder")
             .field("informer", &self.owner.shared.name)
+            .field("name", &self.name)
             .field("filter", &self.filter.is_some())
             .field("resync", &self.resync)
             .field("each", &self.each)

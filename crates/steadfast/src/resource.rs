@@ -12,6 +12,11 @@ use crate::scope::Scope;
 /// Run-time description of the resource of `K`; `()` for types that are known at compile time.
 pub type DynamicType<K> = <<K as Kept>::Resource as Resource>::DynamicType;
 
+/// Returns true if the type states that its objects are cluster-scoped; false for dynamic types.
+pub(crate) fn is_cluster_scoped<R: Resource + 'static>() -> bool {
+    TypeId::of::<R::Scope>() == TypeId::of::<ClusterResourceScope>()
+}
+
 /// Collection of a resource: its path and its display name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Collection {
@@ -51,7 +56,7 @@ impl Collection {
             group: group.into_owned(),
             version: K::version(kind).into_owned(),
             plural: plural.into_owned(),
-            cluster_scoped: TypeId::of::<K::Scope>() == TypeId::of::<ClusterResourceScope>(),
+            cluster_scoped: is_cluster_scoped::<K>(),
         }
     }
 
@@ -80,10 +85,10 @@ impl Collection {
         Wanted { api_version: self.api_version.clone(), kind: self.kind.clone(), metadata }
     }
 
-    /// Returns the metric labels of an informer of this collection in `scope`.
+    /// Returns the metric labels of an informer of this collection in `scope` with this `name`.
     #[cfg(feature = "metrics")]
-    pub(crate) fn labels(&self, scope: &Scope) -> crate::metrics::observed::Labels {
-        crate::metrics::observed::Labels::new(&self.group, &self.version, &self.plural, scope)
+    pub(crate) fn labels(&self, scope: &Scope, name: Option<Arc<str>>) -> crate::metrics::observed::Labels {
+        crate::metrics::observed::Labels::new(&self.group, &self.version, &self.plural, scope, name)
     }
 
     /// Returns the API group, empty for the core group.

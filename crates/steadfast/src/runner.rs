@@ -1,6 +1,7 @@
 //! Runner of one handler: its queue, calls and panics, independent of other handlers (C7, C8).
 
 mod call_context;
+mod call_timer;
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -24,6 +25,9 @@ use crate::handler_registry::Slot;
 #[cfg(feature = "metrics")]
 use crate::handler_stats::HandlerReading;
 use crate::handler_stats::HandlerStats;
+#[cfg(feature = "metrics")]
+use crate::metrics::call_durations::CallDurations;
+use call_timer::CallTimer;
 
 /// Number of retries of a call that panicked, before its event is counted and skipped (C3).
 const MAX_RETRIES: u32 = 3;
@@ -32,6 +36,8 @@ const MAX_RETRIES: u32 = 3;
 pub(crate) struct Runner<K> {
     /// Name of the informer, for display.
     informer: String,
+    /// Name from the handler's builder.
+    name: Option<Arc<str>>,
     concurrency: usize,
     pub(crate) filter: Option<HandlerFilter<K>>,
     pub(crate) resync: Option<Duration>,
@@ -47,6 +53,8 @@ pub(crate) struct Runner<K> {
     panicked: AtomicU64,
     skipped: AtomicU64,
     missed: AtomicU64,
+    #[cfg(feature = "metrics")]
+    durations: CallDurations,
     /// Wakes the tasks that wait for the end of all calls.
     quiet: Notify,
     /// Place among the handlers of the informer, released at the close.
@@ -95,7 +103,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         environment: SharedEnvironment,
         faults: FaultInjection,
     ) -> Arc<Self> {
-        let HandlerOptions { concurrency, filter, resync, each } = options;
+        let HandlerOptions { name, concurrency, filter, resync, each } = options;
         let concurrency = if faults.is_injected(InjectedFault::OverlappingCalls) { 8 } else { concurrency.max(1) };
         let queue = match each {
             Some(bound) => DeliveryQueue::each(bound, faults),
@@ -116,6 +124,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         };
         Arc::new(Self {
             informer: informer.to_owned(),
+            name,
             concurrency,
             filter: filter.map(HandlerFilter::new),
             resync,
@@ -129,6 +138,8 @@ impl<K: Send + Sync + 'static> Runner<K> {
             panicked: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             missed: AtomicU64::new(0),
+            #[cfg(feature = "metrics")]
+            durations: CallDurations::default(),
             quiet: Notify::new(),
             slot: OnceLock::new(),
         })
@@ -175,9 +186,9 @@ impl<K: Send + Sync + 'static> Runner<K> {
         };
         drop_contained(unwanted);
         if falls_behind {
-            let informer = &self.informer;
+            let (informer, handler) = (&self.informer, self.label());
             tracing::warn!(
-                %informer,
+                %informer, %handler,
                 "a handler to which each event is delivered has fallen behind its bound; until it has caught up, \
                  events are merged and counted, and the last state of each object is kept"
             );
@@ -356,9 +367,13 @@ impl<K: Send + Sync + 'static> Runner<K> {
     }
 
     /// Returns the handler's number within its informer, reused after the close.
-    #[cfg(feature = "metrics")]
     fn place(&self) -> usize {
         self.slot.get().map_or(0, Slot::place)
+    }
+
+    /// Returns the handler's name, or else its number, for logs.
+    fn label(&self) -> Arc<str> {
+        self.name.clone().unwrap_or_else(|| self.place().to_string().into())
     }
 
     /// Returns the handler's current state.
@@ -372,9 +387,11 @@ impl<K: Send + Sync + 'static> Runner<K> {
         };
         HandlerReading {
             ordinal: self.place(),
+            name: self.name.clone(),
             counts: self.counts(),
             synced: self.is_synced(),
             lag: oldest.map_or(Duration::ZERO, |since| now.since(since)),
+            durations: self.durations.read(),
         }
     }
 
@@ -399,11 +416,18 @@ impl<K: Send + Sync + 'static> Runner<K> {
         }
         self.panicked.fetch_add(1, Ordering::Relaxed);
         let again = retry < MAX_RETRIES && !self.is_closed();
+        let (informer, handler) = (&self.informer, self.label());
         if again {
-            tracing::warn!(%key, retry, "a handler panicked; it is called again with the same event");
+            tracing::warn!(
+                %informer, %handler, %key, retry,
+                "a handler panicked; it is called again with the same event"
+            );
         } else {
             self.skipped.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(%key, retries = retry, "a handler panicked again; the event is skipped and counted");
+            tracing::error!(
+                %informer, %handler, %key, retries = retry,
+                "a handler panicked again; the event is skipped and counted"
+            );
         }
         !again
     }
@@ -479,7 +503,9 @@ impl<K: Send + Sync + 'static> Worker<K> {
             for retry in 0.. {
                 let (event, call) = (event.clone(), Call { retry, changes, missed });
                 let inside = call_context::enter(self.runner.number());
+                let timer = CallTimer::start(&self.runner);
                 let made = std::panic::catch_unwind(AssertUnwindSafe(|| handler.handle(event, call)));
+                drop(timer);
                 drop(inside);
                 if self.runner.is_over(&made, &key, retry) {
                     break;
@@ -496,7 +522,9 @@ impl<K: Send + Sync + 'static> Worker<K> {
             for retry in 0.. {
                 let (event, call) = (event.clone(), Call { retry, changes, missed });
                 let made = call_context::run(self.runner.number(), async { handler.handle(event, call).await });
+                let timer = CallTimer::start(&self.runner);
                 let made = AssertUnwindSafe(made).catch_unwind().await;
+                drop(timer);
                 if self.runner.is_over(&made, &key, retry) {
                     break;
                 }
@@ -558,7 +586,11 @@ impl<K: Send + Sync + 'static> Drop for Worker<K> {
             }
         }
         if !self.runner.is_closed() {
-            tracing::error!("the async runtime of a handler has ended; the handler is given nothing more");
+            let (informer, handler) = (&self.runner.informer, self.runner.label());
+            tracing::error!(
+                %informer, %handler,
+                "the async runtime of a handler has ended; the handler is given nothing more"
+            );
             self.runner.close();
         }
         // The event of this worker.

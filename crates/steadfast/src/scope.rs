@@ -49,6 +49,20 @@ impl Scope {
         Self { fields: not_empty(selector.into()), ..self }
     }
 
+    /// Completes the scope: takes each part that this scope leaves open from `default`.
+    pub(crate) fn or(self, default: &Self) -> Self {
+        Self {
+            namespace: self.namespace.or_else(|| default.namespace.clone()),
+            labels: self.labels.or_else(|| default.labels.clone()),
+            fields: self.fields.or_else(|| default.fields.clone()),
+        }
+    }
+
+    /// Returns this scope in all namespaces.
+    pub(crate) fn in_all_namespaces(self) -> Self {
+        Self { namespace: None, ..self }
+    }
+
     /// Returns the namespace, or `None` for all namespaces.
     pub fn in_namespace(&self) -> Option<&str> {
         self.namespace.as_deref()

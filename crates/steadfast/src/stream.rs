@@ -28,7 +28,7 @@ pub struct Watch<K: Kept> {
 impl<K: Kept> Watch<K> {
     pub(crate) fn new(informer: Informer<K>) -> Self {
         let shared = informer.shared();
-        let wishes = HandlerOptions { concurrency: 1, filter: None, resync: None, each: None };
+        let wishes = HandlerOptions { name: None, concurrency: 1, filter: None, resync: None, each: None };
         let runner = Runner::new(&shared.name, Mode::Pulled, wishes, shared.environment.clone(), shared.faults);
         // If the informer has ended, the handler is rejected and the stream ends too.
         let _ = shared.add_handler(&runner);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use steadfast::{CacheId, Freshness, Informer, Kept, WaitError, Writes};
+use steadfast::{CacheId, Freshness, WaitError, Writes};
 use tokio::sync::watch;
 
 /// Handle of a cache, independent of its object type.
@@ -24,43 +24,6 @@ pub(super) trait CacheHandle: Send + Sync {
     fn wait_for_writes<'a>(&'a self, writes: &'a Writes, deadline: Duration) -> BoxFuture<'a, Result<(), WaitError>>;
     /// Returns a receiver that is notified when any of these values may have changed.
     fn changed(&self) -> watch::Receiver<u64>;
-}
-
-/// Returns the resource and the scopes of informers for messages.
-pub(super) fn name_of<K: Kept>(informers: &[Informer<K>]) -> String {
-    informers.iter().map(Informer::name).collect::<Vec<_>>().join(", ")
-}
-
-impl<K: Kept> CacheHandle for Informer<K> {
-    fn name(&self) -> &str {
-        Informer::name(self)
-    }
-
-    fn cache_id(&self) -> CacheId {
-        Informer::cache_id(self)
-    }
-
-    fn is_synced(&self) -> bool {
-        self.has_synced()
-    }
-
-    fn freshness(&self) -> Freshness {
-        Informer::freshness(self)
-    }
-
-    fn written_so_far(&self) -> Writes {
-        Informer::written_so_far(self)
-    }
-
-    fn has_writes(&self, writes: &Writes) -> bool {
-        Informer::has_writes(self, writes)
-    }
-
-    fn wait_for_writes<'a>(&'a self, writes: &'a Writes, deadline: Duration) -> BoxFuture<'a, Result<(), WaitError>> {
-        Box::pin(Informer::wait_for_writes(self, writes, deadline))
-    }
-
-    fn changed(&self) -> watch::Receiver<u64> {
-        Informer::changed(self)
-    }
+    /// Continues with the successor of a stopped informer, if one is synced.
+    fn renew(&self);
 }

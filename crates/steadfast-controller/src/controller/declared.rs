@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast::environment::{Instant, SharedEnvironment};
-use steadfast::{Freshness, Informer, Kept, WaitError, Writes};
+use steadfast::{Freshness, Kept, WaitError, Writes};
 
 use super::cache_handle::CacheHandle;
+use super::source_cache::SourceCache;
 use super::when_stale::WhenStale;
 
 /// Maximum doubt of a watched cache before the start no longer waits for it.
@@ -90,9 +91,9 @@ impl StartupLimit {
 }
 
 impl DeclaredCache {
-    /// Declares the caches of `informers` with one role.
-    pub(super) fn all<K: Kept>(informers: Vec<Informer<K>>, role: Role) -> Vec<Self> {
-        informers.into_iter().map(|informer| Self { view: Arc::new(informer), role }).collect()
+    /// Declares `caches` with one role.
+    pub(super) fn all<K: Kept>(caches: Vec<SourceCache<K>>, role: Role) -> Vec<Self> {
+        caches.into_iter().map(|cache| Self { view: Arc::new(cache), role }).collect()
     }
 
     /// Waits until `is_over` returns true. Checks after each change of the cache, and once a second.
@@ -102,7 +103,10 @@ impl DeclaredCache {
         while !is_over(&*self.view) {
             tokio::select! {
                 biased;
-                _ = changed.changed() => {}
+                notified = changed.changed() => if notified.is_err() {
+                    // The informer was replaced and dropped. Its receiver would stay ready.
+                    changed = self.view.changed();
+                },
                 // Doubt grows with time and without a notification, so the freshness is also polled.
                 () = environment.sleep_until(environment.now() + FRESHNESS_CHECK_INTERVAL) => {}
             }

@@ -20,6 +20,11 @@ impl Diagnostics {
         Self { controller, callback }
     }
 
+    /// Returns the name of the controller.
+    pub(super) fn controller(&self) -> &Arc<str> {
+        &self.controller
+    }
+
     pub(super) fn report(&self, diagnostic: &ControllerDiagnostic) {
         let controller = &*self.controller;
         if diagnostic.is_warning() {

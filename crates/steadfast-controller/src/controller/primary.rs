@@ -5,9 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::Resource;
-use steadfast::{Informer, Kept, ObjectKey, Scope};
+use steadfast::{Kept, ObjectKey, Scope};
 
-use super::cache_handle::name_of;
+use super::cache_handle::CacheHandle as _;
+use super::source_cache::{SourceCache, name_of};
 use super::source_error::SourceError;
 
 /// Scope of a resource: namespaced or cluster-scoped.
@@ -45,20 +46,21 @@ pub(super) struct Primary {
 }
 
 impl Primary {
-    /// Scopes of the objects in the caches of `informers`.
-    pub(super) fn of<K: Kept>(informers: &[Informer<K>]) -> Self {
-        let scopes: Arc<[Scope]> = informers.iter().map(|informer| informer.scope().clone()).collect();
+    /// Scopes of the objects in `caches`.
+    pub(super) fn of<K: Kept>(caches: &[SourceCache<K>]) -> Self {
+        let scopes: Arc<[Scope]> = caches.iter().map(|cache| cache.scope().clone()).collect();
         let placement = match Placement::of::<K::Resource>() {
             // Only a namespaced resource can be requested in one namespace.
             Placement::Unknown if scopes.iter().any(|scope| scope.in_namespace().is_some()) => Placement::Namespaced,
             placement => placement,
         };
-        let caches = informers.to_vec();
+        let name = name_of(caches).into();
+        let caches = caches.to_vec();
         let look = move || {
             let first = caches.iter().find_map(|cache| Some(cache.snapshot().iter().next()?.key().clone()))?;
             Some(if first.namespace().is_some() { Placement::Namespaced } else { Placement::Cluster })
         };
-        Self { name: name_of(informers).into(), scopes, placement, seen: Arc::default(), look: Arc::new(look) }
+        Self { name, scopes, placement, seen: Arc::default(), look: Arc::new(look) }
     }
 
     /// Returns the resource and its scopes for messages.
@@ -107,19 +109,19 @@ impl Primary {
     /// # Errors
     ///
     /// Returns an error if they are in other namespaces, or cluster-scoped while the owners are namespaced.
-    pub(super) fn can_own<C: Kept>(&self, owned: &[Informer<C>]) -> Result<(), SourceError> {
+    pub(super) fn can_own<C: Kept>(&self, owned: &[SourceCache<C>]) -> Result<(), SourceError> {
         // Kubernetes permits no namespaced owner of a cluster-scoped object; such an object would be garbage-collected.
         let is_nowhere =
             self.placement == Placement::Namespaced && Placement::of::<C::Resource>() == Placement::Cluster;
-        let has_owners = |informer: &&Informer<C>| {
-            let theirs = informer.scope().in_namespace();
+        let has_owners = |cache: &&SourceCache<C>| {
+            let theirs = cache.scope().in_namespace();
             let is_beside = |own: &Scope| own.in_namespace().zip(theirs).is_none_or(|(own, theirs)| own == theirs);
             !is_nowhere && self.scopes.iter().any(is_beside)
         };
-        match owned.iter().find(|informer| !has_owners(informer)) {
+        match owned.iter().find(|cache| !has_owners(cache)) {
             None => Ok(()),
-            Some(informer) => {
-                let (owned, owners) = (informer.name().to_owned(), self.name.to_string());
+            Some(cache) => {
+                let (owned, owners) = (cache.name().to_owned(), self.name.to_string());
                 Err(SourceError::NoOwners { owned, owners })
             }
         }

@@ -12,6 +12,7 @@ use steadfast::{Diagnostic, Informer, InformerFactory, Kept, ObjectKey, Resource
 use tokio::sync::watch;
 
 use super::lifecycle::Lifecycle;
+use super::source_cache::SourceCache;
 use crate::workqueue::{Priority, Workqueue};
 
 /// Maximum time to wait for the other caches.
@@ -34,12 +35,10 @@ impl RequeueAll {
         Self(Arc::new(Inner { environment, queue, lifecycle, keys: OnceLock::new() }))
     }
 
-    /// Sets the informers of the controller's objects.
-    pub(super) fn set_informers<K: Kept>(&self, informers: &[Informer<K>]) {
-        let informers = informers.to_vec();
-        let keys_of =
-            |informer: &Informer<K>| informer.snapshot().iter().map(|entry| entry.key().clone()).collect::<Vec<_>>();
-        let keys = move || informers.iter().flat_map(keys_of).collect();
+    /// Sets the caches of the controller's objects.
+    pub(super) fn set_caches<K: Kept>(&self, caches: &[SourceCache<K>]) {
+        let caches = caches.to_vec();
+        let keys = move || caches.iter().flat_map(SourceCache::keys).collect();
         drop(self.0.keys.set(Box::new(keys)));
     }
 

@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use steadfast::{
-    Call, DynamicType, Event, Handler, Informer, InformerError, InformerFactory, Kept, Object, ObjectKey, Registration,
-    Scope, Writes,
+    Call, DynamicType, Event, Handler, HandlerError, Informer, InformerError, InformerFactory, Kept, Object, ObjectKey,
+    Registration, Scope, Writes,
 };
 
 use super::changes::Changes;
@@ -17,6 +17,7 @@ use super::diagnostics::Diagnostics;
 use super::lifecycle::Lifecycle;
 use super::primary::Primary;
 use super::requeue_all::{RequeueAll, RequeueHandle};
+use super::source_cache::SourceCache;
 use super::source_error::SourceError;
 use super::stats::Counters;
 use super::write_tracker::WriteTracker;
@@ -79,66 +80,163 @@ impl<K: Kept> Source<K> {
         self
     }
 
-    /// Opens the source's informers, at least one.
-    pub(super) fn open(self, factory: &InformerFactory) -> Result<(Self, Vec<Informer<K>>), SourceError> {
+    /// Opens the source's caches, at least one.
+    pub(super) fn open(self, factory: &InformerFactory) -> Result<(Opened<K>, Vec<SourceCache<K>>), SourceError> {
         let informers = (self.open)(factory)?;
         if informers.is_empty() {
             return Err(SourceError::Empty);
         }
-        let opened = informers.clone();
-        Ok((Self { open: Box::new(|_| Ok(opened)), ..self }, informers))
+        let caches: Vec<_> = informers.into_iter().map(|informer| SourceCache::new(informer, factory)).collect();
+        Ok((Opened { caches: caches.clone(), changes: self.changes, resync: self.resync }, caches))
     }
+}
 
+/// A source with its caches.
+pub(super) struct Opened<K: Kept> {
+    caches: Vec<SourceCache<K>>,
+    changes: Changes<K::Resource>,
+    resync: Option<Duration>,
+}
+
+impl<K: Kept> Opened<K> {
     /// Attaches the source: after each change, adds the keys that `keys` returns to the queue. Their reconciles wait until
-    /// all caches contain the change. Returns the function that detaches the source.
+    /// all caches contain the change.
     pub(super) fn attach<I>(
         self,
         links: &SourceContext,
         scope_filter: Option<ScopeFilter>,
         keys: impl Fn(&Object<K>) -> I + Send + Sync + 'static,
-    ) -> Result<Detach, SourceError>
+    ) -> Result<Arc<dyn Attachment>, SourceError>
     where
         I: IntoIterator<Item = ObjectKey>,
     {
-        let Self { open, changes, resync } = self;
-        let SourceContext { factory, queue, write_tracker, all, lifecycle, diagnostics, .. } = links;
         let keys: Keys<K> = Arc::new(move |object, add| keys(object).into_iter().for_each(add));
-        let scope_filter = scope_filter.map(Arc::new);
-        let mut registrations: Vec<Registration<K>> = Vec::new();
-        for informer in open(factory)? {
-            let handler = informer.handler().deliver_each(MAX_UNMERGED_CHANGES);
-            let handler = match resync {
-                Some(period) => handler.resync(period),
-                None => handler,
-            };
-            let source_handler = SourceHandler {
-                informer: informer.clone(),
-                factory: factory.clone(),
-                changes: changes.clone(),
-                keys: keys.clone(),
-                scope_filter: scope_filter.clone(),
-                queue: queue.clone(),
-                write_tracker: write_tracker.clone(),
-                requeue: all.follow(&informer, factory),
-                lifecycle: lifecycle.clone(),
-                diagnostics: diagnostics.clone(),
-            };
-            match handler.add_handler(source_handler) {
-                Ok(registration) => registrations.push(registration),
+        let template = HandlerTemplate {
+            factory: links.factory.clone(),
+            changes: self.changes,
+            resync: self.resync,
+            keys,
+            scope_filter: scope_filter.map(Arc::new),
+            queue: links.queue.clone(),
+            write_tracker: links.write_tracker.clone(),
+            all: links.all.clone(),
+            lifecycle: links.lifecycle.clone(),
+            diagnostics: links.diagnostics.clone(),
+        };
+        let mut attached: Vec<(SourceCache<K>, Registration<K>)> = Vec::new();
+        for cache in self.caches {
+            match template.attach(&cache.informer()) {
+                Ok(registration) => attached.push((cache, registration)),
                 Err(error) => {
                     // The other informers are useless alone.
-                    for registration in &registrations {
+                    for (_, registration) in &attached {
                         registration.remove();
                     }
                     return Err(error.into());
                 }
             }
         }
-        Ok(Box::new(move || {
-            for registration in &registrations {
-                registration.remove();
+        Ok(Arc::new(SourceHandlers { template, attached: Mutex::new(Some(attached)) }))
+    }
+}
+
+/// Handlers of a source, one on each of its caches.
+pub(super) trait Attachment: Send + Sync {
+    /// Continues with successors of stopped informers.
+    fn renew(&self);
+    /// Removes the handlers.
+    fn detach(&self);
+}
+
+/// Parts of the handlers that are equal for each informer of a source.
+struct HandlerTemplate<K: Kept> {
+    factory: InformerFactory,
+    changes: Changes<K::Resource>,
+    resync: Option<Duration>,
+    keys: Keys<K>,
+    scope_filter: Option<Arc<ScopeFilter>>,
+    queue: Workqueue<ObjectKey>,
+    write_tracker: WriteTracker,
+    all: RequeueAll,
+    lifecycle: Lifecycle,
+    diagnostics: Diagnostics,
+}
+
+impl<K: Kept> HandlerTemplate<K> {
+    /// Returns a handler for `informer`.
+    fn handler(&self, informer: &Informer<K>) -> SourceHandler<K> {
+        SourceHandler {
+            informer: informer.clone(),
+            factory: self.factory.clone(),
+            changes: self.changes.clone(),
+            keys: self.keys.clone(),
+            scope_filter: self.scope_filter.clone(),
+            queue: self.queue.clone(),
+            write_tracker: self.write_tracker.clone(),
+            requeue: self.all.follow(informer, &self.factory),
+            lifecycle: self.lifecycle.clone(),
+            diagnostics: self.diagnostics.clone(),
+        }
+    }
+
+    /// Adds a handler to `informer`.
+    fn attach(&self, informer: &Informer<K>) -> Result<Registration<K>, HandlerError> {
+        let name = self.diagnostics.controller().clone();
+        let handler = informer.handler().name(name).deliver_each(MAX_UNMERGED_CHANGES);
+        let handler = match self.resync {
+            Some(period) => handler.resync(period),
+            None => handler,
+        };
+        handler.add_handler(self.handler(informer))
+    }
+}
+
+/// Caches of a source, each with the handler on its current informer.
+type AttachedCaches<K> = Vec<(SourceCache<K>, Registration<K>)>;
+
+struct SourceHandlers<K: Kept> {
+    template: HandlerTemplate<K>,
+    /// `None` after the handlers were removed, so that a concurrent renewal adds none.
+    attached: Mutex<Option<AttachedCaches<K>>>,
+}
+
+impl<K: Kept> SourceHandlers<K> {
+    fn lock(&self) -> MutexGuard<'_, Option<AttachedCaches<K>>> {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attaches handlers to the successors of stopped informers. Returns the stopped informers.
+    fn attach_to_successors(&self) -> Vec<Informer<K>> {
+        let mut stopped = Vec::new();
+        for (cache, registration) in self.lock().iter_mut().flatten() {
+            // If the successor was stopped in the meantime too, the next renewal attaches to its own successor.
+            if let Some(renewed) = cache.renew()
+                && let Ok(added) = self.template.attach(&renewed.running)
+            {
+                std::mem::replace(registration, added).remove();
+                stopped.push(renewed.stopped);
             }
-        }))
+        }
+        stopped
+    }
+}
+
+impl<K: Kept> Attachment for SourceHandlers<K> {
+    fn renew(&self) {
+        for stopped in self.attach_to_successors() {
+            // No event reports objects that were deleted between the two informers, nor the keys of their earlier states.
+            let handler = self.template.handler(&stopped);
+            for object in stopped.snapshot().decodable() {
+                handler.enqueue(handler.map(object).keys, &Writes::default(), Priority::LOW);
+            }
+        }
+    }
+
+    fn detach(&self) {
+        let attached = self.lock().take();
+        for (_, registration) in attached.iter().flatten() {
+            registration.remove();
+        }
     }
 }
 
@@ -248,6 +346,20 @@ impl<K: Kept> SourceHandler<K> {
         }
         MappedKeys { keys, is_complete }
     }
+
+    /// Adds the keys that this controller can reconcile. Their next reconcile must see `unseen`.
+    fn enqueue(&self, mut keys: Vec<ObjectKey>, unseen: &Writes, priority: Priority) {
+        if let Some(scope_filter) = &self.scope_filter {
+            keys.retain(|key| scope_filter.admit(key));
+        }
+        for key in keys {
+            // Before the key is enqueued: a worker may take the key immediately.
+            if !unseen.is_empty() {
+                self.write_tracker.need(&key, unseen.clone());
+            }
+            self.queue.add_with_priority(key, priority);
+        }
+    }
 }
 
 impl<K: Kept> Handler<K> for SourceHandler<K> {
@@ -280,16 +392,7 @@ impl<K: Kept> Handler<K> for SourceHandler<K> {
             Event::Resynced { .. } => Writes::default(),
             _ => self.factory.unseen_elsewhere(&self.informer, &event),
         };
-        if let Some(scope_filter) = &self.scope_filter {
-            mapped.keys.retain(|key| scope_filter.admit(key));
-        }
-        for key in mapped.keys {
-            // Before the key is enqueued: a worker may take the key immediately.
-            if !unseen.is_empty() {
-                self.write_tracker.need(&key, unseen.clone());
-            }
-            self.queue.add_with_priority(key, priority);
-        }
+        self.enqueue(mapped.keys, &unseen, priority);
     }
 }
 

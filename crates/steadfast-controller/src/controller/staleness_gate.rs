@@ -8,7 +8,7 @@ use steadfast::environment::Instant;
 use steadfast::{Freshness, ObjectKey};
 use tokio::sync::watch;
 
-use super::declared::DeclaredCache;
+use super::declared::{DeclaredCache, Role};
 use super::when_stale::{Choice, WhenStale};
 use crate::workqueue::Priority;
 
@@ -129,6 +129,16 @@ impl StalenessGate {
         if matches!(self.when_stale.choice, Choice::Wait) {
             // `self` holds the sender, so the wait cannot fail.
             drop(self.closed.subscribe().wait_for(|closed| !closed).await);
+        }
+    }
+
+    /// Continues with successors of stopped informers.
+    ///
+    /// Renews only caches without handlers of this controller. A source renews its own caches when it attaches its
+    /// handlers again.
+    pub(super) fn renew(&self) {
+        for cache in self.caches.iter().filter(|cache| cache.role == Role::Read) {
+            cache.view.renew();
         }
     }
 

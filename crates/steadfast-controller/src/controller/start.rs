@@ -11,7 +11,7 @@ use futures::{FutureExt, StreamExt};
 use kube::Resource;
 use parking_lot::Mutex;
 use steadfast::environment::SharedEnvironment;
-use steadfast::{Freshness, Informer, Kept, Object, ObjectKey};
+use steadfast::{Freshness, Kept, Object, ObjectKey};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -24,7 +24,8 @@ use super::lifecycle::{Lifecycle, Phase};
 use super::primary::Primary;
 use super::requeue_all::RequeueAll;
 use super::running::RunningController;
-use super::source::{Detach, SourceContext};
+use super::source::{Attachment, Detach, SourceContext};
+use super::source_cache::SourceCache;
 use super::staleness_gate::StalenessGate;
 use super::stats::Counters;
 use super::worker_pool::{Prepare, WorkerPool};
@@ -61,7 +62,7 @@ impl<K: Kept> Controller<K> {
     pub(super) fn start(
         self,
         by_key: bool,
-        prepare: impl FnOnce(Vec<Informer<K>>) -> Prepare,
+        prepare: impl FnOnce(Vec<SourceCache<K>>) -> Prepare,
     ) -> Result<RunningController, RunError> {
         let runtime = Handle::try_current().map_err(|_| RunError::NoRuntime)?;
         self.check_settings()?;
@@ -81,7 +82,7 @@ impl<K: Kept> Controller<K> {
             lifecycle.clone(),
         );
 
-        let (source, informers) = self.source.open(&self.factory)?;
+        let (source, own_caches) = self.source.open(&self.factory)?;
         let links = SourceContext {
             factory: self.factory.clone(),
             queue: queue.clone(),
@@ -89,21 +90,21 @@ impl<K: Kept> Controller<K> {
             all: RequeueAll::new(environment.clone(), queue.clone(), lifecycle.clone()),
             lifecycle: lifecycle.clone(),
             diagnostics: diagnostics.clone(),
-            primary: Primary::of(&informers),
+            primary: Primary::of(&own_caches),
             counters: counters.clone(),
             by_key,
         };
         let own = |object: &Object<K>| [object.key().clone()];
-        let detach = source.attach(&links, None, own)?;
-        links.all.set_informers(&informers);
+        let attachment = source.attach(&links, None, own)?;
+        links.all.set_caches(&own_caches);
         let mut attached =
-            vec![AttachedSource { caches: DeclaredCache::all(informers.clone(), Role::Objects), detach }];
+            vec![AttachedSource { caches: DeclaredCache::all(own_caches.clone(), Role::Objects), attachment }];
         for other in self.others {
             let other = other(&links);
             // The sources attached so far are useless without this source.
             attached.push(other.inspect_err(|_| {
                 for attached in &attached {
-                    (attached.detach)();
+                    attached.attachment.detach();
                 }
                 lifecycle.advance_to(Phase::Cancelled);
             })?);
@@ -121,7 +122,7 @@ impl<K: Kept> Controller<K> {
         let mut ends: Vec<Detach> = Vec::new();
         if let Some(shares) = &self.shares {
             // Keys gained from another process have no event in this process. Their stream enqueues them.
-            triggers.extend(informers.iter().map(|informer| shares.gained(informer).boxed()));
+            triggers.extend(own_caches.iter().map(|cache| shares.gained_of(cache.keys_later()).boxed()));
             let (write_tracker, lifecycle) = (write_tracker.clone(), lifecycle.clone());
             let reader = shares.read_by(move || {
                 let (write_tracker, lifecycle) = (write_tracker.clone(), lifecycle.clone());
@@ -130,10 +131,12 @@ impl<K: Kept> Controller<K> {
             ends.push(Box::new(move || reader.end()));
         }
 
+        let attachments: Vec<_> = attached.into_iter().map(|attached| attached.attachment).collect();
         let pool = Arc::new(WorkerPool {
             connection,
+            attachments: attachments.clone(),
             queue: queue.clone(),
-            prepare: prepare(informers),
+            prepare: prepare(own_caches),
             gate,
             write_tracker,
             shares: self.shares,
@@ -163,9 +166,14 @@ impl<K: Kept> Controller<K> {
                 enqueue_all(keys, admits, &queue, &diagnostics).await;
             }))
         }));
-        let detach = attached.into_iter().map(|attached| attached.detach).chain(ends).collect();
+        let detach = attachments.into_iter().map(detach_of).chain(ends).collect();
         Ok(RunningController::new(pool, tasks, detach))
     }
+}
+
+/// Returns the function that removes the handlers of `attachment`.
+fn detach_of(attachment: Arc<dyn Attachment>) -> Detach {
+    Box::new(move || attachment.detach())
 }
 
 impl QueueSettings {

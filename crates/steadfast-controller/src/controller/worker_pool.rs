@@ -19,6 +19,7 @@ use super::diagnostic::ControllerDiagnostic;
 use super::diagnostics::Diagnostics;
 use super::hot_loop::HotLoopLimiter;
 use super::lifecycle::Lifecycle;
+use super::source::Attachment;
 use super::staleness_gate::{GateChange, StalenessGate};
 use super::stall_detector::StallDetector;
 use super::stats::{ControllerStats, Counters};
@@ -57,6 +58,8 @@ pub(super) type Prepare = Box<dyn Fn(&ObjectKey) -> Prepared + Send + Sync>;
 /// State shared by all workers of a controller.
 pub(super) struct WorkerPool {
     pub(super) connection: Connection,
+    /// Attached sources, which continue with successors of stopped informers.
+    pub(super) attachments: Vec<Arc<dyn Attachment>>,
     pub(super) queue: Workqueue<ObjectKey>,
     pub(super) prepare: Prepare,
     pub(super) gate: StalenessGate,
@@ -122,6 +125,10 @@ impl WorkerPool {
         }
         self.counters.blocked.store(blocked, Ordering::Relaxed);
         self.write_tracker.check();
+        for attachment in &self.attachments {
+            attachment.renew();
+        }
+        self.gate.renew();
         self.check_caches();
     }
 

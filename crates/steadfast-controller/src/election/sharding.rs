@@ -235,7 +235,14 @@ impl Sharding {
     /// The stream ends after the stop, and does not delay the stop.
     pub fn gained<K: Kept>(&self, informer: &Informer<K>) -> impl Stream<Item = ObjectKey> + Send + use<K> {
         let informer = informer.clone();
-        let keys = move || informer.snapshot().iter().map(|entry| entry.key().clone()).collect::<Vec<_>>();
+        self.gained_of(move || informer.snapshot().iter().map(|entry| entry.key().clone()).collect())
+    }
+
+    /// Returns a stream of gained keys among those that `keys` returns at the time of the gain.
+    pub(crate) fn gained_of<F>(&self, keys: F) -> impl Stream<Item = ObjectKey> + Send + use<F>
+    where
+        F: Fn() -> Vec<ObjectKey> + Send + 'static,
+    {
         let looks = futures::stream::unfold(
             // The status itself would keep its term alive while the stream is not polled.
             (self.handle.state.standing.subscribe(), 0, GainTracker::default(), keys),

@@ -175,8 +175,7 @@ impl Reflector {
     fn fail(&mut self, failure: &Failure, out: &mut Vec<Output>) -> Duration {
         let backoff = self.retry.failures.fail(&mut self.requester.random);
         let retry_in = self.requester.delay(backoff, failure.retry_after);
-        let (why, attempts) = (failure.why.clone(), self.retry.attempts());
-        out.push(Output::Diagnostic(Diagnostic::Failed { why, attempts, retry_in }));
+        out.push(Output::Diagnostic(Diagnostic::failed(failure, self.retry.attempts(), retry_in)));
         retry_in
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::failure::Failure;
 use crate::key::ObjectKey;
 use crate::uid::Uid;
 use crate::version::ResourceVersion;
@@ -55,6 +56,10 @@ pub enum Diagnostic {
     Failed {
         /// Cause.
         why: Arc<str>,
+        /// Status code of the response, or of a `Status` in the stream; `None` if the server reported none.
+        code: Option<u16>,
+        /// Reason of the server's `Status`, such as `Forbidden`; `None` if the server reported none.
+        reason: Option<Arc<str>>,
         /// Number of failures since the last sign of health.
         attempts: u32,
         /// Delay until the next attempt.
@@ -180,6 +185,12 @@ pub enum Severity {
 }
 
 impl Diagnostic {
+    /// Creates the diagnostic of `failure`, for the attempt number `attempts` and the delay until the next attempt.
+    pub(super) fn failed(failure: &Failure, attempts: u32, retry_in: Duration) -> Self {
+        let code = (failure.code != 0).then_some(failure.code);
+        Self::Failed { why: failure.why.clone(), code, reason: failure.reason.clone(), attempts, retry_in }
+    }
+
     /// Returns the severity: a healthy resume is routine, and a fault is logged on one line.
     pub fn severity(&self) -> Severity {
         match self {
@@ -238,7 +249,7 @@ impl fmt::Display for Diagnostic {
             Self::Resumed { version } => write!(f, "watch resumed from {version}"),
             Self::Moved { version } => write!(f, "watch moved to another connection at {version}"),
             Self::Ended => f.write_str("watch ended by the server; resuming"),
-            Self::Failed { why, attempts, retry_in } => {
+            Self::Failed { why, attempts, retry_in, .. } => {
                 write!(f, "{why}; attempt {attempts} failed, next in {:.1} s", retry_in.as_secs_f64())
             }
             Self::Relisting { why } => write!(f, "listing again: {why}"),

@@ -17,6 +17,8 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
     /// Status code of the response, or of a status within a stream; 0 for none.
     pub code: u16,
+    /// Reason of the server's `Status`, such as `Forbidden`; `None` without one.
+    pub reason: Option<Arc<str>>,
 }
 
 /// Kinds of failures, by the reaction to them.
@@ -65,7 +67,7 @@ impl Failure {
 
     /// Creates a failure of this kind that no response of the server caused.
     pub(super) fn of(kind: FailureKind, why: impl Into<Arc<str>>) -> Self {
-        Self { kind, why: why.into(), retry_after: None, code: 0 }
+        Self { kind, why: why.into(), retry_after: None, code: 0, reason: None }
     }
 
     /// Returns whether the server rejects the request, so that another form of request may help. Neither missing
@@ -101,7 +103,9 @@ impl Failure {
         };
         // A `Status` inside a stream has no header, only `retryAfterSeconds`.
         let told = status.retry_after_seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
-        let reason = match (status.code, text::printable(&status.reason, MAX_MESSAGE_BYTES)) {
+        let printable_reason = text::printable(&status.reason, MAX_MESSAGE_BYTES);
+        let reason_field = (!printable_reason.is_empty()).then(|| Arc::from(&*printable_reason));
+        let reason = match (status.code, printable_reason) {
             (code @ 300..400, _) => {
                 format!("the server answered {code}, a redirect, and none is followed; give the API server's own URL")
             }
@@ -118,7 +122,7 @@ impl Failure {
             (false, false) => format!("{reason}: {message}"),
         };
         let retry_after = retry_after.or(told).map(|wait| wait.min(LONGEST_RETRY_AFTER));
-        Self { kind, why: why.into(), retry_after, code: status.code }
+        Self { kind, why: why.into(), retry_after, code: status.code, reason: reason_field }
     }
 }
 
@@ -176,6 +180,14 @@ mod tests {
             Status { code: 500, message: format!("a\nb\u{1b}[31m{}", "x".repeat(1 << 20)), ..Status::default() };
         let why = Failure::from_status(&status, None).why;
         assert!(why.len() < 1200 && why.starts_with("the server answered 500: a\\nb\\u{1b}[31mxxx"), "{why}");
+    }
+
+    #[test]
+    fn status_reason_is_kept_in_one_line() {
+        let of = |reason: &str| Status { code: 403, reason: reason.to_owned(), ..Status::default() };
+        assert_eq!(Failure::from_status(&of("Forbidden"), None).reason.as_deref(), Some("Forbidden"));
+        assert_eq!(Failure::from_status(&of("a\nb"), None).reason.as_deref(), Some("a\\nb"));
+        assert_eq!(Failure::from_status(&of(""), None).reason, None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod lifetimes;
 mod moving_children;
 mod namespaces;
 mod own_writes;
+mod renewals;
 mod sources;
 
 use std::sync::Arc;

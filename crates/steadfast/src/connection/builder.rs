@@ -4,21 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::HeaderValue;
+use http::{Request, Response};
+use kube::client::Body;
 use tokio::sync::oneshot;
+use tower::{Layer, Service};
 
 use super::auth::Authorizer;
 use super::client_defaults::{self, ClientDefaults};
 use super::config_reloader::{ConfigReloader, Followed, Loader};
 use super::kubeconfig::KubeconfigFiles;
+use super::layers::{Layers, RequestService};
 use super::normal::normalize;
 use super::remembered::Remembered;
 use super::request_decorator::RequestDecorator;
 use super::transfer_limiter::TransferLimiter;
 use super::warnings::{OnWarning, ServerWarning, Warnings};
-use super::{ConnectError, Connection, Inner, liveness_probes, plugin, reach};
+use super::{ConnectError, Connection, Inner, SendError, liveness_probes, plugin, reach};
 use crate::environment::threads::Threads;
 use crate::environment::{Environment, SharedEnvironment};
-use crate::transport::{Connector, Pool, Settings};
+use crate::transport::{Connector, Pool, ResponseBody, Settings};
 
 impl Connection {
     /// Connects to the server that the kubeconfig names, or else to the cluster in which this program runs.
@@ -142,6 +146,7 @@ pub struct ConnectionBuilder {
     loader: Option<Loader>,
     plugin_timeout: Duration,
     on_warning: Option<OnWarning>,
+    layers: Layers,
 }
 
 impl ConnectionBuilder {
@@ -154,6 +159,7 @@ impl ConnectionBuilder {
             loader: None,
             plugin_timeout: plugin::DEFAULT_TIMEOUT,
             on_warning: None,
+            layers: Layers::default(),
         }
     }
 
@@ -197,6 +203,41 @@ impl ConnectionBuilder {
         self
     }
 
+    /// Adds a tower layer around each request of informers and clients, outside of the layers added before. For example a
+    /// layer that opens a span and sends its context in the header `traceparent` (OpenTelemetry).
+    ///
+    /// A layer sees the request without credentials, once even if it is sent again after a 401, and the head of the
+    /// response. The body must be passed on: informers read from the body how it ended. The pings and liveness probes of
+    /// the connections pass no layer. A slow layer delays its requests, and the deadlines of the connection do not
+    /// include its time.
+    ///
+    /// ```no_run
+    /// # use http::{HeaderValue, Request};
+    /// # use kube::client::Body;
+    /// # use steadfast::Connection;
+    /// # use tower::util::MapRequestLayer;
+    /// # fn example(config: kube::Config) -> Result<Connection, steadfast::connection::ConnectError> {
+    /// let traced = MapRequestLayer::new(|mut request: Request<Body>| {
+    ///     // With OpenTelemetry: the context of the current span.
+    ///     let context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    ///     request.headers_mut().insert("traceparent", HeaderValue::from_static(context));
+    ///     request
+    /// });
+    /// Connection::builder(config).layer(traced).build()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn layer<L>(mut self, layer: L) -> Self
+    where
+        L: Layer<RequestService> + Send + Sync + 'static,
+        L::Service: Service<Request<Body>, Response = Response<ResponseBody>> + Clone + Send + Sync + 'static,
+        <L::Service as Service<Request<Body>>>::Error: Into<SendError>,
+        <L::Service as Service<Request<Body>>>::Future: Send + 'static,
+    {
+        self.layers.add(layer);
+        self
+    }
+
     /// Reloads the configuration with `load`: every 5 minutes, after rejected credentials, and after a failure of TLS.
     ///
     /// New connections and requests use the changed configuration; existing connections drain. A configuration of another
@@ -224,7 +265,7 @@ impl ConnectionBuilder {
     ///
     /// The configuration cannot be used: its URL, certificates or credentials.
     pub fn build(self) -> Result<Connection, ConnectError> {
-        let Self { config, environment, settings, agent, loader, plugin_timeout, on_warning } = self;
+        let Self { config, environment, settings, agent, loader, plugin_timeout, on_warning, layers } = self;
         let environment = match environment {
             Some(environment) => environment,
             None => Arc::new(Threads::new().map_err(ConnectError::Threads)?),
@@ -252,7 +293,9 @@ impl ConnectionBuilder {
         let pool = Pool::new(Connector::new(environment.clone(), target.clone(), route), settings.clone());
         let reloader = ConfigReloader::new(followed, loader, target, &settings, pool.clone(), decorator.clone());
         liveness_probes::begin(&pool, &decorator, &environment);
-        let inner = Arc::new(Inner {
+        let inner = Arc::new_cyclic(|own| Inner {
+            layered: layers.service(own.clone()),
+            layers,
             pool,
             decorator,
             reloader: Arc::new(reloader),

@@ -181,6 +181,26 @@ pub enum SendError {
         /// The reason, without any secret.
         detail: String,
     },
+    /// A layer of the connection failed.
+    #[error("a layer of the connection failed: {detail}")]
+    Layer {
+        /// Error of the layer.
+        detail: String,
+        /// True if the layer may have sent the request.
+        maybe_sent: bool,
+    },
+}
+
+/// Errors of layers, for [`ConnectionBuilder::layer`](super::ConnectionBuilder::layer). Errors of the connection that a
+/// layer passes on stay unchanged.
+impl From<tower::BoxError> for SendError {
+    fn from(error: tower::BoxError) -> Self {
+        match error.downcast::<Self>() {
+            Ok(own) => *own,
+            // A layer can fail before or after its inner service, such as a timeout.
+            Err(error) => Self::Layer { detail: error.to_string(), maybe_sent: true },
+        }
+    }
 }
 
 impl SendError {
@@ -189,6 +209,7 @@ impl SendError {
         match self {
             Self::Transport(error) => error.maybe_sent(),
             Self::Credentials { .. } => false,
+            Self::Layer { maybe_sent, .. } => *maybe_sent,
         }
     }
 
@@ -196,7 +217,7 @@ impl SendError {
     pub fn cause(&self) -> String {
         match self {
             Self::Transport(error) => error.cause(),
-            Self::Credentials { .. } => self.to_string(),
+            Self::Credentials { .. } | Self::Layer { .. } => self.to_string(),
         }
     }
 }

@@ -256,7 +256,7 @@ fn check_metadata(kind: Option<&str>) -> Result<(), Failure> {
         return Ok(());
     }
     let why = "the server lists whole objects where their metadata were requested".into();
-    Err(Failure { kind: FailureKind::Invalid, why, retry_after: None, code: 0 })
+    Err(Failure { kind: FailureKind::Invalid, why, retry_after: None, code: 0, reason: None })
 }
 
 /// Returns the object of an unreadable record, if its identity could be read.

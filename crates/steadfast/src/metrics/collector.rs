@@ -89,7 +89,7 @@ impl Metrics {
 }
 
 fn informer_labels(server: &LabelSet, informer: Labels) -> LabelSet {
-    let Labels { group, version, resource, namespace, selector, ordinal } = informer;
+    let Labels { group, version, resource, namespace, selector, name, ordinal } = informer;
     let own = [
         ("group", group),
         ("version", version),
@@ -98,7 +98,8 @@ fn informer_labels(server: &LabelSet, informer: Labels) -> LabelSet {
         ("selector", selector),
         ("informer", ordinal.to_string()),
     ];
-    server.iter().cloned().chain(own).collect()
+    let name = name.map(|name| ("informer_name", name.to_string()));
+    server.iter().cloned().chain(own).chain(name).collect()
 }
 
 /// Returns `labels` with `more` appended.
@@ -236,6 +237,9 @@ impl Scrape {
             }
             Ok(())
         })?;
+        family::CALL_DURATION.write(encoder, Histogram, |samples| {
+            self.each_handler().try_for_each(|(labels, handler)| samples.calls(&labels, &handler.durations))
+        })?;
         family::SKIPPED.write(encoder, Counter, |samples| {
             self.each_handler().try_for_each(|(labels, handler)| samples.counter(&labels, handler.counts.skipped))
         })?;
@@ -346,7 +350,9 @@ impl Scrape {
         self.informers.iter().flat_map(|(labels, informer)| {
             informer.handlers.iter().map(|handler| {
                 let ordinal = handler.ordinal.to_string();
-                (with(labels, [("handler", ordinal.as_str())]), handler)
+                let mut labels = with(labels, [("handler", ordinal.as_str())]);
+                labels.extend(handler.name.iter().map(|name| ("handler_name", name.to_string())));
+                (labels, handler)
             })
         })
     }

@@ -76,6 +76,8 @@ pub(super) const NOTES: Family =
     plain("steadfast_informer_diagnostics", "Diagnostics of the informer, as in its log lines and in on_diagnostic");
 
 pub(super) const CALLS: Family = plain("steadfast_handler_calls", "Calls of the handler, by result");
+pub(super) const CALL_DURATION: Family =
+    seconds("steadfast_handler_call_duration", "Durations of finished calls of the handler, panics included");
 pub(super) const SKIPPED: Family =
     plain("steadfast_handler_skipped_events", "Events skipped after their retries: work not done");
 pub(super) const MISSED: Family = plain(

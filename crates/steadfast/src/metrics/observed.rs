@@ -35,6 +35,8 @@ pub(crate) struct Labels {
     pub(crate) namespace: String,
     /// Hash of the selectors, empty without selectors. A selector can name an object, so it is not shown.
     pub(crate) selector: String,
+    /// Name from the informer's builder.
+    pub(crate) name: Option<Arc<str>>,
     /// Distinguishes informers with equal labels; reused after an informer has ended.
     pub(crate) ordinal: usize,
 }
@@ -63,7 +65,7 @@ pub(crate) trait Observe: Send + Sync {
 
 impl Labels {
     /// Returns the labels of an informer, without an ordinal.
-    pub(crate) fn new(group: &str, version: &str, resource: &str, scope: &Scope) -> Self {
+    pub(crate) fn new(group: &str, version: &str, resource: &str, scope: &Scope, name: Option<Arc<str>>) -> Self {
         let mut selector = String::new();
         if scope.label_selector().is_some() || scope.field_selector().is_some() {
             let hash = hash(&[scope.label_selector().unwrap_or_default(), scope.field_selector().unwrap_or_default()]);
@@ -75,6 +77,7 @@ impl Labels {
             resource: resource.to_owned(),
             namespace: scope.in_namespace().unwrap_or_default().to_owned(),
             selector,
+            name,
             ordinal: 0,
         }
     }

@@ -6,6 +6,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
+use super::call_durations::{CALL_BOUNDS, CallHistogram};
 use super::traffic::{LATENCIES, Latencies};
 
 /// Label names and values.
@@ -48,9 +49,17 @@ impl Samples<'_> {
     }
 
     pub(super) fn latencies(&mut self, labels: &LabelSet, latencies: &Latencies) -> fmt::Result {
-        let bounds = LATENCIES.into_iter().chain([f64::INFINITY]);
-        let buckets: Vec<(f64, u64)> = bounds.zip(latencies.counts).collect();
-        let count = latencies.counts.iter().sum();
-        self.encoder.encode_family(labels)?.encode_histogram::<LabelSet>(latencies.sum, count, &buckets, None)
+        self.histogram(labels, &LATENCIES, &latencies.counts, latencies.sum)
+    }
+
+    pub(super) fn calls(&mut self, labels: &LabelSet, calls: &CallHistogram) -> fmt::Result {
+        self.histogram(labels, &CALL_BOUNDS, &calls.counts, calls.sum)
+    }
+
+    /// Writes a histogram. `counts` has one more entry than `bounds`, for larger values.
+    fn histogram(&mut self, labels: &LabelSet, bounds: &[f64], counts: &[u64], sum: f64) -> fmt::Result {
+        let bounds = bounds.iter().copied().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
+        self.encoder.encode_family(labels)?.encode_histogram::<LabelSet>(sum, counts.iter().sum(), &buckets, None)
     }
 }

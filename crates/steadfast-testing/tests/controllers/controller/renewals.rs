@@ -1,0 +1,120 @@
+//! Controllers continue when a stopped informer is requested again.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::{ObjectMeta, PartialObjectMeta};
+use steadfast::{ObjectKey, Scope};
+use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
+use steadfast_testing::{WorldError, config_map};
+
+use super::{Failure, SECOND, Told, World, advance};
+
+/// Runs a controller by key and logs the reconciled keys.
+fn run_by_key(
+    told: &Told,
+    controller: Controller<ConfigMap>,
+) -> Result<RunningController, steadfast_controller::RunError> {
+    let reconciled = told.clone();
+    controller.when_stale(WhenStale::wait(10 * SECOND)).run_by_key(
+        move |key: ObjectKey, _: Arc<()>| {
+            reconciled.say(key.name());
+            async { Ok::<_, Failure>(Action::await_change()) }
+        },
+        back_off,
+        Arc::new(()),
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_resumes_with_requested_informer() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for name in ["changed", "deleted", "kept"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    let told = Told::default();
+    let controller = run_by_key(&told, Controller::new(&world.factory, Scope::all()))?;
+    advance(SECOND).await;
+    told.take();
+    world.factory.informer::<ConfigMap>(Scope::all())?.stop();
+    advance(20 * SECOND).await;
+    assert!(controller.stats().paused, "a stopped cache is not reliable");
+    world.write("changed", "2")?;
+    world.server.delete(&config_map("deleted", "1"))?;
+    advance(20 * SECOND).await;
+    assert_eq!(told.take(), [""; 0]);
+
+    let again = world.factory.informer::<ConfigMap>(Scope::all())?;
+    advance(5 * SECOND).await;
+    let mut reconciled = told.take();
+    reconciled.sort();
+    reconciled.dedup();
+    assert_eq!(reconciled, ["changed", "deleted", "kept"]);
+    assert!(!controller.stats().paused);
+    drop(again);
+    world.write("kept", "2")?;
+    advance(5 * SECOND).await;
+    assert_eq!(told.take(), ["kept"]);
+
+    controller.stop(SECOND).await;
+    advance(SECOND).await;
+    assert_eq!(world.server.open_watches(0), 0, "the controller held the last handle");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_reads_cache_of_requested_informer() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let told = Told::default();
+    let reconciled = told.clone();
+    let _controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).run(
+        move |map: Arc<ConfigMap>, _: Arc<()>| {
+            reconciled.say(map.data.as_ref().and_then(|data| data.get("value")).cloned().unwrap_or_default());
+            async { Ok::<_, Failure>(Action::await_change()) }
+        },
+        back_off,
+        Arc::new(()),
+    )?;
+    advance(SECOND).await;
+    world.factory.informer::<ConfigMap>(Scope::all())?.stop();
+    world.write("a", "2")?;
+    let _again = world.factory.informer::<ConfigMap>(Scope::all())?;
+    advance(5 * SECOND).await;
+    assert_eq!(told.take(), ["1", "2"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn child_deleted_after_stop_reconciles_owner() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let owner = world.server.create(&config_map("owner", "1"))?;
+    let reference = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        name: "owner".to_owned(),
+        uid: owner["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+        ..OwnerReference::default()
+    };
+    let metadata = ObjectMeta {
+        name: Some("child".to_owned()),
+        namespace: Some("default".to_owned()),
+        owner_references: Some(vec![reference]),
+        ..ObjectMeta::default()
+    };
+    let child = Secret { metadata, ..Secret::default() };
+    world.server.create(&child)?;
+    let told = Told::default();
+    let controller = Controller::new(&world.factory, Scope::all()).owns::<Secret>(Scope::all());
+    let _controller = run_by_key(&told, controller)?;
+    advance(SECOND).await;
+    told.take();
+    let children = world.factory.informer::<PartialObjectMeta<Secret>>(Scope::all())?;
+    children.stop();
+    world.server.delete(&child)?;
+    let _again = world.factory.informer::<PartialObjectMeta<Secret>>(Scope::all())?;
+    advance(5 * SECOND).await;
+    assert_eq!(told.take(), ["owner"]);
+    Ok(())
+}
