@@ -173,6 +173,35 @@ pub(crate) fn metrics(connection: Connection) -> Result<String, Box<dyn Error>> 
     Ok(text)
 }
 
+/// docs/guide.md, "Metrics".
+#[rustfmt::skip]
+fn names(factory: InformerFactory) -> Result<(), Box<dyn Error>> {
+    fn publish(_: &Event<Pod>) {}
+
+    let pods = factory.build::<Pod>(Scope::all()).name("backends").start()?;
+    pods.handler().name("dns").on_event(|event| publish(&event))?;
+    Ok(())
+}
+
+/// docs/guide.md, "Tracing of requests".
+#[rustfmt::skip]
+fn tracing_of_requests(config: kube::Config) -> Result<Connection, Box<dyn Error>> {
+    use http::{HeaderValue, Request};
+    use kube::client::Body;
+    use tower::util::MapRequestLayer;
+
+    fn context_of_current_span() -> HeaderValue {
+        HeaderValue::from_static("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    }
+
+    let traced = MapRequestLayer::new(|mut request: Request<Body>| {
+        request.headers_mut().insert("traceparent", context_of_current_span());
+        request
+    });
+    let connection = Connection::builder(config).layer(traced).build()?;
+    Ok(connection)
+}
+
 /// docs/guide.md, "An audit".
 #[rustfmt::skip]
 fn an_audit(factory: InformerFactory) -> Result<(), Box<dyn Error>> {

@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::core::{ApiResource, DynamicObject};
 use parking_lot::Mutex;
 use serde_json::json;
-use steadfast::Scope;
-use steadfast_testing::WorldError;
+use steadfast::{Diagnostic, Scope};
+use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_testing::{WorldError, config_map};
 
 use super::{Logged, SOON, Told, World, follow, settled};
 
@@ -131,5 +132,40 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), WorldError> {
         settled().await;
     }
     assert_eq!(warned().len(), 1, "{:#?}", warned());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn denied_list_reports_code_and_reason() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::code(403));
+    let (logged, told) = (Logged::here(), Told::default());
+    let own = told.clone();
+    let secrets = world.factory.build::<Secret>(Scope::all()).name("passwords").on_diagnostic(move |diagnostic| {
+        if let Diagnostic::Failed { code, reason, .. } = diagnostic {
+            own.say(format!("{code:?} {reason:?}"));
+        }
+    });
+    let secrets = secrets.start()?;
+    settled().await;
+    assert_eq!(told.all().first().map(String::as_str), Some("Some(403) Some(\"Forbidden\")"));
+    let lines = logged.lines("informer=passwords (secrets in all namespaces)");
+    assert!(lines.iter().any(|line| line.contains("code=403 reason=\"Forbidden\"")), "{lines:?}");
+    drop(secrets);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn panic_log_names_handler_and_informer() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let logged = Logged::here();
+    let informer = world.synced().await?;
+    let named = informer.handler().name("dns").on_event_async(|_| async { panic!("clumsy") })?;
+    named.until_synced().await;
+    assert_eq!(logged.lines("handler=dns key=default/a").len(), 4);
+    let numbered = informer.on_event_async(|_| async { panic!("clumsy") })?;
+    numbered.until_synced().await;
+    assert_eq!(logged.lines("informer=configmaps in all namespaces handler=1 key=default/a").len(), 4);
     Ok(())
 }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use steadfast::Scope;
 use steadfast_apiserver::ApiServer;
+use steadfast_controller::{Action, Controller, back_off};
 use steadfast_testing::{WorldError, config_map};
 
 use super::{SOON, World, settled};
@@ -181,5 +182,36 @@ async fn panics_and_skipped_events_are_counted() -> Result<(), WorldError> {
     assert!(registration.until_synced().await);
     assert_eq!(world.value("steadfast_handler_calls_total", &[("result", "panicked")])?, 4.0);
     assert_eq!(world.value("steadfast_handler_skipped_events_total", &[])?, 1.0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn named_handler_exports_call_durations() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for name in ["a", "b"] {
+        world.server.create(&config_map(name, "1"))?;
+    }
+    let informer = world.factory.build::<ConfigMap>(Scope::all()).name("settings").start()?;
+    let slow = informer.handler().name("dns").on_event_async(|_| tokio::time::sleep(Duration::from_secs(3)))?;
+    assert!(slow.until_synced().await);
+    let labels = [("informer_name", "settings"), ("handler_name", "dns"), ("handler", "0")];
+    let family = "steadfast_handler_call_duration_seconds";
+    let value = |name: &str| world.value(&format!("{family}_{name}"), &labels);
+    assert_eq!((value("count")?, value("sum")?), (2.0, 6.0));
+    let bucket = |bound| world.value(&format!("{family}_bucket"), &[labels[1], ("le", bound)]);
+    assert_eq!((bucket("2.5")?, bucket("5.0")?, bucket("+Inf")?), (0.0, 2.0, 2.0));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_of_controllers_have_their_names() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    world.server.create(&config_map("a", "1"))?;
+    let controller = Controller::<ConfigMap>::new(&world.factory, Scope::all()).name("shop");
+    let reconcile = |_, _| std::future::ready(Ok::<_, std::convert::Infallible>(Action::await_change()));
+    let _controller = controller.run(reconcile, back_off, Arc::new(()))?;
+    settled().await;
+    let called = [("handler_name", "shop"), ("result", "returned")];
+    assert_eq!(world.value("steadfast_handler_calls_total", &called)?, 1.0);
     Ok(())
 }

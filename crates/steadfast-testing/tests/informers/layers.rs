@@ -1,0 +1,137 @@
+//! Layers around the requests of informers and clients.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http::header::{AUTHORIZATION, USER_AGENT};
+use http::{HeaderValue, Request, Response};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::client::Body;
+use steadfast::connection::{RequestService, SendError};
+use steadfast::transport::{Fence, ResponseBody};
+use steadfast::{Connection, Diagnostic, InformerFactory, Scope};
+use steadfast_apiserver::ApiServer;
+use steadfast_testing::{InMemory, WorldError, config_map};
+use tower::{BoxError, Layer, Service, ServiceExt};
+
+use super::{SOON, Told};
+
+/// Traces each request, like a layer for OpenTelemetry: a record for each span, and a header for its context.
+#[derive(Clone)]
+struct Tracing {
+    told: Told,
+    /// Number of the next requests that fail within the layer.
+    failures: Arc<AtomicU32>,
+}
+
+#[derive(Clone)]
+struct Traced {
+    inner: RequestService,
+    layer: Tracing,
+}
+
+impl Layer<RequestService> for Tracing {
+    type Service = Traced;
+
+    fn layer(&self, inner: RequestService) -> Traced {
+        Traced { inner, layer: self.clone() }
+    }
+}
+
+impl Service<Request<Body>> for Traced {
+    type Response = Response<ResponseBody>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<ResponseBody>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let Self { inner, layer } = self.clone();
+        Box::pin(async move {
+            let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let verb = if watch { "WATCH" } else { request.method().as_str() };
+            let span = format!("{verb} {}", request.uri().path());
+            if request.headers().contains_key(AUTHORIZATION) {
+                layer.told.say(format!("{span} with credentials"));
+            }
+            request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("traced"));
+            if layer.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+                return Err("the exporter is full".into());
+            }
+            let response = inner.oneshot(request).await?;
+            layer.told.say(format!("{span} {}", response.status().as_u16()));
+            Ok(response)
+        })
+    }
+}
+
+async fn traced(failures: u32) -> Result<(ApiServer, Connection, Told), WorldError> {
+    let server = ApiServer::builder().in_memory().start().await?;
+    server.create(&config_map("a", "1"))?;
+    let layer = Tracing { told: Told::default(), failures: Arc::new(failures.into()) };
+    let told = layer.told.clone();
+    let connection = InMemory::default().builder(&server).await?.layer(layer).build()?;
+    Ok((server, connection, told))
+}
+
+#[tokio::test(start_paused = true)]
+async fn layer_traces_informers_and_clients() -> Result<(), WorldError> {
+    let (server, connection, told) = traced(0).await?;
+    let factory = InformerFactory::new(&connection);
+    let informer = factory.informer::<ConfigMap>(Scope::namespace("default"))?;
+    informer.wait_for_sync(SOON).await?;
+    super::settled().await;
+    let spans = told.all();
+    assert!(!spans.is_empty() && spans.iter().all(|span| span.ends_with("/configmaps 200")), "{spans:?}");
+    assert!(spans.iter().any(|span| span.starts_with("WATCH /api/v1/namespaces/default")), "{spans:?}");
+
+    Api::<ConfigMap>::namespaced(connection.client(), "default").get("a").await?;
+    let environment = connection.environment().clone();
+    let fence = Fence::new(environment.clone(), environment.now() + 60 * SOON, SOON);
+    let missing = Api::<ConfigMap>::namespaced(connection.behind(fence).client(), "default").get("b").await;
+    assert!(missing.is_err());
+    let path = "GET /api/v1/namespaces/default/configmaps";
+    assert_eq!(told.all()[spans.len()..], [format!("{path}/a 200"), format!("{path}/b 404")]);
+    // The layer's headers reach the server.
+    let requests = server.requests();
+    let mut of_maps = requests.iter().filter(|request| request.path.ends_with("/configmaps"));
+    assert!(of_maps.all(|request| request.user_agent == "traced"));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_layer_is_reported_and_retried() -> Result<(), WorldError> {
+    let (_server, connection, _) = traced(2).await?;
+    let factory = InformerFactory::new(&connection);
+    let told = Told::default();
+    let own = told.clone();
+    let informer = factory.build::<ConfigMap>(Scope::all()).on_diagnostic(move |diagnostic| {
+        if let Diagnostic::Failed { why, code, .. } = diagnostic {
+            own.say(format!("{code:?} {why}"));
+        }
+    });
+    informer.start()?.wait_for_sync(SOON).await?;
+    assert_eq!(told.all(), ["None a layer of the connection failed: the exporter is full"; 2]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_layer_leaves_writes_unconfirmed() -> Result<(), WorldError> {
+    let (_server, connection, _) = traced(1).await?;
+    let maps = Api::<ConfigMap>::namespaced(connection.client(), "default");
+    let error = maps.create(&Default::default(), &config_map("b", "1")).await.expect_err("the layer fails");
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    let found = std::iter::from_fn(|| {
+        let current = source?;
+        source = current.source();
+        Some(current)
+    });
+    let error = found.filter_map(|error| error.downcast_ref::<SendError>()).next();
+    assert!(error.is_some_and(SendError::maybe_sent), "a layer can fail after its inner service");
+    Ok(())
+}

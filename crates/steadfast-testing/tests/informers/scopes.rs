@@ -1,0 +1,41 @@
+//! Scopes of requests to a factory.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use steadfast::Scope;
+use steadfast_testing::{WorldError, config_map_in};
+
+use super::{SOON, World, names};
+
+#[tokio::test(start_paused = true)]
+async fn default_scope_completes_requested_scopes() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    let default = Scope::namespace("shop").labels("app=web");
+    let factory = world.factory.with_default_scope(default.clone());
+    assert_eq!(factory.informer::<Pod>(Scope::all())?.scope(), &default);
+    let failed = factory.informer::<Pod>(Scope::all().fields("status.phase=Failed"))?;
+    assert_eq!(failed.scope(), &default.clone().fields("status.phase=Failed"));
+    let elsewhere = factory.informer::<Pod>(Scope::namespace("bank").labels("tier"))?;
+    assert_eq!(elsewhere.scope(), &Scope::namespace("bank").labels("tier"));
+    // Nodes are in no namespace.
+    assert_eq!(factory.informer::<Node>(Scope::all())?.scope(), &Scope::all().labels("app=web"));
+    let error = factory.informer::<Node>(Scope::namespace("shop")).expect_err("a requested namespace is an error");
+    assert!(error.to_string().contains("cluster-scoped"), "{error}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn default_scope_shares_informers_of_factory() -> Result<(), WorldError> {
+    let world = World::new().await?;
+    for namespace in ["default", "kube-system"] {
+        world.server.create(&config_map_in(namespace, namespace, "1"))?;
+    }
+    let factory = world.factory.with_default_scope(Scope::namespace("default"));
+    let own = factory.informer::<ConfigMap>(Scope::all())?;
+    let same = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
+    assert_eq!(own.cache_id(), same.cache_id());
+    world.factory.wait_for_sync(SOON).await?;
+    assert_eq!(names(&own.lister()?.all()), ["default"]);
+    world.factory.shutdown();
+    assert!(factory.informer::<ConfigMap>(Scope::all()).is_err(), "both handles share the shutdown");
+    Ok(())
+}
