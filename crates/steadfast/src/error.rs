@@ -32,6 +32,17 @@ pub enum InformerError {
         /// Namespace.
         namespace: String,
     },
+    /// An informer of several namespaces was requested without a namespace.
+    #[error("no namespace was given; pass at least one, or use Scope::all() for all namespaces")]
+    NoNamespace,
+    /// An informer cannot be combined with informers of other namespaces.
+    #[error("{resource} cannot be combined with informers of other namespaces, because {why}; pass each namespace once")]
+    NotCombined {
+        /// Resource and scope.
+        resource: String,
+        /// Cause.
+        why: &'static str,
+    },
     /// The cache cannot be stored in the requested checkpoint.
     #[error("{resource} cannot be kept in a checkpoint: {why}")]
     Checkpoint {

@@ -34,6 +34,7 @@ use crate::connection::Connection;
 use crate::driver::{Command, Driver, Limits, ObjectDecoder, Transform};
 use crate::error::{CheckpointUnsupported, InformerError, NotSynced, SyncTimeout, WaitError};
 use crate::informer::{CacheId, Informer};
+use crate::multi_namespace::MultiNamespaceInformer;
 use crate::owner::{Held, Origin, Owner, Release, Share};
 use crate::readiness::FactoryFreshness;
 use crate::resource::{Collection, DynamicType, is_cluster_scoped};
@@ -247,6 +248,40 @@ impl InformerFactory {
     /// and the resource is cluster-scoped. The factory was shut down.
     pub fn informer_with<K: Kept>(&self, kind: &DynamicType<K>, scope: Scope) -> Result<Informer<K>, InformerError> {
         self.build_with::<K>(kind, scope).start()
+    }
+
+    /// Returns the informers of `K` in `scopes` as one, each of another namespace ([`Scope::in_each`]).
+    ///
+    /// Other users of the factory share the informer of each namespace.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error without scopes, if a scope is not limited to one namespace, if two scopes have the same namespace,
+    /// and in the cases of [`informer`](Self::informer).
+    pub fn multi_namespace_informer<K>(
+        &self,
+        scopes: impl IntoIterator<Item = Scope>,
+    ) -> Result<MultiNamespaceInformer<K>, InformerError>
+    where
+        K: Kept,
+        DynamicType<K>: Default,
+    {
+        self.multi_namespace_informer_with(&DynamicType::<K>::default(), scopes)
+    }
+
+    /// Returns the informers of the resource that `kind` describes in `scopes` as one, for types that are known only at run
+    /// time.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error in the cases of [`multi_namespace_informer`](Self::multi_namespace_informer).
+    pub fn multi_namespace_informer_with<K: Kept>(
+        &self,
+        kind: &DynamicType<K>,
+        scopes: impl IntoIterator<Item = Scope>,
+    ) -> Result<MultiNamespaceInformer<K>, InformerError> {
+        let informers = scopes.into_iter().map(|scope| self.informer_with::<K>(kind, scope));
+        MultiNamespaceInformer::new(informers.collect::<Result<Vec<_>, _>>()?)
     }
 
     /// Returns the informer that was requested after `stopped` ended, for the same type, resource and scope.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use http::StatusCode;
-use steadfast_core::Freshness;
+use steadfast_core::{Freshness, ResourceVersion};
 
 /// Freshness of each informer of a factory, worst first.
 ///
@@ -76,6 +76,32 @@ impl fmt::Display for FactoryFreshness {
     }
 }
 
+/// Returns the worst of several states. If all are fresh, returns the lowest version and the highest age.
+///
+/// Panics without a state.
+pub(crate) fn worst(states: impl Iterator<Item = Freshness>) -> Freshness {
+    let combined = states.reduce(|one, other| match (one, other) {
+        (
+            Freshness::Fresh { version, age, tainted, polled },
+            Freshness::Fresh { version: other_version, age: other_age, tainted: other_tainted, polled: other_polled },
+        ) => Freshness::Fresh {
+            version: lower(version, other_version),
+            age: age.max(other_age),
+            tainted: tainted.iter().chain(other_tainted.iter()).cloned().collect(),
+            polled: polled.or(other_polled),
+        },
+        (one, other) if badness(&one) >= badness(&other) => one,
+        (_, other) => other,
+    });
+    combined.unwrap_or_else(|| unreachable!("a group of informers is never empty"))
+}
+
+/// Returns the lower version, or none if one is absent or the versions cannot be compared.
+fn lower(one: Option<ResourceVersion>, other: Option<ResourceVersion>) -> Option<ResourceVersion> {
+    let (one, other) = (one?, other?);
+    one.order(&other).map(|order| if order.is_le() { one } else { other })
+}
+
 /// Returns the rank of a state and its duration, or the time since the last proof.
 fn badness(state: &Freshness) -> (u8, std::time::Duration) {
     let rank = match state {
@@ -94,7 +120,7 @@ fn badness(state: &Freshness) -> (u8, std::time::Duration) {
 mod tests {
     use std::time::Duration;
 
-    use steadfast_core::{Doubt, KeySet};
+    use steadfast_core::{Doubt, KeySet, ObjectKey};
 
     use super::*;
 
@@ -125,6 +151,23 @@ mod tests {
         assert_eq!((all.is_ready(), all.status()), (false, StatusCode::SERVICE_UNAVAILABLE));
         let body = "services: failed for 7.0 s: refused\nsecrets: failed for 1.0 s: refused\nnodes: resuming for 9.0 s: refused\n";
         assert_eq!(all.to_string(), body);
+    }
+
+    #[test]
+    fn worst_state_of_namespaces_is_common() {
+        let stale = Freshness::Stale(doubt(3));
+        let states = [fresh(1), stale.clone(), Freshness::Suspect(doubt(9)), Freshness::Stale(doubt(1))];
+        assert_eq!(worst(states.into_iter()), stale);
+        let of = |version: &str, seconds, key: &str| Freshness::Fresh {
+            version: Some(version.into()),
+            age: Duration::from_secs(seconds),
+            tainted: KeySet::from_iter([ObjectKey::cluster(key)]),
+            polled: None,
+        };
+        let Freshness::Fresh { version, age, tainted, .. } = worst([of("10", 2, "a"), of("9", 1, "b")].into_iter()) else {
+            panic!("all are fresh")
+        };
+        assert_eq!((version, age, tainted.len()), (Some("9".into()), Duration::from_secs(2), 2));
     }
 
     #[test]

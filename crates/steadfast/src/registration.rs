@@ -16,11 +16,14 @@ use crate::handler_options::{HandlerOptions, Mode};
 use crate::handler_stats::HandlerStats;
 use crate::owner::{Held, Release};
 use crate::runner::Runner;
+use crate::subscription::Subscription;
 
 /// Builder of a handler and its options.
 #[must_use = "a handler is there once it is added"]
 pub struct HandlerBuilder<'a, K> {
     owner: &'a Held<K>,
+    /// Further informers whose events the handler receives.
+    others: Vec<&'a Held<K>>,
     name: Option<Arc<str>>,
     filter: Option<Accepts<K>>,
     resync: Option<Duration>,
@@ -29,7 +32,13 @@ pub struct HandlerBuilder<'a, K> {
 
 impl<'a, K: Kept> HandlerBuilder<'a, K> {
     pub(crate) fn new(owner: &'a Held<K>) -> Self {
-        Self { owner, name: None, filter: None, resync: None, each: None }
+        Self { owner, others: Vec::new(), name: None, filter: None, resync: None, each: None }
+    }
+
+    /// Delivers the events of `others` to the same handler, in one queue.
+    pub(crate) fn and(mut self, others: Vec<&'a Held<K>>) -> Self {
+        self.others = others;
+        self
     }
 
     /// Sets the name of the handler in log lines and metrics. Defaults to a number that is unique within the informer.
@@ -122,17 +131,25 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
     }
 
     fn register(self, mode: Mode<K>, concurrency: usize) -> Result<Registration<K>, HandlerError> {
-        let Self { owner, name, filter, resync, each } = self;
-        let shared = &owner.shared;
-        let wishes = HandlerOptions { name, concurrency, filter, resync, each };
-        let runner = Runner::new(&shared.name, mode, wishes, shared.environment.clone(), shared.faults);
-        match shared.add_handler(&runner) {
-            // A failed send means that the driver has ended, and the handler is closed with it.
-            Ok(true) => drop(owner.commands.send(Command::Handlers)),
-            Ok(false) => {}
-            Err(_) => return Err(HandlerError::Stopped { resource: shared.name.clone() }),
+        let Self { owner, others, name, filter, resync, each } = self;
+        let options = HandlerOptions { name, concurrency, filter, resync, each };
+        let further: Vec<_> = others.iter().map(|other| &*other.shared).collect();
+        let (first, further) = Subscription::first_and_others(&owner.shared, &further, mode, options);
+        let runner = first.runner().clone();
+        let owners = || std::iter::once(owner).chain(others.iter().copied());
+        for (owner, subscription) in owners().zip(std::iter::once(first).chain(further)) {
+            match owner.shared.add_handler(&subscription) {
+                // A failed send means that the driver has ended, and the handler is closed with it.
+                Ok(true) => drop(owner.commands.send(Command::Handlers)),
+                Ok(false) => {}
+                Err(_) => {
+                    runner.remove();
+                    return Err(HandlerError::Stopped { resource: owner.shared.name.clone() });
+                }
+            }
         }
-        Ok(Registration { runner, release: owner.release.get().cloned() })
+        let releases = owners().filter_map(|owner| owner.release.get().cloned()).collect();
+        Ok(Registration { runner, releases })
     }
 }
 
@@ -151,8 +168,8 @@ impl<K> std::fmt::Debug for HandlerBuilder<'_, K> {
 /// A handler's registration at an informer. Dropping it does not remove the handler; [`remove`](Self::remove) does.
 pub struct Registration<K> {
     runner: Arc<Runner<K>>,
-    /// Ends an informer without handles after its last handler is removed.
-    release: Option<Release>,
+    /// End informers without handles after their last handler is removed.
+    releases: Vec<Release>,
 }
 
 impl<K> std::fmt::Debug for Registration<K> {
@@ -201,7 +218,7 @@ impl<K: Send + Sync + 'static> Registration<K> {
     }
 
     fn released(&self) {
-        if let Some(release) = &self.release {
+        for release in &self.releases {
             release();
         }
     }

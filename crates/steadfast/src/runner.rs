@@ -6,7 +6,7 @@ mod call_timer;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -19,28 +19,25 @@ use tokio::sync::{Notify, watch};
 
 use crate::environment::SharedEnvironment;
 use crate::handler::{BoxedAsyncHandler, Call, Handler};
-use crate::handler_filter::HandlerFilter;
 use crate::handler_options::{HandlerOptions, Mode};
-use crate::handler_registry::Slot;
 #[cfg(feature = "metrics")]
 use crate::handler_stats::HandlerReading;
 use crate::handler_stats::HandlerStats;
 #[cfg(feature = "metrics")]
 use crate::metrics::call_durations::CallDurations;
+use crate::subscription::Subscription;
 use call_timer::CallTimer;
 
 /// Number of retries of a call that panicked, before its event is counted and skipped (C3).
 const MAX_RETRIES: u32 = 3;
 
-/// One handler of an informer.
+/// One handler, of one or more informers.
 pub(crate) struct Runner<K> {
-    /// Name of the informer, for display.
+    /// Names of the informers, for display.
     informer: String,
     /// Name from the handler's builder.
     name: Option<Arc<str>>,
     concurrency: usize,
-    pub(crate) filter: Option<HandlerFilter<K>>,
-    pub(crate) resync: Option<Duration>,
     environment: SharedEnvironment,
     faults: FaultInjection,
     state: Mutex<State<K>>,
@@ -57,8 +54,10 @@ pub(crate) struct Runner<K> {
     durations: CallDurations,
     /// Wakes the tasks that wait for the end of all calls.
     quiet: Notify,
-    /// Place among the handlers of the informer, released at the close.
-    slot: OnceLock<Slot>,
+    /// Number of the handler within its first informer, for logs.
+    number: OnceLock<usize>,
+    /// Subscriptions to the informers, detached at the close.
+    subscriptions: OnceLock<Vec<Weak<Subscription<K>>>>,
 }
 
 struct State<K> {
@@ -67,8 +66,10 @@ struct State<K> {
     queue: DeliveryQueue<K>,
     /// Objects to drop without a lock held, because their `Drop` is user code.
     unwanted: Vec<Object<K>>,
-    /// True after all initial objects were queued.
-    viewed: bool,
+    /// Number of informers whose initial objects were not queued yet.
+    views_left: usize,
+    /// Number of informers with an open subscription.
+    subscribed: usize,
     /// Number of workers with an event whose call has not started.
     waiting: usize,
     /// Number of running calls.
@@ -97,13 +98,14 @@ enum InitialObjects {
 
 impl<K: Send + Sync + 'static> Runner<K> {
     pub(crate) fn new(
-        informer: &str,
+        informer: String,
         mode: Mode<K>,
         options: HandlerOptions<K>,
         environment: SharedEnvironment,
         faults: FaultInjection,
+        informers: usize,
     ) -> Arc<Self> {
-        let HandlerOptions { name, concurrency, filter, resync, each } = options;
+        let HandlerOptions { name, concurrency, each, .. } = options;
         let concurrency = if faults.is_injected(InjectedFault::OverlappingCalls) { 8 } else { concurrency.max(1) };
         let queue = match each {
             Some(bound) => DeliveryQueue::each(bound, faults),
@@ -113,7 +115,8 @@ impl<K: Send + Sync + 'static> Runner<K> {
             mode: Some(mode),
             queue,
             unwanted: Vec::new(),
-            viewed: false,
+            views_left: informers,
+            subscribed: informers,
             waiting: 0,
             running: 0,
             leaving: 0,
@@ -123,11 +126,9 @@ impl<K: Send + Sync + 'static> Runner<K> {
             queued_since: Vec::new(),
         };
         Arc::new(Self {
-            informer: informer.to_owned(),
+            informer,
             name,
             concurrency,
-            filter: filter.map(HandlerFilter::new),
-            resync,
             environment,
             faults,
             state: Mutex::new(state),
@@ -141,21 +142,23 @@ impl<K: Send + Sync + 'static> Runner<K> {
             #[cfg(feature = "metrics")]
             durations: CallDurations::default(),
             quiet: Notify::new(),
-            slot: OnceLock::new(),
+            number: OnceLock::new(),
+            subscriptions: OnceLock::new(),
         })
     }
 
-    /// Sets the handler's place among the handlers of its informer.
-    pub(crate) fn set_slot(&self, slot: Slot) {
-        let slot = self.slot.get_or_init(|| slot);
-        // A close before this call found no slot to release.
-        if self.is_closed() {
-            slot.release();
-        }
+    /// Sets the handler's number within its first informer.
+    pub(crate) fn set_number(&self, number: usize) {
+        let _ = self.number.set(number);
     }
 
-    /// Queues changes. With `viewed` the initial objects are complete. The caller must then [start](Self::start) the
-    /// handler without a lock held.
+    /// Sets the subscriptions to the informers.
+    pub(crate) fn set_subscriptions(&self, subscriptions: Vec<Weak<Subscription<K>>>) {
+        let _ = self.subscriptions.set(subscriptions);
+    }
+
+    /// Queues changes. With `viewed` the initial objects of one more informer are complete. The caller must then
+    /// [start](Self::start) the handler without a lock held.
     pub(crate) fn push(&self, changes: impl IntoIterator<Item = Change<K>>, viewed: bool) {
         let now = self.environment.now();
         let mut state = self.lock();
@@ -174,7 +177,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
             self.missed.fetch_add(missed, Ordering::Relaxed);
             state.falls_behind |= !std::mem::replace(&mut state.is_behind, true);
         }
-        state.viewed |= viewed;
+        state.views_left -= usize::from(viewed);
         self.report_initial_objects(&state);
     }
 
@@ -261,21 +264,40 @@ impl<K: Send + Sync + 'static> Runner<K> {
                 state.untold += state.queue.undelivered();
                 Some(std::mem::replace(&mut state.queue, DeliveryQueue::new(self.faults)))
             };
-            let filter = self.filter.as_ref().and_then(HandlerFilter::end);
-            is_released = (mode, queue, filter);
-            self.initial_objects.send_if_modified(|initial_objects| {
-                let waited = *initial_objects == InitialObjects::Incomplete;
-                if waited {
-                    *initial_objects = InitialObjects::GivenUp;
-                }
-                waited
-            });
+            is_released = (mode, queue);
+            self.give_up_initial_objects();
         }
-        if let Some(slot) = self.slot.get() {
-            slot.release();
+        for subscription in self.subscriptions.get().into_iter().flatten().filter_map(Weak::upgrade) {
+            subscription.detach();
         }
         drop_contained(is_released);
         self.pulled.notify_one();
+    }
+
+    /// Ends one subscription, and the handler with the last one. `viewed` is true if the initial objects of its informer
+    /// were queued.
+    pub(crate) fn leave(&self, viewed: bool) {
+        let is_last = {
+            let mut state = self.lock();
+            state.subscribed = state.subscribed.saturating_sub(1);
+            state.subscribed == 0
+        };
+        if is_last {
+            self.close();
+        } else if !viewed {
+            // The initial objects of this informer will never come.
+            self.give_up_initial_objects();
+        }
+    }
+
+    fn give_up_initial_objects(&self) {
+        self.initial_objects.send_if_modified(|initial_objects| {
+            let waited = *initial_objects == InitialObjects::Incomplete;
+            if waited {
+                *initial_objects = InitialObjects::GivenUp;
+            }
+            waited
+        });
     }
 
     /// Closes the handler and returns its undelivered events, which no later count includes.
@@ -366,19 +388,14 @@ impl<K: Send + Sync + 'static> Runner<K> {
         self.lock().queue.footprint()
     }
 
-    /// Returns the handler's number within its informer, reused after the close.
-    fn place(&self) -> usize {
-        self.slot.get().map_or(0, Slot::place)
-    }
-
     /// Returns the handler's name, or else its number, for logs.
     fn label(&self) -> Arc<str> {
-        self.name.clone().unwrap_or_else(|| self.place().to_string().into())
+        self.name.clone().unwrap_or_else(|| self.number.get().copied().unwrap_or_default().to_string().into())
     }
 
-    /// Returns the handler's current state.
+    /// Returns the handler's current state. `ordinal` distinguishes it from other handlers of the informer.
     #[cfg(feature = "metrics")]
-    pub(crate) fn read(&self) -> HandlerReading {
+    pub(crate) fn read(&self, ordinal: usize) -> HandlerReading {
         let now = self.environment.now();
         let oldest = {
             let state = self.lock();
@@ -386,7 +403,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
             state.queued_since.iter().copied().flatten().chain(waiting).min()
         };
         HandlerReading {
-            ordinal: self.place(),
+            ordinal,
             name: self.name.clone(),
             counts: self.counts(),
             synced: self.is_synced(),
@@ -396,7 +413,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
     }
 
     fn report_initial_objects(&self, state: &State<K>) {
-        if state.viewed && state.queue.initial_left() == 0 && !self.is_closed() {
+        if state.views_left == 0 && state.queue.initial_left() == 0 && !self.is_closed() {
             self.initial_objects.send_if_modified(|initial_objects| {
                 std::mem::replace(initial_objects, InitialObjects::Complete) == InitialObjects::Incomplete
             });

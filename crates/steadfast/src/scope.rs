@@ -35,6 +35,22 @@ impl Scope {
         Self::namespace(namespace).fields(format!("metadata.name={name}"))
     }
 
+    /// Returns this scope in each of `namespaces`, for [`MultiNamespaceInformer`](crate::MultiNamespaceInformer) and for
+    /// controllers. Repeated namespaces count once.
+    ///
+    /// ```
+    /// use steadfast::Scope;
+    ///
+    /// let web = Scope::all().labels("app=web").in_each(["team-b", "team-a", "team-b"]);
+    /// assert_eq!(web[0].to_string(), "namespace team-a, labels app=web");
+    /// assert_eq!(web.len(), 2);
+    /// ```
+    #[must_use]
+    pub fn in_each<N: Into<String>>(&self, namespaces: impl IntoIterator<Item = N>) -> Vec<Self> {
+        let namespaces: std::collections::BTreeSet<String> = namespaces.into_iter().map(Into::into).collect();
+        namespaces.into_iter().map(|namespace| Self { namespace: not_empty(namespace), ..self.clone() }).collect()
+    }
+
     /// Restricts the scope to objects whose labels match `selector`, for example `app=web,tier in (a,b),!legacy`.
     /// An empty selector selects all.
     #[must_use]

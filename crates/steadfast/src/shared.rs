@@ -30,8 +30,9 @@ use crate::metrics::counted::Counted;
 #[cfg(feature = "metrics")]
 use crate::metrics::observed::{Observation, Observe, Reading};
 use crate::milestones::{Milestone, Milestones};
-use crate::runner::{Runner, drop_contained};
+use crate::runner::drop_contained;
 use crate::scope::Scope;
+use crate::subscription::Subscription;
 
 /// State of an informer.
 pub(crate) struct Shared<K> {
@@ -49,11 +50,11 @@ pub(crate) struct Shared<K> {
     joining: Mutex<Vec<Joining<K>>>,
     /// Held during a publication with its delivery, and while a handler is added, so that no change falls between the
     /// two. User code never runs under this lock.
-    handlers: Mutex<HandlerRegistry<Arc<Runner<K>>>>,
+    handlers: Mutex<HandlerRegistry<Arc<Subscription<K>>>>,
     /// True if the driver ended without being stopped.
     pub(crate) broken: AtomicBool,
     /// Added handlers with options that the driver has not processed yet.
-    newcomers: Mutex<Vec<Arc<Runner<K>>>>,
+    newcomers: Mutex<Vec<Arc<Subscription<K>>>>,
     /// Time of the stop.
     stopped: OnceLock<Instant>,
     /// True after the driver has ended, so that nothing more is delivered.
@@ -81,7 +82,7 @@ pub(crate) struct Shared<K> {
 pub(crate) type DiagnosticCallback = Arc<dyn Fn(&Diagnostic) + Send + Sync>;
 
 /// Handler and the changes that match its filter.
-type Screened<K> = (Arc<Runner<K>>, Vec<Change<K>>);
+type Screened<K> = (Arc<Subscription<K>>, Vec<Change<K>>);
 
 type AtStop = Box<dyn FnOnce() + Send>;
 
@@ -233,7 +234,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
             self.withheld.store(false, Ordering::Release);
         }
         if self.faults.is_injected(InjectedFault::HandlerFirst) {
-            deliver(&mut handlers, changes, screened, viewed).iter().for_each(Runner::start);
+            deliver(&mut handlers, changes, screened, viewed).iter().for_each(Subscription::start);
             // Gives handlers time to observe that the store lacks the change.
             std::thread::sleep(std::time::Duration::from_millis(20));
             store.publish();
@@ -252,7 +253,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.record_pending_deliveries(owed, before.as_deref());
         // Calls start after the lock is released: a called handler may need the lock, for example to add a handler.
         drop(handlers);
-        receivers.iter().for_each(Runner::start);
+        receivers.iter().for_each(Subscription::start);
         #[cfg(feature = "checkpoint")]
         self.durables.start();
     }
@@ -264,9 +265,9 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
         // Only the driver adds handlers to the delivery, and this is the driver. Most informers have no filters, so
         // nothing is allocated for them.
-        let has_joined = |handler: &&Arc<Runner<K>>| handler.filter.as_ref().is_some_and(HandlerFilter::has_joined);
+        let has_joined = |handler: &&Arc<Subscription<K>>| handler.filter.as_ref().is_some_and(HandlerFilter::has_joined);
         let joined: Vec<_> = self.handlers.lock().members().filter(has_joined).cloned().collect();
-        let passing = |handler: Arc<Runner<K>>| {
+        let passing = |handler: Arc<Subscription<K>>| {
             let passing = handler.filter.as_ref()?.pass(changes);
             (viewed || !passing.is_empty()).then_some((handler, passing))
         };
@@ -274,13 +275,13 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// Returns the handlers added since the last call with options for the driver.
-    pub(crate) fn take_newcomers(&self) -> Vec<Arc<Runner<K>>> {
+    pub(crate) fn take_newcomers(&self) -> Vec<Arc<Subscription<K>>> {
         std::mem::take(&mut *self.newcomers.lock())
     }
 
     /// Sends a handler with a filter its initial objects, and adds it to the delivery. Only the driver may call this,
     /// because no publication may happen concurrently.
-    pub(crate) fn join(&self, handler: &Arc<Runner<K>>) {
+    pub(crate) fn join(&self, handler: &Arc<Subscription<K>>) {
         let Some(screen) = &handler.filter else { return };
         if self.is_visible_to_handlers() {
             handler.push(screen.pass(first_view(&self.snapshot())), true);
@@ -291,8 +292,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Delivers all objects to `handler` again, unless it has not finished its initial objects. Only the driver may
     /// call this, because no publication may happen concurrently: the published state then equals the delivered state.
-    pub(crate) fn resync(&self, handler: &Arc<Runner<K>>) {
-        if !handler.is_synced() {
+    pub(crate) fn resync(&self, handler: &Arc<Subscription<K>>) {
+        if !handler.runner().is_synced() {
             return;
         }
         let again = |object: &Object<K>| {
@@ -355,30 +356,30 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// # Errors
     ///
     /// Returns an error after the driver has ended, because nothing would be delivered.
-    pub(crate) fn add_handler(&self, runner: &Arc<Runner<K>>) -> Result<bool, Ended> {
-        let wants_driver = runner.filter.is_some() || runner.resync.is_some();
+    pub(crate) fn add_handler(&self, subscription: &Arc<Subscription<K>>) -> Result<bool, Ended> {
+        let wants_driver = subscription.filter.is_some() || subscription.resync.is_some();
         {
             let mut handlers = self.handlers.lock();
             // Checked under the lock of `close_handlers`, so that no handler is missed between the two.
             if self.is_stopped() {
                 drop(handlers);
-                runner.close();
+                subscription.close();
                 return Err(Ended);
             }
-            if self.is_visible_to_handlers() && runner.filter.is_none() {
+            if self.is_visible_to_handlers() && subscription.filter.is_none() {
                 // Under this lock nothing is published, so the snapshot equals the state delivered to the other
                 // handlers.
-                runner.push(first_view(&self.snapshot()), true);
+                subscription.push(first_view(&self.snapshot()), true);
             }
             handlers.add(|seat| {
-                runner.set_slot(seat);
-                runner.clone()
+                subscription.set_slot(seat);
+                subscription.clone()
             });
             if wants_driver {
-                self.newcomers.lock().push(runner.clone());
+                self.newcomers.lock().push(subscription.clone());
             }
         }
-        runner.start();
+        subscription.start();
         Ok(wants_driver)
     }
 
@@ -430,8 +431,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let mut sum = Undelivered::default();
         for handler in handlers {
             handler.close();
-            sum.events += handler.undelivered();
-            sum.running += handler.counts().running;
+            // A handler of several informers ends with the last of them, and counts once.
+            if handler.runner().is_closed() {
+                sum.events += handler.runner().undelivered();
+                sum.running += handler.runner().counts().running;
+            }
         }
         #[cfg(feature = "checkpoint")]
         {
@@ -455,7 +459,9 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(crate) fn memory(&self) -> Memory {
         let Footprint { objects, entries, layout, indexes } = self.snapshot().footprint();
         let beside = self.beside_bytes();
-        let queues = self.handlers().iter().map(|handler| handler.footprint()).sum();
+        let handlers = self.handlers();
+        let own = handlers.iter().filter(|handler| handler.is_first);
+        let queues = own.map(|handler| handler.runner().footprint()).sum();
         Memory { objects: objects + beside, keys: entries + layout, indexes, queues }
     }
 
@@ -470,11 +476,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let settled = self.durables.is_idle();
         #[cfg(not(feature = "checkpoint"))]
         let settled = true;
-        settled && self.ended.load(Ordering::Acquire) && self.handlers().iter().all(|handler| handler.is_idle())
+        settled && self.ended.load(Ordering::Acquire) && self.handlers().iter().all(|handler| handler.runner().is_idle())
     }
 
     pub(crate) fn handler_stats(&self) -> Vec<HandlerStats> {
-        self.handlers().iter().map(|handler| handler.counts()).collect()
+        self.handlers().iter().map(|handler| handler.runner().counts()).collect()
     }
 
     /// Returns true if the informer has a handler, durable ones included.
@@ -486,7 +492,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         durable || self.handlers.lock().members().next().is_some()
     }
 
-    fn handlers(&self) -> Vec<Arc<Runner<K>>> {
+    fn handlers(&self) -> Vec<Arc<Subscription<K>>> {
         self.handlers.lock().members().cloned().collect()
     }
 
@@ -514,7 +520,7 @@ impl<K: Send + Sync + 'static> Observe for Shared<K> {
             objects: snapshot.len(),
             memory: self.memory(),
             version: version.and_then(|version| version.as_str().parse().ok()),
-            handlers: handlers.iter().map(|handler| handler.read()).collect(),
+            handlers: handlers.iter().filter(|handler| handler.is_first).map(|handler| handler.read()).collect(),
         }
     }
 }
@@ -533,11 +539,11 @@ pub struct Undelivered {
 
 /// Appends changes to the handlers' queues, and returns the handlers to start.
 fn deliver<K: Send + Sync + 'static>(
-    handlers: &mut HandlerRegistry<Arc<Runner<K>>>,
+    handlers: &mut HandlerRegistry<Arc<Subscription<K>>>,
     changes: &[Change<K>],
     screened: Vec<Screened<K>>,
     viewed: bool,
-) -> Vec<Arc<Runner<K>>> {
+) -> Vec<Arc<Subscription<K>>> {
     if changes.is_empty() && !viewed {
         return Vec::new();
     }

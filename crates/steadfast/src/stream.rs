@@ -12,6 +12,7 @@ use steadfast_core::event::Event;
 use crate::handler_options::{HandlerOptions, Mode};
 use crate::informer::Informer;
 use crate::runner::{Pull, Runner};
+use crate::subscription::Subscription;
 
 /// Stream of an informer's events.
 ///
@@ -29,9 +30,10 @@ impl<K: Kept> Watch<K> {
     pub(crate) fn new(informer: Informer<K>) -> Self {
         let shared = informer.shared();
         let wishes = HandlerOptions { name: None, concurrency: 1, filter: None, resync: None, each: None };
-        let runner = Runner::new(&shared.name, Mode::Pulled, wishes, shared.environment.clone(), shared.faults);
+        let subscription = Subscription::one(shared, Mode::Pulled, wishes);
+        let runner = subscription.runner().clone();
         // If the informer has ended, the handler is rejected and the stream ends too.
-        let _ = shared.add_handler(&runner);
+        let _ = shared.add_handler(&subscription);
         Self { informer, woken: woken(runner.clone()), runner }
     }
 

@@ -243,18 +243,12 @@ pub(super) async fn sources(plan: &Plan, places: &ConnectedClusters) -> Result<V
 
 /// Returns the scopes that a rule watches: one per namespace, with the rule's selectors.
 fn scopes(rule: &Rule) -> Vec<Scope> {
-    let places = match rule.namespaces.as_slice() {
-        [] => vec![Scope::all()],
-        namespaces => namespaces.iter().map(Scope::namespace).collect(),
-    };
-    let selected = places.into_iter().map(|mut scope| {
-        if let Some(labels) = &rule.labels {
-            scope = scope.labels(labels);
-        }
-        if let Some(fields) = &rule.fields {
-            scope = scope.fields(fields);
-        }
-        scope
-    });
-    selected.collect()
+    let mut scope = Scope::all();
+    if let Some(labels) = &rule.labels {
+        scope = scope.labels(labels);
+    }
+    if let Some(fields) = &rule.fields {
+        scope = scope.fields(fields);
+    }
+    if rule.namespaces.is_empty() { vec![scope] } else { scope.in_each(&rule.namespaces) }
 }

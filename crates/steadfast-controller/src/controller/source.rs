@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use steadfast::{
     Call, DynamicType, Event, Handler, HandlerError, Informer, InformerError, InformerFactory, Kept, Object, ObjectKey,
-    Registration, Scope, Writes,
+    MultiNamespaceInformer, Registration, Scope, Writes,
 };
 
 use super::changes::Changes;
@@ -63,7 +63,7 @@ impl<K: Kept> Source<K> {
     where
         DynamicType<K>: Default,
     {
-        namespaces.into_iter().map(Scope::namespace).collect::<Vec<_>>().into()
+        Scope::all().in_each(namespaces).into()
     }
 
     /// Follows only changes that `changes` matches. Defaults to all changes.
@@ -421,6 +421,13 @@ impl<K: Kept> From<Informer<K>> for Source<K> {
     /// Follows all changes of `informer`, for example an informer with custom settings or a type known only at run time.
     fn from(informer: Informer<K>) -> Self {
         vec![informer].into()
+    }
+}
+
+impl<K: Kept> From<MultiNamespaceInformer<K>> for Source<K> {
+    /// Follows all changes of `informers`, for example an informer of several namespaces that the program also reads.
+    fn from(informers: MultiNamespaceInformer<K>) -> Self {
+        informers.informers().to_vec().into()
     }
 }
 

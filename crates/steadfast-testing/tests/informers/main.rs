@@ -13,6 +13,7 @@ mod lifetimes;
 mod memory;
 mod messages;
 mod metrics;
+mod namespaces;
 mod readers;
 mod reentrant;
 mod scopes;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use steadfast_core::Instant;
 
-use crate::runner::Runner;
+use crate::subscription::Subscription;
 
 /// Handlers with a resync period, by due time, as weak references.
 pub(super) struct Resyncs<K> {
@@ -18,14 +18,14 @@ pub(super) struct Resyncs<K> {
 }
 
 /// Handler with its period.
-type Periodic<K> = (Duration, Weak<Runner<K>>);
+type Periodic<K> = (Duration, Weak<Subscription<K>>);
 
 /// Minimum number of entries for a cleanup.
 const MIN_CLEANUP_ENTRIES: usize = 64;
 
 impl<K: Send + Sync + 'static> Resyncs<K> {
     /// Schedules a resync of `handler` for each `period` after `now`.
-    pub(super) fn add(&mut self, now: Instant, period: Duration, handler: &Arc<Runner<K>>) {
+    pub(super) fn add(&mut self, now: Instant, period: Duration, handler: &Arc<Subscription<K>>) {
         // Amortized: the threshold doubles, so handlers that come and go cost constant time each.
         if self.due.len() >= self.roomy {
             self.due.retain(|_, (_, handler)| handler.upgrade().is_some_and(|handler| !handler.is_closed()));
@@ -40,7 +40,7 @@ impl<K: Send + Sync + 'static> Resyncs<K> {
     }
 
     /// Returns the handlers due at `now`, and schedules them again one period later.
-    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Arc<Runner<K>>> {
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Arc<Subscription<K>>> {
         let mut all = Vec::new();
         while let Some(first) = self.due.first_entry().filter(|first| first.key().0 <= now) {
             let (period, handler) = first.remove();
@@ -53,7 +53,7 @@ impl<K: Send + Sync + 'static> Resyncs<K> {
         all
     }
 
-    fn put(&mut self, at: Instant, period: Duration, handler: Weak<Runner<K>>) {
+    fn put(&mut self, at: Instant, period: Duration, handler: Weak<Subscription<K>>) {
         self.count += 1;
         self.due.insert((at, self.count), (period, handler));
     }

@@ -8,7 +8,7 @@ use steadfast_core::freshness::Evidence;
 use steadfast_core::store::Store;
 
 use super::{Shared, deliver, first_view};
-use crate::runner::Runner;
+use crate::subscription::Subscription;
 
 impl<K: Send + Sync + 'static> Shared<K> {
     /// Delays all handlers until [`release`](Self::release) or the first complete list. Must be called before any is
@@ -39,7 +39,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let receivers = deliver(&mut handlers, &all, screened, true);
         self.durables.open(|| all.iter().cloned());
         drop(handlers);
-        receivers.iter().for_each(Runner::start);
+        receivers.iter().for_each(Subscription::start);
         self.durables.start();
     }
 }

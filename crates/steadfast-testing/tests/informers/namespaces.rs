@@ -1,0 +1,363 @@
+//! Informers of several namespaces as one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::ResourceExt;
+use serde_json::json;
+use steadfast::{Event, Freshness, Kept, MultiNamespaceInformer, Registration, Scope, parse_selector};
+use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_core::random::Random;
+use steadfast_testing::{WorldError, config_map_in};
+
+use super::{SOON, Told, World, settled};
+
+const TEAMS: [&str; 2] = ["team-a", "team-b"];
+
+async fn world() -> Result<World, WorldError> {
+    let world = World::new().await?;
+    for namespace in ["team-a", "team-b", "team-c"] {
+        create_namespace(&world, namespace)?;
+        world.server.create(&config_map_in(namespace, "x", "1"))?;
+    }
+    Ok(world)
+}
+
+fn create_namespace(world: &World, name: &str) -> Result<(), WorldError> {
+    world.server.create(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))?;
+    Ok(())
+}
+
+fn write(world: &World, namespace: &str, value: &str) -> Result<ConfigMap, WorldError> {
+    let patch = json!({ "data": { "value": value } });
+    Ok(serde_json::from_value(world.server.merge_patch("configmaps", namespace, "x", patch)?)?)
+}
+
+fn of_teams(world: &World) -> Result<MultiNamespaceInformer<ConfigMap>, WorldError> {
+    Ok(world.factory.multi_namespace_informer(Scope::all().in_each(TEAMS))?)
+}
+
+/// Logs the events of a handler as `Added team-a/x`.
+fn follow<K: Kept>(informers: &MultiNamespaceInformer<K>) -> Result<(Told, Registration<K>), WorldError> {
+    let told = Told::default();
+    let own = told.clone();
+    let registration = informers.on_event(move |event| own.say(format!("{} {}", event.name(), event.object().key())))?;
+    Ok((told, registration))
+}
+
+fn sorted(told: &Told) -> Vec<String> {
+    let mut all = told.all();
+    all.sort_unstable();
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_namespaces_are_read_as_one() -> Result<(), WorldError> {
+    let world = world().await?;
+    // The program has no permission outside its namespaces.
+    world.server.faults().answer_with(RequestRule::any().namespace("team-c"), Answer::code(403));
+    let informers = of_teams(&world)?;
+    assert!(informers.lister().is_err(), "no reader before all lists");
+    let (told, registration) = follow(&informers)?;
+    informers.wait_for_sync(SOON).await?;
+    assert!(registration.until_synced().await);
+    assert_eq!(sorted(&told), ["Added team-a/x", "Added team-b/x"]);
+
+    let lister = informers.lister()?;
+    let keys: Vec<_> = lister.all().iter().map(|map| map.key().to_string()).collect();
+    assert_eq!(keys, ["team-a/x", "team-b/x"]);
+    assert!(lister.get("team-b", "x")?.is_some() && lister.get("team-c", "x")?.is_none());
+    assert_eq!((lister.len(), lister.namespace("team-a").len(), lister.namespace("team-c").len()), (2, 1, 0));
+    assert_eq!(lister.select(&parse_selector("!app")?).len(), 2);
+    let by_value = informers.index(|map: &ConfigMap| map.data.iter().flatten().map(|(_, value)| value.clone()).next());
+    assert_eq!(by_value.get("1").len(), 2);
+
+    let written = write(&world, "team-b", "2")?;
+    write(&world, "team-c", "2")?;
+    informers.wait_for(&written).await?;
+    assert_eq!(by_value.get("2").len(), 1);
+    settled().await;
+    assert_eq!(sorted(&told), ["Added team-a/x", "Added team-b/x", "Updated team-b/x"]);
+    let is_list = |verb| matches!(verb, Verb::List | Verb::Watch | Verb::StreamedList);
+    let requests = world.server.requests();
+    let mut lists = requests.iter().filter(|request| is_list(request.verb) && request.resource.is_some());
+    assert!(lists.all(|request| TEAMS.iter().any(|team| request.path.contains(&format!("/namespaces/{team}/")))));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn forbidden_namespace_costs_others_nothing() -> Result<(), WorldError> {
+    let world = world().await?;
+    world.server.faults().answer_with(RequestRule::any().namespace("team-a"), Answer::code(403));
+    let informers = of_teams(&world)?;
+    let (told, registration) = follow(&informers)?;
+    settled().await;
+    let error = informers.wait_for_sync(SOON).await.expect_err("one namespace is forbidden");
+    assert!(error.to_string().contains("namespace team-a"), "{error}");
+    assert!(matches!(informers.freshness(), Freshness::Failed(_)), "{}", informers.freshness());
+    assert_eq!((told.all(), registration.has_synced()), (vec!["Added team-b/x".to_owned()], false));
+    let written = write(&world, "team-b", "2")?;
+    informers.wait_for(&written).await?;
+    settled().await;
+    assert_eq!(told.all(), ["Added team-b/x", "Updated team-b/x"]);
+    let own = informers.informer("team-b").expect("the namespace is included");
+    assert!(own.freshness().is_fresh() && own.lister()?.len() == 1);
+
+    world.server.faults().answer_truly();
+    assert!(registration.until_synced().await);
+    assert!(informers.freshness().is_fresh());
+    assert_eq!(told.all(), ["Added team-b/x", "Updated team-b/x", "Added team-a/x"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn stalled_namespace_delays_no_other() -> Result<(), WorldError> {
+    let world = world().await?;
+    let informers = of_teams(&world)?;
+    let (told, _registration) = follow(&informers)?;
+    informers.wait_for_sync(SOON).await?;
+    settled().await;
+    let requests = world.server.requests();
+    let watch = requests.iter().find(|request| !request.finished && request.path.contains("/namespaces/team-a/"));
+    world.server.faults().stall_stream(watch.expect("an open watch").id, true);
+    write(&world, "team-a", "2")?;
+    write(&world, "team-b", "2")?;
+    settled().await;
+    assert_eq!(told.all()[2..], ["Updated team-b/x"]);
+    // The stalled watch is detected, and its change arrives.
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(told.all()[2..], ["Updated team-b/x", "Updated team-a/x"]);
+    assert!(informers.freshness().is_fresh(), "{}", informers.freshness());
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespace_may_be_deleted_and_created() -> Result<(), WorldError> {
+    let world = world().await?;
+    let mut scopes = Scope::all().in_each(TEAMS);
+    scopes.push(Scope::namespace("later"));
+    let informers = world.factory.multi_namespace_informer::<ConfigMap>(scopes)?;
+    let (told, _registration) = follow(&informers)?;
+    informers.wait_for_sync(SOON).await?;
+    settled().await;
+    world.server.delete_named("configmaps", "team-a", "x")?;
+    world.server.delete_named("namespaces", "", "team-a")?;
+    create_namespace(&world, "later")?;
+    world.server.create(&config_map_in("later", "y", "1"))?;
+    settled().await;
+    create_namespace(&world, "team-a")?;
+    world.server.create(&config_map_in("team-a", "x", "2"))?;
+    settled().await;
+    let mut events = told.all().split_off(2);
+    // Events of different namespaces have no order.
+    events.sort_by_key(|event| event.contains("later"));
+    assert_eq!(events, ["Deleted team-a/x", "Added team-a/x", "Added later/y"]);
+    assert_eq!(informers.lister()?.len(), 3);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_set_shares_common_namespaces() -> Result<(), WorldError> {
+    let world = world().await?;
+    let informers = of_teams(&world)?;
+    informers.wait_for_sync(SOON).await?;
+    let others = world.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(["team-b", "team-c"]))?;
+    let id = |informers: &MultiNamespaceInformer<ConfigMap>| informers.informer("team-b").map(|own| own.cache_id());
+    assert_eq!(id(&informers), id(&others));
+    others.wait_for_sync(SOON).await?;
+    drop(informers);
+    settled().await;
+    assert_eq!(world.server.open_watches(0), 2, "the dropped set gave its own namespace back");
+    assert_eq!(others.lister()?.len(), 2);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_of_namespaces_never_overlaps() -> Result<(), WorldError> {
+    let world = world().await?;
+    let informers = of_teams(&world)?;
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let own = (running.clone(), most.clone());
+    let registration = informers.on_event_async(move |_| {
+        let (running, most) = own.clone();
+        async move {
+            most.fetch_max(1 + running.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            running.fetch_sub(1, Ordering::Relaxed);
+        }
+    })?;
+    assert!(registration.until_synced().await);
+    for value in ["2", "3"] {
+        TEAMS.iter().try_for_each(|team| write(&world, team, value).map(drop))?;
+        settled().await;
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(most.load(Ordering::Relaxed), 1);
+    let counts = registration.counts();
+    assert_eq!((counts.entries, counts.running), (0, 0));
+    assert!(counts.returned >= 4, "{counts:?}");
+    // One handler, although each namespace has a watch.
+    assert_eq!(world.factory.shutdown().events, 0);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn filter_and_resync_cover_all_namespaces() -> Result<(), WorldError> {
+    let world = world().await?;
+    let informers = of_teams(&world)?;
+    let told = Told::default();
+    let own = told.clone();
+    let is_odd = |map: &ConfigMap| map.data.iter().flatten().any(|(_, value)| ["1", "3"].contains(&value.as_str()));
+    let handler = informers.handler().filter(is_odd).resync(Duration::from_secs(60));
+    let _registration = handler.on_event(move |event| own.say(format!("{} {}", event.name(), event.object().key())))?;
+    settled().await;
+    assert_eq!(sorted(&told), ["Added team-a/x", "Added team-b/x"]);
+    write(&world, "team-b", "2")?;
+    settled().await;
+    assert_eq!(told.all()[2..], ["Deleted team-b/x"]);
+    tokio::time::sleep(Duration::from_secs(62)).await;
+    assert_eq!(told.all()[3..], ["Resynced team-a/x"]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_survives_stop_of_one_namespace() -> Result<(), WorldError> {
+    let world = world().await?;
+    let informers = of_teams(&world)?;
+    let dropped = Arc::new(AtomicBool::new(false));
+    let captured = Dropped(dropped.clone());
+    let told = Told::default();
+    let own = told.clone();
+    let registration = informers.on_event(move |event| {
+        let _ = &captured;
+        own.say(event.object().key().to_string());
+    })?;
+    assert!(registration.until_synced().await);
+    informers.informer("team-a").expect("the namespace is included").stop();
+    write(&world, "team-b", "2")?;
+    settled().await;
+    assert_eq!(told.all()[2..], ["team-b/x"]);
+    assert!(matches!(informers.freshness(), Freshness::Stopped(_)));
+    assert!(informers.on_event(|_| {}).is_err());
+    registration.remove();
+    settled().await;
+    assert!(dropped.load(Ordering::Relaxed), "a removed handler drops its values");
+    write(&world, "team-b", "3")?;
+    settled().await;
+    assert_eq!(told.all().len(), 3);
+    Ok(())
+}
+
+struct Dropped(Arc<AtomicBool>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unsuitable_sets_of_scopes_are_errors() -> Result<(), WorldError> {
+    let world = world().await?;
+    let error = |scopes: Vec<Scope>| {
+        let informers = world.factory.multi_namespace_informer::<Pod>(scopes);
+        informers.map(drop).map_err(|error| error.to_string()).expect_err("the scopes cannot be combined")
+    };
+    let none: [&str; 0] = [];
+    assert!(error(Scope::all().in_each(none)).contains("pass at least one"));
+    // An empty name, often of an unset variable, would mean all namespaces.
+    assert!(error(Scope::all().in_each(["team-a", ""])).contains("is not limited to one namespace"));
+    let overlapping = vec![Scope::namespace("team-a"), Scope::namespace("team-a").labels("app")];
+    assert!(error(overlapping).contains("its namespace has another informer"));
+    let nodes = world.factory.multi_namespace_informer::<Node>(Scope::all().in_each(TEAMS));
+    assert!(nodes.expect_err("nodes are in no namespace").to_string().contains("cluster-scoped"));
+    Ok(())
+}
+
+fn below(random: &mut Random, bound: u64) -> u64 {
+    random.draw() % bound
+}
+
+/// Random changes and faults in three namespaces: the handler's view equals the server's objects in the end.
+#[tokio::test(start_paused = true)]
+async fn random_histories_of_namespaces_converge() -> Result<(), WorldError> {
+    let seeds = std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20);
+    for seed in 0..seeds {
+        one_history(seed).await.map_err(|error| format!("seed {seed}: {error}"))?;
+    }
+    Ok(())
+}
+
+async fn one_history(seed: u64) -> Result<(), WorldError> {
+    let world = world().await?;
+    let mut random = Random::new(seed);
+    let scopes = Scope::all().in_each(["team-a", "team-b", "team-c"]);
+    let informers = world.factory.multi_namespace_informer::<ConfigMap>(scopes)?;
+    let view = Arc::new(std::sync::Mutex::new(std::collections::BTreeMap::<String, ConfigMap>::new()));
+    let own = view.clone();
+    let wrong = Told::default();
+    let violations = wrong.clone();
+    let _registration = informers.on_event(move |event| {
+        let mut view = own.lock().expect("no panic under the lock");
+        let (key, name) = (event.object().key().to_string(), event.name());
+        let before = match &event {
+            Event::Added { object, .. } => view.insert(key.clone(), ConfigMap::clone(object)),
+            Event::Updated { old, new } => {
+                let before = view.insert(key.clone(), ConfigMap::clone(new));
+                if before.as_ref().and_then(ConfigMap::uid) != old.uid() {
+                    violations.say(format!("{name} of {key} with another old state"));
+                }
+                before
+            }
+            Event::Deleted { .. } => view.remove(&key),
+            Event::Resynced { .. } => return,
+        };
+        if before.is_some() == matches!(event, Event::Added { .. }) {
+            violations.say(format!("{name} of {key} at the wrong time"));
+        }
+    })?;
+    for step in 0..60 {
+        let namespace = ["team-a", "team-b", "team-c"][below(&mut random, 3) as usize];
+        let name = ["x", "y", "z"][below(&mut random, 3) as usize];
+        match below(&mut random, 9) {
+            0..=3 => {
+                let patch = json!({ "data": { "value": step.to_string() } });
+                if world.server.merge_patch("configmaps", namespace, name, patch).is_err() {
+                    world.server.create(&config_map_in(namespace, name, "new"))?;
+                }
+            }
+            4 | 5 => drop(world.server.delete_named("configmaps", namespace, name)),
+            6 => world.server.faults().reset(),
+            7 => world.server.faults().expire_events(),
+            _ => {
+                let rule = RequestRule::any().namespace(namespace).times(3);
+                world.server.faults().answer_with(rule, Answer::code(503));
+                world.server.faults().end_watches();
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(below(&mut random, 3_000))).await;
+    }
+    world.server.faults().answer_truly();
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let mut expected = Vec::new();
+    for namespace in ["team-a", "team-b", "team-c"] {
+        for name in ["x", "y", "z"] {
+            if let Ok(object) = world.server.get("configmaps", namespace, name) {
+                let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+                expected.push((format!("{namespace}/{name}"), version));
+            }
+        }
+    }
+    let view = view.lock().expect("no panic under the lock").clone();
+    let delivered: Vec<_> =
+        view.iter().map(|(key, map)| (key.clone(), map.resource_version().unwrap_or_default())).collect();
+    assert_eq!(delivered, expected, "seed {seed}");
+    let cached = informers.lister()?.all();
+    let cached: Vec<_> = cached.iter().map(|map| (map.key().to_string(), map.version().to_string())).collect();
+    assert_eq!(cached, expected, "seed {seed}");
+    assert!(informers.freshness().is_fresh(), "seed {seed}: {}", informers.freshness());
+    assert_eq!(wrong.all(), [""; 0], "seed {seed}");
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Subscription of a handler to one informer. A handler of several informers has one subscription to each, and one queue.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use steadfast_core::event::Change;
+
+use crate::handler_filter::HandlerFilter;
+use crate::handler_options::{HandlerOptions, Mode};
+use crate::handler_registry::Slot;
+#[cfg(feature = "metrics")]
+use crate::handler_stats::HandlerReading;
+use crate::runner::{Runner, drop_contained};
+use crate::shared::Shared;
+
+/// A handler's place at one informer: its filter, its resync period, and the delivery to its queue.
+pub(crate) struct Subscription<K> {
+    runner: Arc<Runner<K>>,
+    /// Filter of this informer's changes. Only the driver of the informer passes changes through it.
+    pub(crate) filter: Option<HandlerFilter<K>>,
+    pub(crate) resync: Option<Duration>,
+    /// True for the subscription that stands for the handler in metrics, so that a handler counts once.
+    pub(crate) is_first: bool,
+    /// True after all initial objects of the informer were queued.
+    viewed: AtomicBool,
+    closed: AtomicBool,
+    /// Place among the handlers of the informer, released at the close.
+    slot: OnceLock<Slot>,
+}
+
+impl<K: Send + Sync + 'static> Subscription<K> {
+    /// Creates a handler with a subscription to `informer`.
+    pub(crate) fn one(informer: &Shared<K>, mode: Mode<K>, options: HandlerOptions<K>) -> Arc<Self> {
+        let (first, _) = Self::first_and_others(informer, &[], mode, options);
+        first
+    }
+
+    /// Creates a handler with a subscription to `first`, and one to each of `others`, in their order.
+    pub(crate) fn first_and_others(
+        first: &Shared<K>,
+        others: &[&Shared<K>],
+        mode: Mode<K>,
+        options: HandlerOptions<K>,
+    ) -> (Arc<Self>, Vec<Arc<Self>>) {
+        let (filter, resync) = (options.filter.clone(), options.resync);
+        let names = std::iter::once(first).chain(others.iter().copied()).map(|informer| informer.name.as_str());
+        let names = names.collect::<Vec<_>>().join(", ");
+        let runner = Runner::new(names, mode, options, first.environment.clone(), first.faults, 1 + others.len());
+        let subscribe = |is_first| {
+            Arc::new(Self {
+                runner: runner.clone(),
+                filter: filter.clone().map(HandlerFilter::new),
+                resync,
+                is_first,
+                viewed: AtomicBool::new(false),
+                closed: AtomicBool::new(false),
+                slot: OnceLock::new(),
+            })
+        };
+        let (first, others) = (subscribe(true), others.iter().map(|_| subscribe(false)).collect::<Vec<_>>());
+        runner.set_subscriptions(std::iter::once(&first).chain(&others).map(Arc::downgrade).collect());
+        (first, others)
+    }
+
+    /// Returns the handler.
+    pub(crate) fn runner(&self) -> &Arc<Runner<K>> {
+        &self.runner
+    }
+
+    /// Sets the handler's place among the handlers of the informer.
+    pub(crate) fn set_slot(&self, slot: Slot) {
+        let slot = self.slot.get_or_init(|| slot);
+        if self.is_first {
+            self.runner.set_number(slot.place());
+        }
+        // A close before this call found no slot to release.
+        if self.is_closed() {
+            slot.release();
+        }
+    }
+
+    /// Queues changes. With `viewed` the initial objects of the informer are complete. The caller must then
+    /// [start](Self::start) the handler without a lock held.
+    pub(crate) fn push(&self, changes: impl IntoIterator<Item = Change<K>>, viewed: bool) {
+        if self.is_closed() {
+            return;
+        }
+        // A relist is complete as well, but only the first view counts.
+        let is_first_view = viewed && !self.viewed.swap(true, Ordering::AcqRel);
+        self.runner.push(changes, is_first_view);
+    }
+
+    /// Starts calls for queued events, up to the handler's concurrency.
+    pub(crate) fn start(self: &Arc<Self>) {
+        self.runner.start();
+    }
+
+    /// Ends the subscription. The handler ends with its last subscription.
+    pub(crate) fn close(&self) {
+        if self.detach() {
+            self.runner.leave(self.viewed.load(Ordering::Acquire));
+        }
+    }
+
+    /// Gives up the place at the informer. Returns false if that has happened before.
+    pub(crate) fn detach(&self) -> bool {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        if let Some(slot) = self.slot.get() {
+            slot.release();
+        }
+        drop_contained(self.filter.as_ref().and_then(HandlerFilter::end));
+        true
+    }
+
+    /// Returns true if the subscription or its handler has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire) || self.runner.is_closed()
+    }
+
+    /// Returns the handler's current state.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn read(&self) -> HandlerReading {
+        self.runner.read(self.slot.get().map_or(0, Slot::place))
+    }
+}
