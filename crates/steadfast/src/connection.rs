@@ -28,7 +28,7 @@ mod transfer_limiter;
 mod warnings;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
@@ -94,6 +94,25 @@ struct Inner {
     environment: SharedEnvironment,
 }
 
+impl Inner {
+    /// Returns the service with all `layers` for the connection `own`; `None` without layers.
+    fn layered(own: &Weak<Self>, layers: &Layers) -> Option<RequestService> {
+        // A weak reference, because the connection owns the service.
+        let own = own.clone();
+        layers.service(move |request| {
+            let inner = own.upgrade();
+            async move {
+                // Only a layer that delays a request beyond the life of its connection finds none.
+                let Some(inner) = inner else {
+                    let detail = "the connection was dropped before the layer sent the request".to_owned();
+                    return Err(SendError::Layer { detail, maybe_sent: false });
+                };
+                Connection { inner }.send_unlayered(request).await
+            }
+        })
+    }
+}
+
 impl Connection {
     /// Returns the source of time, threads, randomness and sockets.
     pub fn environment(&self) -> &SharedEnvironment {
@@ -128,7 +147,7 @@ impl Connection {
         liveness_probes::begin(&pool, decorator, environment);
         let layers = self.inner.layers.clone();
         let inner = Arc::new_cyclic(|own| Inner {
-            layered: layers.service(own.clone()),
+            layered: Inner::layered(own, &layers),
             layers,
             pool,
             decorator: decorator.clone(),

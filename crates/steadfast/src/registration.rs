@@ -133,11 +133,12 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
     fn register(self, mode: Mode<K>, concurrency: usize) -> Result<Registration<K>, HandlerError> {
         let Self { owner, others, name, filter, resync, each } = self;
         let options = HandlerOptions { name, concurrency, filter, resync, each };
-        let further: Vec<_> = others.iter().map(|other| &*other.shared).collect();
-        let (first, further) = Subscription::first_and_others(&owner.shared, &further, mode, options);
-        let runner = first.runner().clone();
-        let owners = || std::iter::once(owner).chain(others.iter().copied());
-        for (owner, subscription) in owners().zip(std::iter::once(first).chain(further)) {
+        let owners: Vec<_> = std::iter::once(owner).chain(others).collect();
+        let names = owners.iter().map(|owner| owner.shared.name.as_str()).collect::<Vec<_>>().join(", ");
+        let (environment, faults) = (owner.shared.environment.clone(), owner.shared.faults);
+        let subscriptions = Subscription::all(names, owners.len(), mode, options, environment, faults);
+        let runner = subscriptions[0].runner().clone();
+        for (owner, subscription) in owners.iter().zip(subscriptions) {
             match owner.shared.add_handler(&subscription) {
                 // A failed send means that the driver has ended, and the handler is closed with it.
                 Ok(true) => drop(owner.commands.send(Command::Handlers)),
@@ -148,7 +149,7 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
                 }
             }
         }
-        let releases = owners().filter_map(|owner| owner.release.get().cloned()).collect();
+        let releases = owners.iter().filter_map(|owner| owner.release.get().cloned()).collect();
         Ok(Registration { runner, releases })
     }
 }

@@ -1,7 +1,7 @@
 //! Runner of one handler: its queue, calls and panics, independent of other handlers (C7, C8).
 
 mod call_context;
-mod call_timer;
+mod call_times;
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -23,10 +23,7 @@ use crate::handler_options::{HandlerOptions, Mode};
 #[cfg(feature = "metrics")]
 use crate::handler_stats::HandlerReading;
 use crate::handler_stats::HandlerStats;
-#[cfg(feature = "metrics")]
-use crate::metrics::call_durations::CallDurations;
-use crate::subscription::Subscription;
-use call_timer::CallTimer;
+use call_times::CallTimes;
 
 /// Number of retries of a call that panicked, before its event is counted and skipped (C3).
 const MAX_RETRIES: u32 = 3;
@@ -50,14 +47,19 @@ pub(crate) struct Runner<K> {
     panicked: AtomicU64,
     skipped: AtomicU64,
     missed: AtomicU64,
-    #[cfg(feature = "metrics")]
-    durations: CallDurations,
+    call_times: CallTimes,
     /// Wakes the tasks that wait for the end of all calls.
     quiet: Notify,
     /// Number of the handler within its first informer, for logs.
     number: OnceLock<usize>,
     /// Subscriptions to the informers, detached at the close.
-    subscriptions: OnceLock<Vec<Weak<Subscription<K>>>>,
+    subscriptions: OnceLock<Vec<Weak<dyn Detach>>>,
+}
+
+/// Place of a handler at an informer.
+pub(crate) trait Detach: Send + Sync {
+    /// Gives up the place. Returns false if that has happened before.
+    fn detach(&self) -> bool;
 }
 
 struct State<K> {
@@ -139,8 +141,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
             panicked: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             missed: AtomicU64::new(0),
-            #[cfg(feature = "metrics")]
-            durations: CallDurations::default(),
+            call_times: CallTimes::default(),
             quiet: Notify::new(),
             number: OnceLock::new(),
             subscriptions: OnceLock::new(),
@@ -153,7 +154,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
     }
 
     /// Sets the subscriptions to the informers.
-    pub(crate) fn set_subscriptions(&self, subscriptions: Vec<Weak<Subscription<K>>>) {
+    pub(crate) fn set_subscriptions(&self, subscriptions: Vec<Weak<dyn Detach>>) {
         let _ = self.subscriptions.set(subscriptions);
     }
 
@@ -408,7 +409,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
             counts: self.counts(),
             synced: self.is_synced(),
             lag: oldest.map_or(Duration::ZERO, |since| now.since(since)),
-            durations: self.durations.read(),
+            durations: self.call_times.read(),
         }
     }
 
@@ -520,7 +521,7 @@ impl<K: Send + Sync + 'static> Worker<K> {
             for retry in 0.. {
                 let (event, call) = (event.clone(), Call { retry, changes, missed });
                 let inside = call_context::enter(self.runner.number());
-                let timer = CallTimer::start(&self.runner);
+                let timer = self.runner.call_times.start(&self.runner.environment);
                 let made = std::panic::catch_unwind(AssertUnwindSafe(|| handler.handle(event, call)));
                 drop(timer);
                 drop(inside);
@@ -539,7 +540,7 @@ impl<K: Send + Sync + 'static> Worker<K> {
             for retry in 0.. {
                 let (event, call) = (event.clone(), Call { retry, changes, missed });
                 let made = call_context::run(self.runner.number(), async { handler.handle(event, call).await });
-                let timer = CallTimer::start(&self.runner);
+                let timer = self.runner.call_times.start(&self.runner.environment);
                 let made = AssertUnwindSafe(made).catch_unwind().await;
                 drop(timer);
                 if self.runner.is_over(&made, &key, retry) {

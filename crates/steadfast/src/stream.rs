@@ -30,10 +30,11 @@ impl<K: Kept> Watch<K> {
     pub(crate) fn new(informer: Informer<K>) -> Self {
         let shared = informer.shared();
         let wishes = HandlerOptions { name: None, concurrency: 1, filter: None, resync: None, each: None };
-        let subscription = Subscription::one(shared, Mode::Pulled, wishes);
-        let runner = subscription.runner().clone();
+        let (name, environment) = (shared.name.clone(), shared.environment.clone());
+        let subscriptions = Subscription::all(name, 1, Mode::Pulled, wishes, environment, shared.faults);
+        let runner = subscriptions[0].runner().clone();
         // If the informer has ended, the handler is rejected and the stream ends too.
-        let _ = shared.add_handler(&subscription);
+        let _ = shared.add_handler(&subscriptions[0]);
         Self { informer, woken: woken(runner.clone()), runner }
     }
 

@@ -5,14 +5,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use steadfast_core::event::Change;
+use steadfast_core::fault_injection::FaultInjection;
 
+use crate::environment::SharedEnvironment;
 use crate::handler_filter::HandlerFilter;
 use crate::handler_options::{HandlerOptions, Mode};
 use crate::handler_registry::Slot;
 #[cfg(feature = "metrics")]
 use crate::handler_stats::HandlerReading;
-use crate::runner::{Runner, drop_contained};
-use crate::shared::Shared;
+use crate::runner::{Detach, Runner, drop_contained};
 
 /// A handler's place at one informer: its filter, its resync period, and the delivery to its queue.
 pub(crate) struct Subscription<K> {
@@ -30,37 +31,35 @@ pub(crate) struct Subscription<K> {
 }
 
 impl<K: Send + Sync + 'static> Subscription<K> {
-    /// Creates a handler with a subscription to `informer`.
-    pub(crate) fn one(informer: &Shared<K>, mode: Mode<K>, options: HandlerOptions<K>) -> Arc<Self> {
-        let (first, _) = Self::first_and_others(informer, &[], mode, options);
-        first
-    }
-
-    /// Creates a handler with a subscription to `first`, and one to each of `others`, in their order.
-    pub(crate) fn first_and_others(
-        first: &Shared<K>,
-        others: &[&Shared<K>],
+    /// Creates a handler with `number` subscriptions, at least one. `informers` names their informers, for display.
+    pub(crate) fn all(
+        informers: String,
+        number: usize,
         mode: Mode<K>,
         options: HandlerOptions<K>,
-    ) -> (Arc<Self>, Vec<Arc<Self>>) {
+        environment: SharedEnvironment,
+        faults: FaultInjection,
+    ) -> Vec<Arc<Self>> {
         let (filter, resync) = (options.filter.clone(), options.resync);
-        let names = std::iter::once(first).chain(others.iter().copied()).map(|informer| informer.name.as_str());
-        let names = names.collect::<Vec<_>>().join(", ");
-        let runner = Runner::new(names, mode, options, first.environment.clone(), first.faults, 1 + others.len());
-        let subscribe = |is_first| {
+        let runner = Runner::new(informers, mode, options, environment, faults, number);
+        let subscribe = |place| {
             Arc::new(Self {
                 runner: runner.clone(),
                 filter: filter.clone().map(HandlerFilter::new),
                 resync,
-                is_first,
+                is_first: place == 0,
                 viewed: AtomicBool::new(false),
                 closed: AtomicBool::new(false),
                 slot: OnceLock::new(),
             })
         };
-        let (first, others) = (subscribe(true), others.iter().map(|_| subscribe(false)).collect::<Vec<_>>());
-        runner.set_subscriptions(std::iter::once(&first).chain(&others).map(Arc::downgrade).collect());
-        (first, others)
+        let subscriptions: Vec<_> = (0..number).map(subscribe).collect();
+        let detachable = |own: &Arc<Self>| {
+            let own: Arc<dyn Detach> = own.clone();
+            Arc::downgrade(&own)
+        };
+        runner.set_subscriptions(subscriptions.iter().map(detachable).collect());
+        subscriptions
     }
 
     /// Returns the handler.
@@ -103,18 +102,6 @@ impl<K: Send + Sync + 'static> Subscription<K> {
         }
     }
 
-    /// Gives up the place at the informer. Returns false if that has happened before.
-    pub(crate) fn detach(&self) -> bool {
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return false;
-        }
-        if let Some(slot) = self.slot.get() {
-            slot.release();
-        }
-        drop_contained(self.filter.as_ref().and_then(HandlerFilter::end));
-        true
-    }
-
     /// Returns true if the subscription or its handler has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire) || self.runner.is_closed()
@@ -124,5 +111,18 @@ impl<K: Send + Sync + 'static> Subscription<K> {
     #[cfg(feature = "metrics")]
     pub(crate) fn read(&self) -> HandlerReading {
         self.runner.read(self.slot.get().map_or(0, Slot::place))
+    }
+}
+
+impl<K: Send + Sync + 'static> Detach for Subscription<K> {
+    fn detach(&self) -> bool {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        if let Some(slot) = self.slot.get() {
+            slot.release();
+        }
+        drop_contained(self.filter.as_ref().and_then(HandlerFilter::end));
+        true
     }
 }

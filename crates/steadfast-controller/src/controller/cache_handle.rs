@@ -10,6 +10,8 @@ use tokio::sync::watch;
 pub(super) trait CacheHandle: Send + Sync {
     /// Returns the resource and its scope for messages.
     fn name(&self) -> &str;
+    /// Returns the namespace of the cache, or none for all namespaces.
+    fn namespace(&self) -> Option<&str>;
     /// Returns the identity of the cache.
     fn cache_id(&self) -> CacheId;
     /// Returns true if the first list is complete.

@@ -24,6 +24,8 @@ const FRESHNESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct DeclaredCache {
     pub(super) view: Arc<dyn CacheHandle>,
     pub(super) role: Role,
+    /// True if only keys in the namespace of the cache depend on it.
+    pub(super) is_isolated: bool,
 }
 
 /// Use of a declared cache.
@@ -60,12 +62,18 @@ pub(super) enum StartupLimit {
     Doubt(Duration),
     /// While the cache is fresh, and during the first second if no attempt has failed.
     Brief,
+    /// As `Brief` until the first list is complete, and then until the doubt of the cache has lasted this long. The
+    /// staleness gate blocks the keys of the cache's namespace afterwards, so that the others need not wait.
+    Isolated(Duration),
 }
 
 impl StartupLimit {
-    /// Returns the limit for a cache with this `role` and setting.
-    pub(super) fn of(role: Role, when_stale: &WhenStale) -> Self {
-        match role {
+    /// Returns the limit for `cache` with this setting.
+    pub(super) fn of(cache: &DeclaredCache, when_stale: &WhenStale) -> Self {
+        if cache.is_isolated {
+            return if when_stale.acts() { Self::Brief } else { Self::Isolated(when_stale.bound) };
+        }
+        match cache.role {
             Role::Objects => Self::Unlimited,
             _ if when_stale.acts() => Self::Brief,
             Role::Watched => Self::Doubt(WATCHED_CACHE_LIMIT),
@@ -79,7 +87,8 @@ impl StartupLimit {
         match self {
             Self::Unlimited => true,
             Self::Doubt(bound) => doubt.lasting < bound,
-            Self::Brief => {
+            Self::Isolated(bound) if !matches!(freshness, Freshness::Starting(_)) => doubt.lasting < bound,
+            Self::Brief | Self::Isolated(_) => {
                 matches!(freshness, Freshness::Starting(_))
                     // A cache without a failed attempt may sync within milliseconds. A failed attempt or one second
                     // ends the wait.
@@ -93,7 +102,21 @@ impl StartupLimit {
 impl DeclaredCache {
     /// Declares `caches` with one role.
     pub(super) fn all<K: Kept>(caches: Vec<SourceCache<K>>, role: Role) -> Vec<Self> {
-        caches.into_iter().map(|cache| Self { view: Arc::new(cache), role }).collect()
+        caches.into_iter().map(|cache| Self { view: Arc::new(cache), role, is_isolated: false }).collect()
+    }
+
+    /// Isolates the namespaces of a controller whose own objects are in several of them.
+    ///
+    /// An owner is in the namespace of its children, so a cache of objects or children of one namespace affects the keys
+    /// of that namespace only.
+    pub(super) fn isolate_namespaces(caches: &mut [Self]) {
+        let own = caches.iter().filter(|cache| cache.role == Role::Objects);
+        if own.clone().count() < 2 || own.clone().any(|cache| cache.view.namespace().is_none()) {
+            return;
+        }
+        for cache in caches.iter_mut().filter(|cache| matches!(cache.role, Role::Objects | Role::Owned)) {
+            cache.is_isolated = cache.view.namespace().is_some();
+        }
     }
 
     /// Waits until `is_over` returns true. Checks after each change of the cache, and once a second.

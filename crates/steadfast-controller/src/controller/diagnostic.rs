@@ -87,6 +87,8 @@ pub enum ControllerDiagnostic {
     Paused {
         /// The cache, the start of the doubt and its reason.
         why: String,
+        /// Namespaces whose keys are paused. Empty if all keys are paused.
+        namespaces: Vec<String>,
     },
     /// Reconciles resume: all caches are current again.
     Resumed {
@@ -179,7 +181,12 @@ impl fmt::Display for ControllerDiagnostic {
             Self::CannotCatchUp { why } => {
                 write!(f, "keys of another process are reconciled, though a cache may lack its last writes: {why}")
             }
-            Self::Paused { why } => write!(
+            Self::Paused { why, namespaces } if !namespaces.is_empty() => write!(
+                f,
+                "reconciles of the namespace {} are paused, except for safe keys, because a cache is in doubt: {why}",
+                namespaces.join(", ")
+            ),
+            Self::Paused { why, .. } => write!(
                 f,
                 "reconciles are paused, except for safe keys, because a cache is in doubt: \
              {why}"

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use steadfast::{
     Call, DynamicType, Event, Handler, HandlerError, Informer, InformerError, InformerFactory, Kept, Object, ObjectKey,
     MultiNamespaceInformer, Registration, Scope, Writes,
@@ -201,14 +202,10 @@ struct SourceHandlers<K: Kept> {
 }
 
 impl<K: Kept> SourceHandlers<K> {
-    fn lock(&self) -> MutexGuard<'_, Option<AttachedCaches<K>>> {
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Attaches handlers to the successors of stopped informers. Returns the stopped informers.
     fn attach_to_successors(&self) -> Vec<Informer<K>> {
         let mut stopped = Vec::new();
-        for (cache, registration) in self.lock().iter_mut().flatten() {
+        for (cache, registration) in self.attached.lock().iter_mut().flatten() {
             // If the successor was stopped in the meantime too, the next renewal attaches to its own successor.
             if let Some(renewed) = cache.renew()
                 && let Ok(added) = self.template.attach(&renewed.running)
@@ -233,7 +230,7 @@ impl<K: Kept> Attachment for SourceHandlers<K> {
     }
 
     fn detach(&self) {
-        let attached = self.lock().take();
+        let attached = self.attached.lock().take();
         for (_, registration) in attached.iter().flatten() {
             registration.remove();
         }

@@ -3,10 +3,11 @@
 //! Any user of a factory can stop a shared informer, and can request another one for the same resource and scope later.
 //! The controller then continues with the later informer.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::RwLock;
 use steadfast::{CacheId, Freshness, Informer, InformerFactory, Kept, ObjectKey, Scope, Snapshot, WaitError, Writes};
 use tokio::sync::watch;
 
@@ -69,12 +70,12 @@ impl<K: Kept> SourceCache<K> {
     pub(super) fn renew(&self) -> Option<Renewed<K>> {
         let stopped = self.informer();
         let running = self.0.factory.successor(&stopped).filter(Informer::has_synced)?;
-        *self.0.informer.write().unwrap_or_else(PoisonError::into_inner) = running.clone();
+        *self.0.informer.write() = running.clone();
         Some(Renewed { stopped, running })
     }
 
     fn read<T>(&self, read: impl FnOnce(&Informer<K>) -> T) -> T {
-        read(&self.0.informer.read().unwrap_or_else(PoisonError::into_inner))
+        read(&self.0.informer.read())
     }
 }
 
@@ -92,6 +93,10 @@ pub(super) fn name_of<K: Kept>(caches: &[SourceCache<K>]) -> String {
 impl<K: Kept> CacheHandle for SourceCache<K> {
     fn name(&self) -> &str {
         &self.0.name
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        self.0.scope.in_namespace()
     }
 
     fn cache_id(&self) -> CacheId {

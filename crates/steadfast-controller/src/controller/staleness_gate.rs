@@ -1,6 +1,6 @@
 //! Gate that pauses reconciles while a cache has been in doubt for too long.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -17,8 +17,38 @@ pub(super) struct StalenessGate {
     caches: Vec<DeclaredCache>,
     when_stale: WhenStale,
     state: Mutex<State>,
-    /// True while the gate is closed.
-    closed: watch::Sender<bool>,
+    /// Keys that the gate blocks.
+    blocked: watch::Sender<Blocked>,
+}
+
+/// Keys that depend on caches in doubt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Blocked {
+    #[default]
+    None,
+    /// Keys in these namespaces, and keys of cluster-scoped objects.
+    Namespaces(BTreeSet<String>),
+    All,
+}
+
+impl Blocked {
+    fn has(&self, key: &ObjectKey) -> bool {
+        match self {
+            Self::None => false,
+            Self::Namespaces(namespaces) => key.namespace().is_none_or(|namespace| namespaces.contains(namespace)),
+            Self::All => true,
+        }
+    }
+
+    /// Adds the keys that depend on `cache`.
+    fn add(&mut self, cache: &DeclaredCache) {
+        match (cache.view.namespace().filter(|_| cache.is_isolated), self) {
+            (_, Self::All) => {}
+            (Some(namespace), Self::Namespaces(namespaces)) => drop(namespaces.insert(namespace.to_owned())),
+            (Some(namespace), own) => *own = Self::Namespaces(BTreeSet::from([namespace.to_owned()])),
+            (None, own) => *own = Self::All,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -32,53 +62,70 @@ struct State {
 pub(super) enum GateChange {
     /// The gate is unchanged.
     Unchanged,
-    /// The gate closed. Contains the cache, the start of the doubt and its reason.
-    Closed(String),
+    /// The gate closed. Contains the cache, the start of the doubt and its reason, and the blocked namespaces, none for all.
+    Closed(String, Vec<String>),
+    /// The gate blocks other keys than before. Contains the deferred keys that it no longer blocks.
+    Moved(HashMap<ObjectKey, Priority>),
     /// The gate opened after this time. Contains the deferred keys.
     Opened(Duration, HashMap<ObjectKey, Priority>),
 }
 
 impl StalenessGate {
     pub(super) fn new(caches: Vec<DeclaredCache>, when_stale: WhenStale) -> Self {
-        Self { caches, when_stale, state: Mutex::default(), closed: watch::Sender::new(false) }
+        Self { caches, when_stale, state: Mutex::default(), blocked: watch::Sender::default() }
     }
 
     /// Checks the caches, and closes or opens the gate.
     pub(super) fn update(&self, now: Instant) -> GateChange {
-        let doubtful = match self.when_stale.choice {
-            Choice::Act => None,
-            Choice::Wait | Choice::Only(_) => self.caches.iter().find_map(|cache| self.doubt(cache)),
-        };
+        let (mut blocked, mut first) = (Blocked::None, None);
+        if !self.when_stale.acts() {
+            for cache in &self.caches {
+                let Some(why) = self.doubt(cache) else { continue };
+                blocked.add(cache);
+                first.get_or_insert(why);
+            }
+        }
         // The common case takes no lock.
-        if doubtful.is_none() && !*self.closed.borrow() {
+        if blocked == *self.blocked.borrow() {
             return GateChange::Unchanged;
         }
         let mut state = self.lock();
-        match (doubtful, state.closed_since) {
+        // Under the lock, so that no concurrent `defer` adds a key that is no longer blocked.
+        self.blocked.send_replace(blocked.clone());
+        match (first, state.closed_since) {
             (Some(why), None) => {
                 state.closed_since = Some(now);
-                self.closed.send_replace(true);
-                GateChange::Closed(why)
+                let namespaces = match blocked {
+                    Blocked::Namespaces(namespaces) => namespaces.into_iter().collect(),
+                    Blocked::None | Blocked::All => Vec::new(),
+                };
+                GateChange::Closed(why, namespaces)
             }
             (None, Some(since)) => {
                 state.closed_since = None;
-                // Under the lock, so that no concurrent `defer` adds a key after this point.
-                let deferred_keys = std::mem::take(&mut state.deferred_keys);
-                self.closed.send_replace(false);
-                GateChange::Opened(now.since(since), deferred_keys)
+                GateChange::Opened(now.since(since), std::mem::take(&mut state.deferred_keys))
             }
-            _ => GateChange::Unchanged,
+            (Some(_), Some(_)) => {
+                let deferred_keys = std::mem::take(&mut state.deferred_keys);
+                let (still, freed) = deferred_keys.into_iter().partition(|(key, _)| blocked.has(key));
+                state.deferred_keys = still;
+                GateChange::Moved(freed)
+            }
+            (None, None) => GateChange::Unchanged,
         }
     }
 
     /// Returns the reason if the cache is in doubt for too long.
-    fn doubt(&self, DeclaredCache { view, role }: &DeclaredCache) -> Option<String> {
+    fn doubt(&self, DeclaredCache { view, role, is_isolated }: &DeclaredCache) -> Option<String> {
         let freshness = view.freshness();
         let lasting = freshness.doubt()?.lasting;
         let is_rejected = matches!(freshness, Freshness::Failed(_)) && role.may_be_rejected();
         // A synced cache serves old but complete data. Doubt up to the bound is accepted.
         let is_doubted = if view.is_synced() {
             lasting > self.when_stale.bound
+        } else if *is_isolated {
+            // The start did not wait for this cache, so the keys of its namespace do.
+            !is_rejected
         } else {
             // Reconciles may run before the cache is synced, but only until its doubt reaches the bound.
             !self.when_stale.waits() && !is_rejected && lasting >= self.when_stale.bound
@@ -88,35 +135,36 @@ impl StalenessGate {
 
     /// Returns true if the last check closed the gate.
     pub(super) fn is_closed(&self) -> bool {
-        *self.closed.borrow()
+        *self.blocked.borrow() != Blocked::None
     }
 
     /// Returns true if `key` may be reconciled now. Other keys must be deferred or requeued.
     pub(super) fn admits(&self, key: &ObjectKey) -> bool {
         match &self.when_stale.choice {
-            _ if !self.is_closed() => true,
+            _ if !self.blocked.borrow().has(key) => true,
             Choice::Act => true,
             Choice::Wait => false,
             Choice::Only(safe) => safe(key),
         }
     }
 
-    /// Returns true if blocked keys are deferred while safe keys run. Otherwise no key is taken at all.
-    pub(super) fn defers(&self) -> bool {
-        matches!(self.when_stale.choice, Choice::Only(_))
+    /// Returns true if no key is taken at all.
+    pub(super) fn is_shut(&self) -> bool {
+        self.when_stale.waits() && *self.blocked.borrow() == Blocked::All
     }
 
-    /// Defers `key` until the gate opens. Returns false if the gate is already open.
+    /// Defers `key` until the gate no longer blocks it. Returns false if the gate does not block it now, or if no key is
+    /// taken.
     pub(super) fn defer(&self, key: &ObjectKey, priority: Priority) -> bool {
         let mut state = self.lock();
         // Read under the lock: the gate may have opened since the caller checked `admits`.
-        let is_closed = state.closed_since.is_some();
-        if is_closed {
+        let is_deferred = !self.is_shut() && self.blocked.borrow().has(key);
+        if is_deferred {
             let known = state.deferred_keys.entry(key.clone()).or_insert(priority);
             // A key that is deferred twice keeps its higher priority.
             *known = priority.max(*known);
         }
-        is_closed
+        is_deferred
     }
 
     /// Returns the number of deferred keys.
@@ -126,9 +174,9 @@ impl StalenessGate {
 
     /// Waits until keys may be taken.
     pub(super) async fn opened(&self) {
-        if matches!(self.when_stale.choice, Choice::Wait) {
+        if self.when_stale.waits() {
             // `self` holds the sender, so the wait cannot fail.
-            drop(self.closed.subscribe().wait_for(|closed| !closed).await);
+            drop(self.blocked.subscribe().wait_for(|blocked| *blocked != Blocked::All).await);
         }
     }
 

@@ -136,9 +136,14 @@ impl WorkerPool {
     pub(super) fn check_caches(&self) {
         match self.gate.update(self.environment().now()) {
             GateChange::Unchanged => {}
-            GateChange::Closed(why) => {
+            GateChange::Closed(why, namespaces) => {
                 Counters::one(&self.counters.pauses);
-                self.diagnostics.report(&ControllerDiagnostic::Paused { why });
+                self.diagnostics.report(&ControllerDiagnostic::Paused { why, namespaces });
+            }
+            GateChange::Moved(freed_keys) => {
+                for (key, priority) in freed_keys {
+                    self.queue.add_with_priority(key, priority);
+                }
             }
             GateChange::Opened(lasted, deferred_keys) => {
                 // Through the queue, not directly: the keys compete with newer and more urgent keys.
@@ -196,7 +201,7 @@ impl Worker {
             return None;
         }
         // Avoids the waiter list, which all workers share, as long as a key is ready.
-        if !gate.is_closed()
+        if !gate.is_shut()
             && let Some(work) = queue.next_ready()
         {
             return Some(work);
@@ -220,7 +225,7 @@ impl Worker {
         if !pool.gate.admits(&work) {
             // The key returns to the queue, or is deferred if other keys are still processed.
             // The gate may have opened in between: `defer` returns false, and the key goes back to the queue.
-            if !(pool.gate.defers() && pool.gate.defer(work.key(), work.priority())) {
+            if !pool.gate.defer(work.key(), work.priority()) {
                 pool.queue.add_with_priority(work.key().clone(), work.priority());
             }
             return;

@@ -118,7 +118,7 @@ impl WriteTracker {
         let declared = caches.iter().map(|cache| match (cache.role, when_stale.acts()) {
             // The start waits for the sync of this cache. Afterwards its doubt counts like the doubt of the other caches.
             (Role::Objects, true) => (cache.clone(), StartupLimit::Brief),
-            (role, _) => (cache.clone(), StartupLimit::of(role, when_stale)),
+            _ => (cache.clone(), StartupLimit::of(cache, when_stale)),
         });
         *self.0.declared.lock() = declared.collect();
     }

@@ -161,6 +161,17 @@ async fn memory(factory: InformerFactory) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// docs/guide.md, "Several namespaces".
+#[rustfmt::skip]
+async fn several_namespaces(factory: InformerFactory) -> Result<(), Box<dyn Error>> {
+    let scopes = Scope::all().labels("app=web").in_each(["team-a", "team-b"]);
+    let pods = factory.multi_namespace_informer::<Pod>(scopes)?;
+    pods.on_event(|event| println!("{event:?}"))?;                   // one call at a time, from one queue
+    pods.wait_for_sync(Duration::from_secs(30)).await?;
+    println!("{} pods, {}", pods.lister()?.len(), pods.freshness()); // the freshness of the worst namespace
+    Ok(())
+}
+
 /// docs/guide.md, "Metrics".
 #[rustfmt::skip]
 pub(crate) fn metrics(connection: Connection) -> Result<String, Box<dyn Error>> {

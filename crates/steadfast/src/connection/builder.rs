@@ -294,7 +294,7 @@ impl ConnectionBuilder {
         let reloader = ConfigReloader::new(followed, loader, target, &settings, pool.clone(), decorator.clone());
         liveness_probes::begin(&pool, &decorator, &environment);
         let inner = Arc::new_cyclic(|own| Inner {
-            layered: layers.service(own.clone()),
+            layered: Inner::layered(own, &layers),
             layers,
             pool,
             decorator,

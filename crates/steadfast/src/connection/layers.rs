@@ -1,15 +1,13 @@
 //! Layers of the user around each request, for example for tracing.
 
-use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 
-use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::client::Body;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, ServiceExt};
 
-use super::{Connection, Inner, SendError};
+use super::error::SendError;
 use crate::transport::ResponseBody;
 
 /// Service that sends the requests of a connection, inside of all its layers.
@@ -40,37 +38,13 @@ impl Layers {
         }));
     }
 
-    /// Returns the service of the connection `inner` with all layers; `None` without layers.
-    pub(super) fn service(&self, inner: Weak<Inner>) -> Option<RequestService> {
+    /// Returns `send` as a service with all layers; `None` without layers.
+    pub(super) fn service<F, Fut>(&self, send: F) -> Option<RequestService>
+    where
+        F: Fn(Request<Body>) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<Response<ResponseBody>, SendError>> + Send + 'static,
+    {
         let wrap = self.wrap.as_ref()?;
-        Some(wrap(BoxCloneSyncService::new(Innermost { inner })))
-    }
-}
-
-/// Sends requests without layers. A weak reference, because the connection owns the service.
-#[derive(Clone)]
-struct Innermost {
-    inner: Weak<Inner>,
-}
-
-impl Service<Request<Body>> for Innermost {
-    type Response = Response<ResponseBody>;
-    type Error = SendError;
-    type Future = BoxFuture<'static, Result<Response<ResponseBody>, SendError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), SendError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let inner = self.inner.upgrade();
-        Box::pin(async move {
-            // Only a layer that delays a request beyond the life of its connection finds none.
-            let Some(inner) = inner else {
-                let detail = "the connection was dropped before the layer sent the request".to_owned();
-                return Err(SendError::Layer { detail, maybe_sent: false });
-            };
-            Connection { inner }.send_unlayered(request).await
-        })
+        Some(wrap(BoxCloneSyncService::new(tower::service_fn(send))))
     }
 }

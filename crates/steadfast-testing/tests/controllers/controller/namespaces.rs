@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::ResourceExt;
 use serde_json::json;
 use steadfast::{ObjectKey, Scope};
-use steadfast_apiserver::Verb;
+use steadfast_apiserver::{Answer, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, RunningController, Source, back_off};
 use steadfast_testing::{WorldError, config_map_in};
 
@@ -134,5 +134,81 @@ async fn sources_without_scopes_are_errors() -> Result<(), WorldError> {
     let elsewhere = error(controller().owns::<Pod>(Source::namespaces(["team-a", "team-c"])));
     assert!(elsewhere.is_err_and(|error| error.contains("pods in namespace team-c cannot be owned by configmaps in")));
     assert_eq!(error(controller().owns::<Pod>(Scope::all())), Ok(()));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn forbidden_namespace_delays_no_other_keys() -> Result<(), WorldError> {
+    let world = world().await?;
+    let told = Told::default();
+    world.server.faults().answer_with(RequestRule::any().namespace("team-a"), Answer::code(403));
+    let maps = world.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(TEAMS))?;
+    let controller = telling(Controller::new(&world.factory, maps.clone()).owns::<Pod>(Source::namespaces(TEAMS)), &told)?;
+    advance(3 * SECOND).await;
+    assert!(told.take().contains(&"team-b/x".to_owned()));
+    advance(120 * SECOND).await;
+    world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
+    advance(SECOND).await;
+    assert_eq!(told.take(), ["team-b/x"]);
+    assert!(!controller.stats().paused);
+    world.server.faults().answer_truly();
+    advance(20 * SECOND).await;
+    assert!(told.take().contains(&"team-a/x".to_owned()));
+    assert_eq!(maps.lister()?.len(), 2);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_namespace_delays_no_other_start() -> Result<(), WorldError> {
+    let world = world().await?;
+    let told = Told::default();
+    world.server.faults().hang(RequestRule::any().namespace("team-a"), 600 * SECOND, Answer::code(503));
+    let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).owns::<Pod>(Source::namespaces(TEAMS));
+    let controller = telling(controller, &told)?;
+    advance(5 * SECOND).await;
+    assert!(told.take().contains(&"team-b/x".to_owned()));
+    // A key whose own cache was never synced waits.
+    controller.queue().add(ObjectKey::namespaced("team-a", "x"));
+    advance(SECOND).await;
+    assert!(controller.stats().paused);
+    world.server.faults().answer_truly();
+    advance(120 * SECOND).await;
+    let calls = told.take();
+    assert!(calls.contains(&"team-a/x".to_owned()), "{calls:?}");
+    assert!(!controller.stats().paused);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn doubtful_namespace_pauses_only_its_keys() -> Result<(), WorldError> {
+    let world = world().await?;
+    let told = Told::default();
+    let controller = telling(Controller::new(&world.factory, Source::namespaces(TEAMS)), &told)?;
+    advance(SECOND).await;
+    told.take();
+    world.server.faults().answer_with(RequestRule::any().namespace("team-a"), Answer::code(403));
+    world.server.faults().end_watches();
+    advance(120 * SECOND).await;
+    let report = "reconciles of the namespace team-a are paused, except for safe keys, because a cache is in doubt: configmaps";
+    assert!(told.take().iter().any(|line| line.starts_with(report)));
+    controller.queue().add(ObjectKey::namespaced("team-a", "x"));
+    world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
+    advance(SECOND).await;
+    assert_eq!(told.take(), ["team-b/x"]);
+
+    // A doubt about the other namespace as well, and its end.
+    world.server.faults().answer_with(RequestRule::any().namespace("team-b"), Answer::code(403));
+    world.server.faults().end_watches();
+    advance(120 * SECOND).await;
+    controller.queue().add(ObjectKey::namespaced("team-b", "x"));
+    advance(SECOND).await;
+    assert_eq!(told.take(), [""; 0]);
+    world.server.faults().answer_truly();
+    advance(60 * SECOND).await;
+    let mut calls = told.take();
+    calls.retain(|call| !call.starts_with("reconciles resume"));
+    calls.sort_unstable();
+    assert_eq!(calls, ["team-a/x", "team-b/x"]);
+    assert!(!controller.stats().paused);
     Ok(())
 }
