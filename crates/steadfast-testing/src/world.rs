@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use steadfast::connection::ConnectionBuilder;
 use steadfast::environment::local::Local;
 use steadfast::environment::{Helpers, SharedEnvironment};
 use steadfast::transport::Settings;
-use steadfast::connection::ConnectionBuilder;
 use steadfast::{Connection, InformerFactory};
 use steadfast_apiserver::ApiServer;
 use tokio::time::Instant;

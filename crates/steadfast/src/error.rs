@@ -36,7 +36,9 @@ pub enum InformerError {
     #[error("no namespace was given; pass at least one, or use Scope::all() for all namespaces")]
     NoNamespace,
     /// An informer cannot be combined with informers of other namespaces.
-    #[error("{resource} cannot be combined with informers of other namespaces, because {why}; pass each namespace once")]
+    #[error(
+        "{resource} cannot be combined with informers of other namespaces, because {why}; pass each namespace once"
+    )]
     NotCombined {
         /// Resource and scope.
         resource: String,

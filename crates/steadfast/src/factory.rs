@@ -914,7 +914,9 @@ impl<K: Kept> InformerBuilder<'_, K> {
         #[cfg(feature = "metrics")]
         {
             let observed = request_builder.connection.observed();
-            shared.observe(observed.add(self.collection.labels(&self.scope, self.name.clone()), Arc::downgrade(&shared) as _));
+            shared.observe(
+                observed.add(self.collection.labels(&self.scope, self.name.clone()), Arc::downgrade(&shared) as _),
+            );
         }
         let (commands, received) = mpsc::unbounded_channel();
         // A weak sender: cached objects hold this hook, may outlive the informer, and must not keep it running.

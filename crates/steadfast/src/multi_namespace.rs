@@ -83,9 +83,10 @@ impl<K: Kept> MultiNamespaceInformer<K> {
         if let Some(other) = informers.iter().find(|informer| !informer.origin().is_beside(first.origin())) {
             return unusable(other, "the others have another resource or server");
         }
-        let is_same = |pair: &[Informer<K>]| pair[0].scope().in_namespace() == pair[1].scope().in_namespace();
-        if let Some(pair) = informers.windows(2).find(|pair| is_same(pair)) {
-            return unusable(&pair[1], "its namespace has another informer");
+        let mut pairs = informers.iter().zip(informers.iter().skip(1));
+        if let Some((_, other)) = pairs.find(|(one, other)| one.scope().in_namespace() == other.scope().in_namespace())
+        {
+            return unusable(other, "its namespace has another informer");
         }
         let name = informers.iter().map(Informer::name).collect::<Vec<_>>().join(", ").into();
         Ok(Self { informers: informers.into(), name })
@@ -165,7 +166,7 @@ impl<K: Kept> MultiNamespaceInformer<K> {
     pub fn handler(&self) -> HandlerBuilder<'_, K> {
         // The constructor guarantees at least one informer.
         let (first, others) = (&self.informers[0], &self.informers[1..]);
-        first.handler().and(others.iter().map(|informer| informer.owner()).collect())
+        first.handler().and(others.iter().map(Informer::owner).collect())
     }
 
     /// Calls `handle` for every change in any namespace, one call at a time, on a thread of its own.

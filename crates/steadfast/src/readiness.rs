@@ -164,7 +164,8 @@ mod tests {
             tainted: KeySet::from_iter([ObjectKey::cluster(key)]),
             polled: None,
         };
-        let Freshness::Fresh { version, age, tainted, .. } = worst([of("10", 2, "a"), of("9", 1, "b")].into_iter()) else {
+        let Freshness::Fresh { version, age, tainted, .. } = worst([of("10", 2, "a"), of("9", 1, "b")].into_iter())
+        else {
             panic!("all are fresh")
         };
         assert_eq!((version, age, tainted.len()), (Some("9".into()), Duration::from_secs(2), 2));

@@ -265,7 +265,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
         // Only the driver adds handlers to the delivery, and this is the driver. Most informers have no filters, so
         // nothing is allocated for them.
-        let has_joined = |handler: &&Arc<Subscription<K>>| handler.filter.as_ref().is_some_and(HandlerFilter::has_joined);
+        let has_joined =
+            |handler: &&Arc<Subscription<K>>| handler.filter.as_ref().is_some_and(HandlerFilter::has_joined);
         let joined: Vec<_> = self.handlers.lock().members().filter(has_joined).cloned().collect();
         let passing = |handler: Arc<Subscription<K>>| {
             let passing = handler.filter.as_ref()?.pass(changes);
@@ -476,7 +477,9 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let settled = self.durables.is_idle();
         #[cfg(not(feature = "checkpoint"))]
         let settled = true;
-        settled && self.ended.load(Ordering::Acquire) && self.handlers().iter().all(|handler| handler.runner().is_idle())
+        settled
+            && self.ended.load(Ordering::Acquire)
+            && self.handlers().iter().all(|handler| handler.runner().is_idle())
     }
 
     pub(crate) fn handler_stats(&self) -> Vec<HandlerStats> {

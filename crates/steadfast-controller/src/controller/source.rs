@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use steadfast::{
-    Call, DynamicType, Event, Handler, HandlerError, Informer, InformerError, InformerFactory, Kept, Object, ObjectKey,
-    MultiNamespaceInformer, Registration, Scope, Writes,
+    Call, DynamicType, Event, Handler, HandlerError, Informer, InformerError, InformerFactory, Kept,
+    MultiNamespaceInformer, Object, ObjectKey, Registration, Scope, Writes,
 };
 
 use super::changes::Changes;

@@ -87,7 +87,7 @@ pub(super) struct Renewed<K: Kept> {
 
 /// Returns the resource and the scopes of `caches` for messages.
 pub(super) fn name_of<K: Kept>(caches: &[SourceCache<K>]) -> String {
-    caches.iter().map(|cache| cache.name()).collect::<Vec<_>>().join(", ")
+    caches.iter().map(SourceCache::name).collect::<Vec<_>>().join(", ")
 }
 
 impl<K: Kept> CacheHandle for SourceCache<K> {

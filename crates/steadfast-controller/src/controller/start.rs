@@ -114,8 +114,7 @@ impl<K: Kept> Controller<K> {
         let reads = self.reads.into_iter();
         caches.extend(reads.map(|view| DeclaredCache { view, role: Role::Read, is_isolated: false }));
         write_tracker.declare(&caches, &self.when_stale);
-        let first =
-            caches.iter().map(|cache| (cache.clone(), StartupLimit::of(cache, &self.when_stale))).collect();
+        let first = caches.iter().map(|cache| (cache.clone(), StartupLimit::of(cache, &self.when_stale))).collect();
         // Caches of watched sources are not read by reconciles, so their doubt pauses nothing.
         caches.retain(|cache| cache.role.is_read());
         let gate = StalenessGate::new(caches, self.when_stale);

@@ -43,7 +43,8 @@ fn of_teams(world: &World) -> Result<MultiNamespaceInformer<ConfigMap>, WorldErr
 fn follow<K: Kept>(informers: &MultiNamespaceInformer<K>) -> Result<(Told, Registration<K>), WorldError> {
     let told = Told::default();
     let own = told.clone();
-    let registration = informers.on_event(move |event| own.say(format!("{} {}", event.name(), event.object().key())))?;
+    let registration =
+        informers.on_event(move |event| own.say(format!("{} {}", event.name(), event.object().key())))?;
     Ok((told, registration))
 }
 

@@ -17,7 +17,7 @@ pub(super) struct CallTimes {
 /// Timer of one call. Its drop records the duration.
 #[must_use = "the drop of the timer ends the call"]
 pub(super) struct CallTimer<'a> {
-    #[cfg(feature = "metrics")]
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code))]
     times: &'a CallTimes,
     #[cfg(feature = "metrics")]
     begun: Instant,
@@ -29,7 +29,6 @@ impl CallTimes {
     /// Starts the timer of a call, by the clock of `environment`.
     pub(super) fn start<'a>(&'a self, environment: &'a SharedEnvironment) -> CallTimer<'a> {
         CallTimer {
-            #[cfg(feature = "metrics")]
             times: self,
             #[cfg(feature = "metrics")]
             begun: environment.now(),

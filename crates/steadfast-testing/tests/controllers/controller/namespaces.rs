@@ -143,7 +143,8 @@ async fn forbidden_namespace_delays_no_other_keys() -> Result<(), WorldError> {
     let told = Told::default();
     world.server.faults().answer_with(RequestRule::any().namespace("team-a"), Answer::code(403));
     let maps = world.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(TEAMS))?;
-    let controller = telling(Controller::new(&world.factory, maps.clone()).owns::<Pod>(Source::namespaces(TEAMS)), &told)?;
+    let controller =
+        telling(Controller::new(&world.factory, maps.clone()).owns::<Pod>(Source::namespaces(TEAMS)), &told)?;
     advance(3 * SECOND).await;
     assert!(told.take().contains(&"team-b/x".to_owned()));
     advance(120 * SECOND).await;
@@ -189,7 +190,8 @@ async fn doubtful_namespace_pauses_only_its_keys() -> Result<(), WorldError> {
     world.server.faults().answer_with(RequestRule::any().namespace("team-a"), Answer::code(403));
     world.server.faults().end_watches();
     advance(120 * SECOND).await;
-    let report = "reconciles of the namespace team-a are paused, except for safe keys, because a cache is in doubt: configmaps";
+    let report =
+        "reconciles of the namespace team-a are paused, except for safe keys, because a cache is in doubt: configmaps";
     assert!(told.take().iter().any(|line| line.starts_with(report)));
     controller.queue().add(ObjectKey::namespaced("team-a", "x"));
     world.server.merge_patch("configmaps", "team-b", "x", json!({ "data": { "value": "2" } }))?;
