@@ -4,25 +4,26 @@
 //! checkpoint the handlers are durable: the next run of the program receives unsettled changes again. Without a
 //! checkpoint, unsettled changes are lost at the end of the program.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use steadfast::{
-    AsyncHandler, Call, DurableEvent, DurableRegistration, Event, HandlerError, Informer, Lazy, Object, ObjectKey,
-    Registration, ResourceVersion,
+    AsyncHandler, Call, DurableEvent, DurableRegistration, Event, HandlerError, Informer, Lazy, Object, Registration,
+    ResourceVersion,
 };
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::change::{Change, State};
 use crate::config::{EventKind, MAX_SPAN};
 use crate::engine::Engine;
 use crate::lookups::LookupCaches;
+use crate::parked::Parked;
 use crate::recheck::Recheck;
 use crate::replication::{DeliveryDecision, position_name, recheck_name};
 use crate::rule::Compiled;
@@ -33,7 +34,8 @@ use crate::supervise::Supervised;
 use crate::watermark::{Settled, Watermark};
 use crate::worker::MAX_PENDING_MESSAGES;
 
-/// Maximum number of queued changes of a rule. Beyond the limit, only the newest state of each object is kept.
+/// Number of changes of a rule without a checkpoint that wait separately. Beyond the limit, the changes of each object
+/// are merged into one.
 const WAITING: usize = 1024;
 
 /// Maximum number of objects with unsettled changes, for each rule and sink. The limit is divided among namespaces,
@@ -276,7 +278,8 @@ impl HandlerContext {
     }
 
     fn in_passing(self, informer: &Informer<Lazy<DynamicObject>>) -> Result<Registered, HandlerError> {
-        let passing = Passing { handler_context: Arc::new(self), parked: Arc::default(), tasks: Mutex::default() };
+        let parked = Arc::new(Parked::new(WAITING));
+        let passing = Passing { handler_context: Arc::new(self), parked, tasks: Mutex::default() };
         informer.handler().deliver_each(WAITING).add_async_handler(passing).map(Registered::Passing)
     }
 
@@ -382,64 +385,9 @@ impl HandlerContext {
 /// has used up its share of the sink's queue. Parked events do not delay events of other objects.
 struct Passing {
     handler_context: Arc<HandlerContext>,
-    parked: Arc<Parked>,
+    parked: Arc<Parked<Lazy<DynamicObject>>>,
     /// One task for each object with parked events.
     tasks: Mutex<JoinSet<()>>,
-}
-
-/// Parked events by object.
-#[derive(Default)]
-struct Parked {
-    events: Mutex<HashMap<ObjectKey, VecDeque<Event<Lazy<DynamicObject>>>>>,
-    shrunk: Notify,
-}
-
-impl Parked {
-    fn events(&self) -> MutexGuard<'_, HashMap<ObjectKey, VecDeque<Event<Lazy<DynamicObject>>>>> {
-        self.events.lock()
-    }
-
-    /// Appends the event to the parked events of the object. Returns the event if the object has no parked events.
-    fn follow_up(&self, event: Event<Lazy<DynamicObject>>) -> Option<Event<Lazy<DynamicObject>>> {
-        match self.events().get_mut(event.object().key()) {
-            Some(queue) => {
-                queue.push_back(event);
-                None
-            }
-            None => Some(event),
-        }
-    }
-
-    /// Waits until fewer than [`WAITING`] events are parked.
-    async fn until_space(&self) {
-        loop {
-            // Registered before the check, so that a notification in between is not lost.
-            let shrunk = self.shrunk.notified();
-            tokio::pin!(shrunk);
-            shrunk.as_mut().enable();
-            if self.events().values().map(VecDeque::len).sum::<usize>() < WAITING {
-                return;
-            }
-            shrunk.await;
-        }
-    }
-
-    /// Returns the first event of an object without removing the event. Removes an object without events.
-    fn first(&self, key: &ObjectKey) -> Option<Event<Lazy<DynamicObject>>> {
-        let mut events = self.events();
-        let first = events.get(key).and_then(|queue| queue.front().cloned());
-        if first.is_none() {
-            events.remove(key);
-        }
-        first
-    }
-
-    fn done(&self, key: &ObjectKey) {
-        if let Some(queue) = self.events().get_mut(key) {
-            queue.pop_front();
-        }
-        self.shrunk.notify_one();
-    }
 }
 
 impl AsyncHandler<Lazy<DynamicObject>> for Passing {
@@ -448,8 +396,6 @@ impl AsyncHandler<Lazy<DynamicObject>> for Passing {
         if handler_context.engine.replication().gate().permit().is_none() {
             return handler_context.pass(&event).await;
         }
-        // Back pressure: the informer merges events of a handler that is behind.
-        self.parked.until_space().await;
         // Events of one object stay in order: a parked object collects its later events.
         let Some(event) = self.parked.follow_up(event) else { return };
         let (rule, sink, watermark) =
@@ -460,7 +406,7 @@ impl AsyncHandler<Lazy<DynamicObject>> for Passing {
         if handler_context.engine.attempt(rule, sink, of, watermark, change, || {}).await.is_ok() {
             return;
         }
-        self.parked.events().insert(key.clone(), VecDeque::from([event]));
+        self.parked.park(event);
         let (handler_context, parked) = (handler_context.clone(), self.parked.clone());
         // Remove finished tasks, so that the set does not grow without bound.
         let mut tasks = self.tasks.lock();

@@ -37,6 +37,17 @@
 //! - [Mirrors](https://github.com/steadfast-rs/steadfast/blob/main/docs/mirrors.md): external systems that are kept equal to rules
 //! - [Cookbook](https://github.com/steadfast-rs/steadfast/blob/main/docs/cookbook.md) and [recipes](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify-recipes.md) with complete files
 
+/// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
+macro_rules! debug_as_message {
+    ($($error:ty),+ $(,)?) => {$(
+        impl ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+
 mod ack;
 pub mod change;
 pub mod config;
@@ -59,6 +70,7 @@ mod object_state;
 mod offload;
 pub mod outbox;
 pub mod outcome;
+mod parked;
 mod path;
 mod plan;
 mod private_file;

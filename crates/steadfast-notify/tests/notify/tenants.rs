@@ -151,6 +151,12 @@ async fn flood_without_checkpoint_leaves_space_for_another() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn parked_changes_without_checkpoint_block_no_other() {
+    // More than the number of changes that wait separately, above the share of a namespace.
+    flood(None, "true", 5_000 + 3_000).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn huge_objects_fill_only_namespace_cache() {
     let scopes = ["hostile", "quiet"].map(Scope::namespace);
     let world = World::start(&scopes, Some(1_000_000), None, "true").await;
