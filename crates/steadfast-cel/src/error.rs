@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Error in the text of an expression.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct SyntaxError {
     /// Byte offset of the error in the text.
     pub at: usize,
@@ -26,7 +26,7 @@ impl fmt::Display for SyntaxError {
 impl std::error::Error for SyntaxError {}
 
 /// Failed evaluation: the fault, and the part of the expression that caused the fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     /// Byte offset in the text of the expression.
     pub at: usize,
@@ -45,7 +45,7 @@ impl std::error::Error for Error {}
 /// Cause of a failed evaluation.
 ///
 /// Names come from the text of the expression, never from a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
     /// A selected field that the map does not have. The name is part of the expression.
@@ -139,3 +139,5 @@ impl fmt::Display for Fault {
 }
 
 impl std::error::Error for Fault {}
+
+debug_as_message!(SyntaxError, Error, Fault);

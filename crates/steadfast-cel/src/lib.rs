@@ -37,6 +37,17 @@
 //! - [Notify](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify.md): conditions and messages of `steadfast notify`
 //! - [Embedded server](https://github.com/steadfast-rs/steadfast/blob/main/docs/embedded-server.md): validation rules of custom resources
 
+/// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
+macro_rules! debug_as_message {
+    ($($error:ty),+ $(,)?) => {$(
+        impl ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+
 pub mod ast;
 mod budget;
 mod check;

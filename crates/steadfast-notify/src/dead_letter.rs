@@ -38,7 +38,6 @@ pub struct DeadLetters {
 }
 
 /// Reason why the file did not accept a letter.
-#[derive(Debug)]
 pub enum AddError {
     /// The file has reached the maximum number of letters.
     Full,
@@ -54,6 +53,10 @@ impl std::fmt::Display for AddError {
         }
     }
 }
+
+impl std::error::Error for AddError {}
+
+debug_as_message!(AddError);
 
 impl DeadLetters {
     /// Opens the file at this path lazily, with at most `most` letters. The first letter creates the file.

@@ -36,7 +36,7 @@ impl fmt::Display for Place {
 /// An error in a configuration.
 ///
 /// Formatted like compiler errors, for editors: `rules.toml:7:8: message; remedy`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Name of the file.
     pub file: String,
@@ -55,7 +55,7 @@ impl fmt::Display for Problem {
 }
 
 /// All errors in a configuration, in the order of the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
 impl fmt::Display for Problems {
@@ -70,11 +70,27 @@ impl fmt::Display for Problems {
     }
 }
 
+impl std::error::Error for Problem {}
+
 impl std::error::Error for Problems {}
+
+debug_as_message!(Problem, Problems);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn debug_prints_messages_of_all_problems() {
+        let problem = |what: &str| Problem {
+            file: "a.toml".to_owned(),
+            place: Place::START,
+            what: what.to_owned(),
+            remedy: "remove it".to_owned(),
+        };
+        let problems = Problems(vec![problem("one"), problem("two")]);
+        assert_eq!(format!("{problems:?}"), "a.toml:1:1: one; remove it\na.toml:1:1: two; remove it");
+    }
 
     #[test]
     fn columns_count_characters_from_one() {

@@ -53,7 +53,7 @@ pub struct ApprovalRequest {
 }
 
 /// An approval that names no pending removals.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no removal with the ID {id} needs approval: {}", pending(.waits))]
 pub struct UnknownApproval {
     /// The ID of the approval.
@@ -61,6 +61,8 @@ pub struct UnknownApproval {
     /// Pending IDs.
     pub waits: Vec<String>,
 }
+
+debug_as_message!(UnknownApproval);
 
 fn pending(ids: &[String]) -> String {
     if ids.is_empty() { "nothing is pending".to_owned() } else { format!("pending are {}", ids.join(", ")) }

@@ -48,6 +48,17 @@
 //! - [Mirrors](https://github.com/steadfast-rs/steadfast/blob/main/docs/mirrors.md): behaviour, guard and targets
 //! - [Cookbook](https://github.com/steadfast-rs/steadfast/blob/main/docs/cookbook.md): mirrors of a Kubernetes cluster, by configuration alone
 
+/// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
+macro_rules! debug_as_message {
+    ($($error:ty),+ $(,)?) => {$(
+        impl ::std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(self, f)
+            }
+        }
+    )+};
+}
+
 mod attempts;
 mod batches;
 mod bounded_name;

@@ -47,7 +47,7 @@ pub struct Nftables {
 }
 
 /// Reason that a table cannot be read or changed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum NftablesError {
     /// The name is not valid in a ruleset.
     #[error("{0:?} is not a valid name in a ruleset: use letters, digits, `-`, `_` and `.`, at most 64 characters")]
@@ -103,6 +103,8 @@ pub enum NftablesError {
         why: String,
     },
 }
+
+debug_as_message!(NftablesError);
 
 /// Returns advice for an error message.
 fn remedy(message: &str) -> &'static str {

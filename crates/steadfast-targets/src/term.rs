@@ -34,8 +34,11 @@ pub struct Permit {
 }
 
 /// Error: the term ended before the write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the term of this replica as the leader ended before the write")]
 pub struct TermEnded;
+
+debug_as_message!(TermEnded);
 
 impl TermKeeper {
     /// Creates a closed gate and its keeper.

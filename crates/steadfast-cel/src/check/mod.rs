@@ -19,7 +19,7 @@ use crate::types::Type;
 const QUALIFIERS: [&str; 3] = ["google", "kubernetes", "net"];
 
 /// Type error in an expression.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct TypeError {
     /// Byte offset in the text of the expression.
     pub at: usize,
@@ -45,6 +45,8 @@ impl fmt::Display for TypeError {
 }
 
 impl std::error::Error for TypeError {}
+
+debug_as_message!(TypeError);
 
 /// Result of a check: the type, or the first error.
 type Checked = Result<Kind, TypeError>;

@@ -4,7 +4,7 @@ use domain::base::iana::Rcode;
 use domain::tsig::ValidationError;
 
 /// Reason that a zone cannot be read or changed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum DnsError {
     /// A key is not a valid TSIG key. Errors never contain the secret.
     #[error("this is no TSIG key: {0}; `tsig-keygen` and `keymgr -t` make one")]
@@ -145,6 +145,8 @@ pub enum DnsError {
         why: String,
     },
 }
+
+debug_as_message!(DnsError);
 
 /// Operation requested from a DNS server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

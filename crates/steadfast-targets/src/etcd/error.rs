@@ -1,7 +1,7 @@
 //! Errors of etcd, each with advice.
 
 /// Reason that keys of etcd cannot be read or changed. No error contains a password, a token or a value.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum EtcdError {
     /// The prefix or the mark is empty.
     #[error("a mirror in etcd needs a prefix and a mark; set both")]
@@ -68,6 +68,8 @@ pub enum EtcdError {
         why: String,
     },
 }
+
+debug_as_message!(EtcdError);
 
 impl EtcdError {
     /// Returns true if another endpoint may succeed. A write may have been applied nevertheless.

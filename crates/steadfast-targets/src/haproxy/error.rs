@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::step_runner;
 
 /// Reason that a backend of HAProxy cannot be read or changed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum HaproxyError {
     /// HAProxy would read a name as something else.
     #[error("{0:?} is not a valid name in HAProxy: use letters, digits, `-`, `_` and `.`, at most 128 characters")]
@@ -82,6 +82,8 @@ pub enum HaproxyError {
         others: Vec<String>,
     },
 }
+
+debug_as_message!(HaproxyError);
 
 impl HaproxyError {
     /// Returns true if an error of a step concerns one server only. Other errors may concern the whole of HAProxy.

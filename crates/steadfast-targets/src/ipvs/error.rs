@@ -10,7 +10,7 @@ pub(super) const NOENT: i32 = Errno::NOENT.raw_os_error();
 pub(super) const SRCH: i32 = Errno::SRCH.raw_os_error();
 
 /// Reason that a virtual service cannot be read or changed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum IpvsError {
     /// The address is not valid for a service.
     #[error("{0} can be no virtual service: it takes an address of this machine's, without a scope, and a port")]
@@ -75,6 +75,8 @@ pub enum IpvsError {
         why: String,
     },
 }
+
+debug_as_message!(IpvsError);
 
 /// Returns advice for an error number.
 fn remedy(code: i32, command: &str) -> String {

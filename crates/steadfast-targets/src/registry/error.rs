@@ -5,7 +5,7 @@ use hyper::StatusCode;
 use crate::step_runner;
 
 /// Reason that items of a registry cannot be read or changed. Errors contain no header, and no query of a URL.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum RegistryError {
     /// The mark is empty.
     #[error("a mirror in a registry needs a mark, which identifies its items; set one")]
@@ -73,6 +73,8 @@ pub enum RegistryError {
         why: String,
     },
 }
+
+debug_as_message!(RegistryError);
 
 impl RegistryError {
     /// Combines the errors of one run, each with the key of its item.

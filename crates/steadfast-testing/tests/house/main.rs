@@ -8,6 +8,7 @@
 
 mod circles;
 mod commands;
+mod errors;
 mod imports;
 mod methods;
 mod modules;
