@@ -17,6 +17,7 @@ mod error;
 mod gateway;
 mod numbers;
 mod owner;
+mod pages;
 mod responses;
 mod term;
 mod watch;
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value as Json, json};
+use tokio::time::Instant;
 
 use crate::batches::{BatchLimits, BatchSender, RejectionCache, Suspects, send_in_batches};
 use crate::entry::{ActualState, Step, Target, Value};
@@ -36,6 +38,7 @@ pub use client::{Body, EtcdClient, PlainEtcdClient};
 pub use error::EtcdError;
 use gateway::{Gateway, Retry, TOO_LARGE, User};
 use numbers::{after, fnv, lease_of};
+use pages::PageSizes;
 use responses::{Kv, bytes};
 use watch::LastRead;
 
@@ -44,9 +47,6 @@ use watch::LastRead;
 pub struct EtcdValue(pub String);
 
 impl Value for EtcdValue {}
-
-/// Number of keys per response. Halved while a response is too large.
-const PAGE_KEYS: usize = 1000;
 
 /// Bounds of one transaction; bytes as JSON. The defaults of etcd are 128 operations and 1.5 MiB.
 const TRANSACTION: BatchLimits = BatchLimits { count: 128, bytes: 768 * 1024 };
@@ -67,6 +67,7 @@ pub struct Etcd<R = PlainEtcdClient> {
     written: Arc<tokio::sync::Mutex<BTreeSet<i64>>>,
     suspects: Suspects,
     rejections: RejectionCache,
+    pages: PageSizes,
     /// The term that each write requires; 0 without replicas.
     term: Arc<AtomicU64>,
 }
@@ -110,6 +111,7 @@ impl<R: EtcdClient> Etcd<R> {
             written,
             suspects: Suspects::default(),
             rejections: RejectionCache::default(),
+            pages: PageSizes::default(),
             term: Arc::default(),
         })
     }
@@ -161,22 +163,25 @@ impl<R: EtcdClient> Etcd<R> {
     /// Returns all keys under the prefix, and the revision of the read.
     async fn keys(&self) -> Result<(Vec<Kv>, i64), EtcdError> {
         let (mut keys, mut from, mut revision) = (Vec::new(), self.prefix.clone().into_bytes(), 0);
-        let mut limit = PAGE_KEYS;
+        let mut size = self.pages.start();
         loop {
             let method = json!({
                 // A fixed revision gives all pages one snapshot. The first request sends 0, which means the current
                 // revision.
                 "key": bytes(&from), "range_end": bytes(&after(self.prefix.as_bytes())),
-                "limit": limit.to_string(), "revision": revision.to_string(),
+                "limit": size.keys().to_string(), "revision": revision.to_string(),
             });
+            let sent = Instant::now();
             let page = match self.gateway.request(Retry::Allowed, "kv/range", &method).await {
                 // Keys can be small and values large. Fewer keys per page keep the response below the limit.
-                Err(EtcdError::Refused { message, .. }) if message == TOO_LARGE && limit > 1 => {
-                    limit /= 2;
-                    continue;
+                Err(EtcdError::Refused { message, .. }) if message == TOO_LARGE && size.halve() => continue,
+                Err(error @ EtcdError::Socket { .. }) => {
+                    self.pages.failed(&size);
+                    return Err(error);
                 }
                 page => page?,
             };
+            size.took(sent.elapsed());
             revision = responses::number(&page["header"]["revision"]).max(revision);
             let kvs = responses::kvs(&page).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
             let last = kvs.last().map(|kv| kv.key.clone());
@@ -184,7 +189,10 @@ impl<R: EtcdClient> Etcd<R> {
             match (page["more"].as_bool(), last) {
                 // The key with a zero byte appended is the direct successor, the first key of the next page.
                 (Some(true), Some(last)) => from = [last, vec![0]].concat(),
-                _ => return Ok((keys, revision)),
+                _ => {
+                    self.pages.succeeded(&size);
+                    return Ok((keys, revision));
+                }
             }
         }
     }

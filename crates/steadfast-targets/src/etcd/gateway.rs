@@ -18,7 +18,7 @@ use super::error::EtcdError;
 use crate::rotation::Rotation;
 
 /// Timeout for an endpoint to connect and respond, and then for each further part of the response.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Upper bound of a response.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
