@@ -11,7 +11,8 @@ use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
 use crate::haproxy::{Haproxy, eventually};
-use crate::outsides::{Etcd, KEY, Knot};
+use crate::dns_server::{DnsKind, DnsServer, KEY};
+use crate::outsides::Etcd;
 use crate::run::{KillOnDrop, finish, start_with, stderr_text, temp_path};
 
 /// Folder of one test; removed when dropped.
@@ -129,7 +130,7 @@ fn weights(haproxy: &Haproxy, names: &[&str]) -> Option<Vec<u32>> {
 }
 
 /// Returns the records of the zone as `NAME TTL TYPE DATA`, without the zone's own records and ownership marks.
-fn records(knot: &Knot) -> BTreeSet<String> {
+fn records(knot: &DnsServer) -> BTreeSet<String> {
     let (port, mut command) = (knot.port.to_string(), Command::new("dig"));
     command.args(["@127.0.0.1", "-p", &port, "+tcp", "+noall", "+answer", "-y", KEY, "example.org", "AXFR"]);
     let output = command.stderr(Stdio::null()).output().expect("dig");
@@ -144,14 +145,14 @@ fn records(knot: &Knot) -> BTreeSet<String> {
         .collect()
 }
 
-fn expect(knot: &Knot, expected: &[&str]) -> bool {
+fn expect(knot: &DnsServer, expected: &[&str]) -> bool {
     records(knot) == expected.iter().map(|&record| record.to_owned()).collect()
 }
 
 /// Starts a DNS server in a folder of its own, and runs a recipe until the zone has the `expected` records.
 fn run_dns(name: &str, objects: &[Value], expected: &[&str]) {
     let folder = Folder::new(name);
-    let Some(knot) = Knot::start(&folder.0) else { return };
+    let Some(knot) = DnsServer::start(&folder.0, DnsKind::Knot) else { return };
     let server = format!("127.0.0.1:{}", knot.port);
     run(name, &folder.0, &[("192.0.2.53", &server)], objects, |_| expect(&knot, expected));
 }
@@ -291,7 +292,7 @@ fn headless_recipe_names_pods() {
 #[test]
 fn annotations_recipe_sets_ttl_and_weight() {
     let Some(haproxy) = Haproxy::start("cookbook-annotations") else { return };
-    let Some(knot) = Knot::start(&haproxy.folder) else { return };
+    let Some(knot) = DnsServer::start(&haproxy.folder, DnsKind::Knot) else { return };
     let (server, socket) =
         (format!("127.0.0.1:{}", knot.port), haproxy.folder.join("admin.sock").display().to_string());
     let mut heavy = pod("shop", "heavy", "10.0.0.2", true);

@@ -14,7 +14,8 @@ use tokio::runtime::Runtime;
 
 use crate::haproxy::Haproxy;
 use crate::nonsense::{TENANT, Victims, object, resource};
-use crate::outsides::{Etcd, KEY, Knot};
+use crate::dns_server::{DnsKind, DnsServer, KEY};
+use crate::outsides::Etcd;
 use crate::run::{KillOnDrop, start, stderr_text, steadfast};
 use crate::seeded_rng::{SeededRng, seeds};
 
@@ -81,7 +82,7 @@ struct World {
     notify: KillOnDrop,
     server: ApiServer,
     haproxy: Haproxy,
-    knot: Knot,
+    dns: DnsServer,
     etcd: Etcd,
     configuration: String,
     stderr: Arc<Mutex<String>>,
@@ -89,10 +90,10 @@ struct World {
 }
 
 impl World {
-    fn start(name: &str) -> Option<Self> {
+    fn start(name: &str, kind: DnsKind) -> Option<Self> {
         let haproxy = Haproxy::start(name)?;
         let folder = &haproxy.folder;
-        let (knot, etcd) = (Knot::start(folder)?, Etcd::start(folder)?);
+        let (dns, etcd) = (DnsServer::start(folder, kind)?, Etcd::start(folder)?);
         let runtime = Runtime::new().expect("threads can be started");
         let server = runtime.block_on(ApiServer::start()).expect("the server starts");
         for name in SHOPS.into_iter().chain([TENANT]) {
@@ -103,7 +104,7 @@ impl World {
             "[clusters.here]\nkubeconfig = \"kubeconfig\"\n[sinks.web]\nhaproxy = {{socket = \"admin.sock\", backend = \"web\"}}\n\
              [sinks.zone]\ndns = {{server = \"127.0.0.1:{}\", zone = \"example.org\", secret = {{file = \"key\"}}, mark = \"hostile\"}}\n\
              [sinks.registry]\netcd = {{endpoints = [\"{}\"], prefix = \"/services/\", mark = \"hostile\"}}\n{RULES}",
-            knot.port, etcd.url
+            dns.port, etcd.url
         );
         for (file, text) in [("kubeconfig", &*server.kubeconfig()), ("key", KEY), ("notify.toml", &*text)] {
             std::fs::write(folder.join(file), text).expect("a file");
@@ -118,7 +119,7 @@ impl World {
             }
         });
         let notify = KillOnDrop(child);
-        Some(Self { notify, server, haproxy, knot, etcd, configuration, stderr, _runtime: runtime })
+        Some(Self { notify, server, haproxy, dns, etcd, configuration, stderr, _runtime: runtime })
     }
 
     /// Returns the contents of the systems; `None` while any system does not respond.
@@ -127,7 +128,7 @@ impl World {
         for (name, state) in self.haproxy.listing() {
             contents.entry(("HAProxy", name)).or_default().insert(state);
         }
-        for (name, record) in self.knot.records()? {
+        for (name, record) in self.dns.records()? {
             contents.entry(("DNS", name)).or_default().insert(record);
         }
         for (key, value) in self.etcd.pairs("/services/")? {
@@ -256,7 +257,7 @@ fn send_nonsense(server: &ApiServer, rng: &mut SeededRng, victims: &Victims) {
 
 /// Runs the careful tenants alone; returns the final contents of the systems.
 fn run_alone(seed: u64) -> Option<Contents> {
-    let world = World::start(&format!("careful-{seed}"))?;
+    let world = World::start(&format!("careful-{seed}"), DnsKind::of_seed(seed))?;
     let mut shops = Shops::create(&world.server, seed);
     for _ in 0..STEPS {
         shops.change();
@@ -296,7 +297,7 @@ fn run_alone(seed: u64) -> Option<Contents> {
 
 /// Runs the careful tenants next to the hostile tenant until their entries equal those of `alone`.
 fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
-    let mut world = World::start(&format!("hostile-{seed}"))?;
+    let mut world = World::start(&format!("hostile-{seed}"), DnsKind::of_seed(seed))?;
     let mut rng = SeededRng(seed ^ 0xbad);
     let mut shops = Shops::create(&world.server, seed);
     let (begun, place_holds) =

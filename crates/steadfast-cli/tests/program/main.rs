@@ -1,10 +1,14 @@
 //! End-to-end tests of the built program.
 
+#[cfg(unix)]
+mod approvals;
 mod bad_input;
 mod check;
 #[cfg(unix)]
 mod cookbook;
 mod deploy;
+#[cfg(unix)]
+mod dns_server;
 mod endpoint;
 #[cfg(unix)]
 mod etcd_tls;

@@ -11,7 +11,8 @@ use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
 use crate::haproxy::eventually;
-use crate::outsides::{Etcd, KEY, Knot};
+use crate::dns_server::{DnsKind, DnsServer, KEY};
+use crate::outsides::Etcd;
 use crate::run::start;
 
 /// A cluster, and a folder with its kubeconfig and a configuration.
@@ -77,7 +78,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 #[test]
 fn wrong_dns_entries_affect_only_themselves() {
     let world = World::start("dns");
-    let Some(knot) = Knot::start(&world.folder) else { return };
+    let Some(knot) = DnsServer::start(&world.folder, DnsKind::Bind) else { return };
     let sink = format!(
         "dns = {{ server = \"127.0.0.1:{}\", zone = \"example.org\", secret = {{ file = \"key\" }}, mark = \"trial\" }}",
         knot.port

@@ -45,6 +45,12 @@ impl Truth {
         }
     }
 
+    /// Records that a restore of the cluster has brought a removed object back. The program can detect this only by its next
+    /// audit, within `limit`. Until then, it may still remove the entry.
+    pub(crate) fn note_revived(&mut self, name: &str, limit: Duration) {
+        self.0.entry(name.to_owned()).or_default().push((Instant::now() + limit, true));
+    }
+
     /// Returns the names that must exist now.
     pub(crate) fn now(&self) -> BTreeSet<String> {
         let there = self.0.iter().filter(|(_, of)| of.last().is_some_and(|(_, is_there)| *is_there));
@@ -92,4 +98,32 @@ pub(crate) fn judge(truth: &Truth, losses: &[Loss], samples: &[Sample]) -> Resul
         }
     }
     Ok(removals)
+}
+
+mod tests {
+    use super::*;
+
+    fn sample(asked: Instant, names: &[&str]) -> Sample {
+        let names = names.iter().map(|&name| name.to_owned()).collect();
+        Sample { target: "DNS", asked, answered: asked, names }
+    }
+
+    #[test]
+    fn revived_object_is_judged_after_audit() {
+        let mut truth = Truth::default();
+        truth.note("a", true);
+        truth.note("a", false);
+        let audit = Duration::from_secs(5);
+        truth.note_revived("a", audit);
+        assert_eq!(truth.now(), BTreeSet::from(["a".to_owned()]));
+        let at = |seconds: u64| Instant::now() + Duration::from_secs(seconds);
+        let removed = |seconds: u64| [sample(at(seconds), &["a"]), sample(at(seconds + 1), &[])];
+        assert_eq!(judge(&truth, &[], &removed(4)), Ok(1), "not detected yet");
+        let fault = judge(&truth, &[], &removed(9)).expect_err("detected for a while");
+        assert!(fault.starts_with("DNS: a was removed although it exists"), "{fault}");
+        // A later removal counts at once.
+        truth.note("a", false);
+        assert_eq!(judge(&truth, &[], &removed(9)), Ok(1));
+        assert!(truth.now().is_empty());
+    }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
-use crate::outsides::{KEY, Knot};
+use crate::dns_server::{DnsKind, DnsServer, KEY};
 use crate::run::{stderr_text, steadfast, temp_path};
 
 const RULE: &str = "[[rules]]\nname = \"r\"\nresources = [\"pods\"]\nto = [\"it\"]\n";
@@ -92,7 +92,7 @@ fn unreachable_sink_is_reported_with_position() {
 #[test]
 fn unknown_zone_and_key_are_reported() {
     let world = World::start("zone");
-    let Some(knot) = Knot::start(&world.folder) else { return };
+    let Some(knot) = DnsServer::start(&world.folder, DnsKind::Knot) else { return };
     let key = |text: &str| std::fs::write(world.folder.join("key"), text).expect("the folder is writable");
     let sink = |zone: &str| {
         format!(

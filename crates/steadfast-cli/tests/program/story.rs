@@ -27,7 +27,8 @@ use tokio::runtime::Runtime;
 
 use crate::haproxy::{Haproxy, eventually};
 use crate::nonsense::{TENANT, Victims, object, resource};
-use crate::outsides::{Etcd, KEY, Knot};
+use crate::dns_server::{DnsKind, DnsServer, KEY};
+use crate::outsides::Etcd;
 use crate::removals::{Loss, Sample, Truth, judge};
 use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast};
 use crate::seeded_rng::{SeededRng, seeds};
@@ -56,6 +57,9 @@ const RETURN_LIMITS: [(&str, Duration); 3] =
 /// Limit for all three systems to equal the clusters.
 const CONVERGENCE_LIMIT: Duration = Duration::from_secs(60);
 
+/// Interval of the program's audits of the first cluster.
+const AUDIT: Duration = Duration::from_secs(5);
+
 /// Average duration of a fault, in milliseconds.
 const LASTS: u64 = 1500;
 
@@ -65,7 +69,7 @@ struct World {
     /// The API server of the second cluster.
     far: ApiServer,
     haproxy: Arc<Haproxy>,
-    knot: Arc<Knot>,
+    dns: Arc<DnsServer>,
     etcd: Arc<Etcd>,
     configuration: String,
     /// Version of the first server with the initial pods. No backup is older.
@@ -83,10 +87,10 @@ struct World {
 const KEY_OF_ENTRY: &str = "object.metadata.?annotations[?'example.org/key'].orValue(object.metadata.name)";
 
 impl World {
-    fn start(name: &str) -> Option<Self> {
+    fn start(name: &str, kind: DnsKind) -> Option<Self> {
         let haproxy = Haproxy::start(name)?;
         let folder = haproxy.folder.clone();
-        let (knot, etcd) = (Knot::start(&folder)?, Etcd::start(&folder)?);
+        let (dns, etcd) = (DnsServer::start(&folder, kind)?, Etcd::start(&folder)?);
         let runtime = Runtime::new().expect("a runtime");
         let server = Cluster::start(&runtime)?;
         let far = runtime.block_on(ApiServer::start()).expect("the server starts");
@@ -107,11 +111,12 @@ impl World {
         // After a restore, the server's versions may already exceed the program's version. Only the audit detects this (R12).
         let mirror = "drain = \"1s\"\ncompare = \"2s\"\n";
         let text = format!(
-            "[clusters.here]\nkubeconfig = \"kubeconfig\"\naudit = \"5s\"\n[clusters.far]\nkubeconfig = \"far.kubeconfig\"\n\
+            "[clusters.here]\nkubeconfig = \"kubeconfig\"\naudit = \"{}s\"\n[clusters.far]\nkubeconfig = \"far.kubeconfig\"\n\
              [sinks.web]\nhaproxy = {{socket = \"admin.sock\", backend = \"web\"}}\n{mirror}\
              [sinks.zone]\ndns = {{server = \"127.0.0.1:{}\", zone = \"example.org\", secret = {{file = \"key\"}}, mark = \"story\"}}\n{mirror}\
              [sinks.registry]\netcd = {{endpoints = [\"{}\"], prefix = \"/services/\", mark = \"story\"}}\n{mirror}{}{}{}",
-            knot.port,
+            AUDIT.as_secs(),
+            dns.port,
             etcd.url,
             rule(
                 "web",
@@ -137,7 +142,7 @@ impl World {
             far,
             started: 0,
             haproxy: Arc::new(haproxy),
-            knot: Arc::new(knot),
+            dns: Arc::new(dns),
             etcd: Arc::new(etcd),
             configuration,
             truth: Truth::default(),
@@ -283,7 +288,8 @@ impl World {
             meanwhile(self, rng, Trouble::Restored);
         }
         // A removal is noted before the restore and an addition after it, since the restored state comes from the server.
-        for name in &self.ready("web-") {
+        let before = self.ready("web-");
+        for name in &before {
             self.truth.note(name, false);
         }
         match &mut self.server {
@@ -300,7 +306,12 @@ impl World {
             let is_ready = pod.is_some_and(|pod| {
                 pod["status"]["conditions"][0]["status"] == "True" && pod["metadata"]["deletionTimestamp"].is_null()
             });
-            self.truth.note(&name, is_ready);
+            if is_ready && !before.contains(&name) {
+                // The program has seen the removal, and learns of the restore by its audit.
+                self.truth.note_revived(&name, AUDIT);
+            } else {
+                self.truth.note(&name, is_ready);
+            }
         }
     }
 
@@ -320,7 +331,7 @@ impl World {
             Trouble::ScaledUp => self.scale(14),
             Trouble::Nonsense => self.send_nonsense(rng),
             Trouble::BalancerRestart => self.lose_contents("HAProxy", |world| world.haproxy.restart()),
-            Trouble::ZoneRestored => self.lose_contents("DNS", |world| world.knot.restore()),
+            Trouble::ZoneRestored => self.lose_contents("DNS", |world| world.dns.restore()),
             Trouble::LeaseRevoked => self.lose_contents("etcd", |world| world.etcd.revoke_leases()),
             Trouble::EtcdRestart => self.lose_contents("etcd", |world| world.etcd.restart()),
             _ => self.server.suffer(trouble, Phase::Begin),
@@ -337,14 +348,14 @@ impl World {
             Some((missing, names.difference(&now).cloned().collect::<Vec<_>>()))
         };
         let web = difference(self.haproxy.try_serving());
-        let (names, keys) = (difference(self.knot.names()), difference(self.etcd.keys()));
+        let (names, keys) = (difference(self.dns.names()), difference(self.etcd.keys()));
         format!("(missing, left): HAProxy {web:?}, DNS {names:?}, etcd {keys:?}\nstatus:\n{status}\nstderr:\n{said}")
     }
 
     fn outside_is_equal(&self) -> bool {
         let now = Some(self.truth.now());
         let is_equal = |names: Option<BTreeSet<String>>| names.map(judged) == now;
-        is_equal(self.haproxy.try_serving()) && is_equal(self.knot.names()) && is_equal(self.etcd.keys())
+        is_equal(self.haproxy.try_serving()) && is_equal(self.dns.names()) && is_equal(self.etcd.keys())
     }
 }
 
@@ -379,10 +390,10 @@ struct Witness {
 impl Witness {
     fn begin(world: &World) -> Self {
         let (ended, samples) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<Sample>>>::default());
-        let (haproxy, knot, etcd) = (world.haproxy.clone(), world.knot.clone(), world.etcd.clone());
+        let (haproxy, dns, etcd) = (world.haproxy.clone(), world.dns.clone(), world.etcd.clone());
         let looks: [(&'static str, Look); 3] = [
             ("HAProxy", Box::new(move || haproxy.try_serving())),
-            ("DNS", Box::new(move || knot.names())),
+            ("DNS", Box::new(move || dns.names())),
             ("etcd", Box::new(move || etcd.keys())),
         ];
         let threads = looks.map(|(target, look)| {
@@ -452,7 +463,7 @@ fn until_equal(world: &World, at: &str) {
 }
 
 fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
-    let mut world = World::start(&format!("story-{seed}"))?;
+    let mut world = World::start(&format!("story-{seed}"), DnsKind::of_seed(seed))?;
     let mut rng = SeededRng(seed);
     let mut acting = begin(&world);
     until_equal(&world, &format!("seed {seed}, at first"));
@@ -501,7 +512,7 @@ fn random_troubles_remove_no_entry_of_ready_pod() {
 
 #[test]
 fn checker_detects_removed_entry_of_ready_pod() {
-    let Some(world) = World::start("seen") else { return };
+    let Some(world) = World::start("seen", DnsKind::Bind) else { return };
     let mut acting = begin(&world);
     eventually("the initial state", || world.outside_is_equal());
     // The program is not running, so it cannot restore the entry.
@@ -510,7 +521,7 @@ fn checker_detects_removed_entry_of_ready_pod() {
     std::thread::sleep(Duration::from_secs(2));
     let take_out = |world: &World, target: &str| match target {
         "etcd" => world.etcd.take_out("web-3"),
-        _ => world.knot.take_out("web-4"),
+        _ => world.dns.take_out("web-4"),
     };
     for target in ["etcd", "DNS"] {
         let witness = Witness::begin(&world);

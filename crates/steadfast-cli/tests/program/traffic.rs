@@ -26,7 +26,7 @@ const DOCUMENTED: Setup = Setup {
     name: "documented",
     clusters: &["here"],
     backends: &["web"],
-    has_records: false,
+    records: None,
     has_slices: false,
     rules: r#"
 [sinks.web]

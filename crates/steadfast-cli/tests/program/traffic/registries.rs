@@ -7,6 +7,7 @@ use serde_json::json;
 use super::outages::TWO_CLUSTERS;
 use super::workload::Deployment;
 use super::world::{Setup, TENANT, World};
+use crate::dns_server::DnsKind;
 
 /// Names, keys and values of one rule per system. Annotations of a pod override the defaults.
 ///
@@ -15,7 +16,7 @@ const RECORDS: Setup = Setup {
     name: "records",
     clusters: &["here"],
     backends: &["unused"],
-    has_records: true,
+    records: Some(DnsKind::Knot),
     has_slices: false,
     rules: r#"
 [sinks.zone]
@@ -70,7 +71,7 @@ fn rolling_update_loses_no_record() {
 
 #[test]
 fn crashed_pods_leave_names_and_keys() {
-    let Some((mut world, mut web)) = begin(Setup { name: "records-crash", ..RECORDS }, 5) else { return };
+    let Some((mut world, mut web)) = begin(Setup { name: "records-crash", records: Some(DnsKind::Bind), ..RECORDS }, 5) else { return };
     for _ in 0..2 {
         web.replace_crashed(&mut world, Duration::from_millis(200));
     }
@@ -79,7 +80,7 @@ fn crashed_pods_leave_names_and_keys() {
 
 #[test]
 fn records_return_within_bounds_after_loss() {
-    let Some((mut world, mut web)) = begin(Setup { name: "records-loss", ..RECORDS }, 4) else { return };
+    let Some((mut world, mut web)) = begin(Setup { name: "records-loss", records: Some(DnsKind::Bind), ..RECORDS }, 4) else { return };
     world.sleep(Duration::from_millis(500));
     world.lose_lease();
     world.restore_zone();
@@ -115,6 +116,8 @@ fn unreachable_cluster_delays_no_record_of_another() {
     world.start_readers();
     east.roll(&mut world);
     world.clusters[1].faults().heal();
+    // The limits of the judge start when the program has reached the cluster, after up to ten seconds of backoff.
+    world.wait_for_report("cluster west: reached");
     Deployment::create(&mut world, 1, "web-of-west", 2);
     world.wait_for_records();
     world.clusters[1].faults().cut();
@@ -125,7 +128,7 @@ fn unreachable_cluster_delays_no_record_of_another() {
 
 #[test]
 fn records_that_servers_reject_affect_only_themselves() {
-    let Some((mut world, mut web)) = begin(Setup { name: "records-tenant", ..RECORDS }, 4) else { return };
+    let Some((mut world, mut web)) = begin(Setup { name: "records-tenant", records: Some(DnsKind::Bind), ..RECORDS }, 4) else { return };
     let huge = "x".repeat(200_000);
     let long = format!("{}.example.org", "l".repeat(64));
     let wrong = [

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::records::{Reader, resolve};
 use super::world::World;
-use crate::outsides::{Etcd, KEY, Knot};
+use crate::dns_server::{DnsKind, DnsServer, KEY};
+use crate::outsides::Etcd;
 use crate::removals::Loss;
 
 /// Time within which names must exist again after the zone was lost.
@@ -20,30 +21,30 @@ const KEYS_LIMIT: Duration = Duration::from_secs(1);
 /// A DNS server and an etcd.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
-    knot: Arc<Knot>,
+    dns: Arc<DnsServer>,
     etcd: Arc<Etcd>,
 }
 
 impl Records {
     /// Starts both in `folder`, which gets the file `key` with the key of the zone. Returns `None` on a machine without them.
-    pub(crate) fn start(folder: &Path) -> Option<Self> {
+    pub(crate) fn start(folder: &Path, kind: DnsKind) -> Option<Self> {
         std::fs::write(folder.join("key"), KEY).expect("a file");
-        let (knot, etcd) = (Knot::start(folder)?, Etcd::start(folder)?);
-        Some(Self { knot: Arc::new(knot), etcd: Arc::new(etcd) })
+        let (dns, etcd) = (DnsServer::start(folder, kind)?, Etcd::start(folder)?);
+        Some(Self { dns: Arc::new(dns), etcd: Arc::new(etcd) })
     }
 
     /// Address of the DNS server, and URL of etcd.
     pub(crate) fn addresses(&self) -> (String, String) {
-        let port = self.knot.port;
+        let port = self.dns.port;
         (format!("127.0.0.1:{port}"), self.etcd.url.clone())
     }
 
     /// Readers of the addresses behind `web.example.org`, `west.example.org` and `/services/web/`.
     pub(crate) fn readers(&self) -> Vec<(&'static str, Reader)> {
-        let (knot, etcd) = (self.knot.clone(), self.etcd.clone());
+        let (dns, etcd) = (self.dns.clone(), self.etcd.clone());
         let names = move || {
-            let mut addresses = resolve(knot.port, "web.example.org")?;
-            addresses.append(&mut resolve(knot.port, "west.example.org")?);
+            let mut addresses = resolve(dns.port, "web.example.org")?;
+            addresses.append(&mut resolve(dns.port, "west.example.org")?);
             Some(addresses)
         };
         let keys = move || {
@@ -68,7 +69,7 @@ impl World {
     /// Restores the zone from a time before its first name.
     pub(crate) fn restore_zone(&mut self) {
         self.lose("DNS", "the zone is restored", ZONE_LIMIT, |records| {
-            records.knot.restore();
+            records.dns.restore();
         });
     }
 

@@ -19,6 +19,7 @@ use super::records::{PodState, Readers, Timeline};
 use super::requests::{Allowances, Traffic, Verdict, judge};
 use super::slices::{Endpoint, slices};
 use super::systems::Records;
+use crate::dns_server::DnsKind;
 use crate::removals::Loss;
 use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast};
 
@@ -47,8 +48,8 @@ pub(crate) struct Setup {
     pub(crate) clusters: &'static [&'static str],
     /// Backends of the load balancer. The traffic goes to the first one.
     pub(crate) backends: &'static [&'static str],
-    /// Starts a DNS server and etcd, too.
-    pub(crate) has_records: bool,
+    /// Starts this DNS server and etcd, too.
+    pub(crate) records: Option<DnsKind>,
     /// Publishes the pods of [`SHOP`] in the first cluster as `EndpointSlices` of the Service `web`.
     pub(crate) has_slices: bool,
     /// Sinks and rules of the configuration. `PORT`, `DNS_SERVER` and `ETCD_URL` are placeholders for the port of all pods and the systems.
@@ -117,7 +118,10 @@ impl World {
         let clusters = clusters.collect();
         // The port of all pods: their addresses differ.
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
-        let records = if setup.has_records { Some(Records::start(&folder)?) } else { None };
+        let records = match setup.records {
+            Some(kind) => Some(Records::start(&folder, kind)?),
+            None => None,
+        };
         let (server, url) = records.as_ref().map(Records::addresses).unwrap_or_default();
         let rules = setup.rules.replace("DNS_SERVER", &server).replace("ETCD_URL", &url);
         configuration += &rules.replace("PORT", &free.port().to_string());
@@ -180,6 +184,16 @@ impl World {
             }
         });
         self.notify = Some(KillOnDrop(child));
+    }
+
+    /// Waits until standard error of the program contains `text`.
+    pub(crate) fn wait_for_report(&mut self, text: &str) {
+        let begun = Instant::now();
+        while !self.stderr.lock().expect("no panic").contains(text) {
+            assert!(begun.elapsed() < CONVERGENCE_LIMIT, "no report of {text:?}\n{}", self.report());
+            self.sleep(POLL_INTERVAL);
+        }
+        self.note(&format!("the program reports {text:?}"));
     }
 
     /// Ends the program by a signal, and waits for its end.
