@@ -279,7 +279,7 @@ mod tests {
             let mode = fs::metadata(folder.join(file)).expect("the file exists").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file}");
         }
-        assert_eq!(state.approvals().take("web").expect("a readable file"), ["id"]);
+        assert_eq!(state.approvals().take("web").expect("a readable file"), ["id".to_owned()].into());
         fs::remove_dir_all(&folder).expect("the folder exists");
     }
 }

@@ -33,6 +33,11 @@ impl WatchedSource {
         reached.filter_map(|(sink, following)| Some((position_name(&self.source, sink), following.reached()?)))
     }
 
+    /// Returns true if the rule sends messages, and its settled versions are in no record.
+    pub(super) fn is_unrecorded(&self) -> bool {
+        !self.following.is_empty() && !self.source.may_be_kept()
+    }
+
     fn watches(&self, source: &Source) -> bool {
         let Source { cluster, resource, scope, .. } = &self.source;
         (cluster, resource, scope) == (&source.cluster, &source.resource, &source.scope)

@@ -28,6 +28,9 @@ use crate::failure::Failure;
 /// Maximum time to wait until a running program has processed an approval.
 const APPROVAL_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Maximum time to wait until the leader has processed an approval that was given to a standby.
+const FORWARDED_APPROVAL_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// The running mirrors and their state folder.
 pub(super) struct Mirrors {
     tasks: BTreeMap<String, RunningMirror>,
@@ -202,13 +205,10 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
         let mirrors = mirrors.collect::<Vec<_>>().join(", ");
         return Err(Failure::usage(format!("there is no mirror {sink:?}; there are {mirrors}")));
     }
-    let leader = state::leader_of_standby(&plan.state).map_err(Failure::run)?;
-    if let Some(leader) = leader.filter(|_| plan.replicas.is_some()) {
-        let leader = if leader.is_empty() { "no replica".to_owned() } else { escaped(&leader) };
-        let why =
-            format!("this replica stands by, and only the leader removes anything: {leader} leads; approve there");
-        return Err(Failure::run(why));
-    }
+    // A standby forwards approvals to the leader, whose state it follows.
+    let leader = state::leader_of_standby(&plan.state).map_err(Failure::run)?.filter(|_| plan.replicas.is_some());
+    let leader =
+        leader.map(|leader| if leader.is_empty() { "the next leader".to_owned() } else { escaped(&leader) });
     let pending = || state::remembered(&plan.state).map(|memory| memory.all_asks()).map_err(Failure::run);
     let chosen = chosen(pending()?, sink, id)?;
     let approvals = Approvals::at(&plan.state);
@@ -220,7 +220,11 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
             console::report(format_args!("mirror {mirror}: removing {count} of {of} entries of {group:?}: {names}"));
         }
     }
-    let until = Instant::now() + APPROVAL_TIMEOUT;
+    if let Some(leader) = &leader {
+        console::report(format_args!("this replica is a standby: the approval is forwarded to {leader}"));
+    }
+    let limit = if leader.is_some() { FORWARDED_APPROVAL_TIMEOUT } else { APPROVAL_TIMEOUT };
+    let until = Instant::now() + limit;
     let mut now = pending()?;
     // A running program first takes the approval file and then records the removal, so both must be checked.
     let is_open = |(mirror, asks): (&String, &Vec<ApprovalRequest>), now: &BTreeMap<String, Vec<ApprovalRequest>>| {
@@ -236,14 +240,28 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     for (mirror, asks) in &chosen {
         if approvals.waits(mirror) {
             let file = file.display();
-            console::report(format_args!(
-                "mirror {mirror}: no process acts by {file} now; the approval applies when one starts"
-            ));
+            if leader.is_some() {
+                others.push(format!(
+                    "mirror {mirror}: the approval was not forwarded within {limit:?}; the standby forwards it when it can use \
+                     the shared state of the replicas"
+                ));
+            } else {
+                console::report(format_args!(
+                    "mirror {mirror}: no process acts by {file} now; the approval applies when one starts"
+                ));
+            }
             continue;
         }
         // An equal group with a new ID: its set of entries has changed, so the approval does not apply to it.
         for ask in now.get(mirror).into_iter().flatten().filter(|now| asks.iter().any(|ask| ask.group == now.group)) {
             let id = &ask.id;
+            if let Some(leader) = leader.as_ref().filter(|_| asks.iter().any(|ask| ask.id == *id)) {
+                others.push(format!(
+                    "mirror {mirror}: {leader} did not confirm the approval of {id} within {limit:?}; the approval stays, and \
+                     `steadfast notify status` shows its effect"
+                ));
+                continue;
+            }
             others.push(format!(
                 "mirror {mirror}: other removals are pending by now ({id}); check them, and approve again"
             ));

@@ -3,6 +3,7 @@
 //! Every replica watches and evaluates. The leader sends and writes, and once a second publishes the version up to which each rule
 //! and sink is settled. A standby drops settled changes, and keeps the others pending for its own term.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use kube::Api;
 use parking_lot::Mutex;
 use steadfast::Connection;
 use steadfast_controller::{Leader, LeaderElection};
+use steadfast_notify::engine_event::EngineEvent;
 use steadfast_notify::problem::Problem;
 use steadfast_notify::{Plan, Replication, State, Supervised, Supervisor, Term, TermGate, TermKeeper};
 use tokio::sync::watch;
@@ -289,6 +291,7 @@ impl ReplicaTask {
         let mut adopted = String::new();
         loop {
             let published = shared.read().await;
+            self.forward_approvals(&shared).await;
             let renewal = timeout(RENEWAL_TIMEOUT, leases.get_opt(name)).await;
             match (published, renewal) {
                 // No leader has ever published anything, so no deletion can have been missed.
@@ -352,6 +355,7 @@ impl ReplicaTask {
                 }
                 Err(why) => self.failing(Some(why)),
             }
+            self.forward_approvals(&state).await;
             self.role_is(false, election.holder());
             sleep(PUBLISH_INTERVAL).await;
         }
@@ -359,20 +363,20 @@ impl ReplicaTask {
 
     /// Leader: takes over the shared state, opens the gate, and publishes the settled versions once a second.
     async fn lead(&self, leader: &Leader, state: &mut SharedState) -> std::convert::Infallible {
-        loop {
+        let has_predecessor = loop {
             match state.take_over().await {
-                Ok(PublishedState { settled, memory, .. }) => {
+                Ok(PublishedState { settled, memory, term }) => {
                     self.replication.set_settled(settled);
                     // A failing disk does not prevent the replica from leading.
                     if let Err(why) = self.adopt(memory, &mut String::new()).await {
                         self.failing(Some(why));
                     }
-                    break;
+                    break term > 0;
                 }
                 Err(why) => self.failing(Some(why)),
             }
             sleep(RETRY_DELAY).await;
-        }
+        };
         self.failing(None);
         // The gate opens only with the settled versions of the previous leader, so that no settled change is sent
         // twice.
@@ -380,15 +384,83 @@ impl ReplicaTask {
         let identity = self.role.lock().identity.clone();
         self.role_is(true, Some(identity));
         console::report(format_args!("leader: this replica sends and writes (term {})", leader.fencing_token()));
+        if has_predecessor {
+            for rule in (self.progress_source)().unrecorded {
+                console::report(format_args!(
+                    "leader: the rule {rule} watches Secrets, which are in no record: changes that the earlier leader has not \
+                     sent are not sent"
+                ));
+            }
+        }
+        let mut given = BTreeSet::new();
         loop {
             let own = (self.progress_source)();
             self.replication.pass(&own.settled);
-            match state.publish(&own, self.memory()).await {
-                Ok(()) => self.failing(None),
-                Err(why) => self.failing(Some(why)),
-            }
+            let published = match self.take_approvals(state, &mut given).await {
+                Ok(()) => state.publish(&own, self.memory()).await,
+                Err(why) => Err(why),
+            };
+            self.failing(published.err());
             sleep(PUBLISH_INTERVAL).await;
         }
+    }
+
+    /// Standby: passes the approvals that were given to this replica to the leader. Without a shared state they wait.
+    async fn forward_approvals(&self, shared: &SharedState) {
+        let Some(approvals) = self.state.as_ref().map(|state| state.approvals()) else { return };
+        let forwarded = async {
+            let pending = approvals.pending().map_err(|error| error.to_string())?;
+            if pending.is_empty() || !shared.forward(&pending).await? {
+                return Ok(());
+            }
+            for (mirror, ids) in &pending {
+                // Only now: a replica that ends here forwards the approvals again, which has no further effect.
+                approvals.withdraw(mirror, ids).map_err(|error| error.to_string())?;
+                let count = ids.len();
+                console::report(format_args!("mirror {mirror}: forwarded {count} approvals to the leader"));
+            }
+            Ok::<(), String>(())
+        };
+        if let Err(why) = forwarded.await {
+            self.failing(Some(format!("approvals cannot be forwarded to the leader: {why}")));
+        }
+    }
+
+    /// Leader: passes forwarded approvals to the mirrors, by the state folder. An approval stays in the shared state until a
+    /// mirror has taken it, so that it survives a crash of this leader. `given` has the approvals passed in this term.
+    async fn take_approvals(
+        &self,
+        shared: &mut SharedState,
+        given: &mut BTreeSet<(String, String)>,
+    ) -> Result<(), String> {
+        let Some(state) = &self.state else { return Ok(()) };
+        let forwarded = shared.forwarded().await?.clone();
+        if forwarded.is_empty() {
+            return Ok(());
+        }
+        let (pending, approvals) = (state.memory().all_asks(), state.approvals());
+        let waiting = approvals.pending().map_err(|error| error.to_string())?;
+        for (mirror, ids) in &forwarded {
+            for id in ids {
+                let is_pending = pending.get(mirror).is_some_and(|asks| asks.iter().any(|ask| ask.id == *id));
+                let is_given = !given.insert((mirror.clone(), id.clone()));
+                match (is_pending, is_given) {
+                    (true, false) => {
+                        approvals.give(mirror, std::slice::from_ref(id)).map_err(|error| error.to_string())?;
+                    }
+                    (true, true) if waiting.get(mirror).is_some_and(|ids| ids.contains(id)) => {
+                        // The mirror takes the approval within a second.
+                    }
+                    (_, true) => shared.settle_approval(mirror, id),
+                    (false, false) => {
+                        let why = format!("no removal with the ID {id} needs approval");
+                        console::report(EngineEvent::NotApproved { mirror: mirror.clone(), why });
+                        shared.settle_approval(mirror, id);
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Stores the memory of the leader's mirrors, if it differs from `adopted`.

@@ -1,5 +1,6 @@
 //! Status of the program, for monitoring and for the command `status`: rules, sources, sinks and mirrors.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -90,13 +91,16 @@ impl StatusReporter {
         let finished = counts.sinks.values().map(|sink| sink.delivered.saturating_add(sink.given_up));
         let activity = finished.fold(counts.changes, u64::saturating_add);
         let (mut settled, mut reached) = (SettledVersions::new(), SettledVersions::new());
+        let mut unrecorded = BTreeSet::new();
         for cluster in self.clusters() {
             cluster.visit(|followed, _| {
                 settled.extend(followed.iter().flat_map(WatchedSource::positions));
                 reached.extend(followed.iter().flat_map(WatchedSource::reached));
+                let of_secrets = followed.iter().filter(|watched| watched.is_unrecorded());
+                unrecorded.extend(of_secrets.map(|watched| watched.source.rule.clone()));
             });
         }
-        Progress { settled, reached, activity }
+        Progress { settled, reached, activity, unrecorded }
     }
 
     fn components(&self) -> MutexGuard<'_, Option<Components>> {

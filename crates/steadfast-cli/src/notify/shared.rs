@@ -1,9 +1,12 @@
 //! Shared state of replicas, in a Secret next to the lease.
 //!
-//! Only the leader writes. The client of the leader sends requests within its term only, and each write carries the resource version
+//! Only the leader writes the state. The client of the leader sends requests within its term only, and each write carries the resource version
 //! of the last read, so a late write of an earlier leader conflicts. A new leader writes its term number first.
+//!
+//! The exception are approvals of removals: a standby adds those that it was given, and leaves everything else as it read
+//! it. The leader finds them at its next tick, and removes them after its mirrors have taken them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
@@ -23,6 +26,18 @@ const QUIET_INTERVAL: Duration = Duration::from_secs(10);
 /// Key of the state in the Secret.
 const CONTENT: &str = "state.json";
 
+/// Key of the forwarded approvals in the Secret.
+const APPROVALS: &str = "approvals.json";
+
+/// Maximum number of forwarded approvals. The leader removes them within seconds.
+const MAX_APPROVALS: usize = 1000;
+
+/// Number of attempts to forward approvals while other clients write the Secret.
+const FORWARD_ATTEMPTS: usize = 4;
+
+/// Approved IDs of each mirror.
+pub(super) type ForwardedApprovals = BTreeMap<String, BTreeSet<String>>;
+
 /// Progress of this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
@@ -32,6 +47,8 @@ pub(super) struct Progress {
     pub(super) reached: SettledVersions,
     /// Counter that increases with each evaluated change and each finished message.
     pub(super) activity: u64,
+    /// Rules with streams that watch Secrets. A replica does not know which changes another one has settled.
+    pub(super) unrecorded: BTreeSet<String>,
 }
 
 /// Published state of a leader.
@@ -59,6 +76,10 @@ pub(super) struct SharedState {
     version: Option<String>,
     published: PublishedState,
     published_at: Option<Instant>,
+    /// Approvals of standbys in this version of the Secret.
+    approvals: ForwardedApprovals,
+    /// Approvals to remove with the next write.
+    settled_approvals: ForwardedApprovals,
     /// Activity of this process at the last publication.
     activity: u64,
 }
@@ -73,18 +94,78 @@ impl SharedState {
     pub(super) fn of_leader(client: Client, namespace: &str, lease: &str, term: u64) -> Self {
         let secrets = Api::namespaced(client, namespace);
         let published = PublishedState::default();
-        Self { secrets, name: settled_name(lease), term, version: None, published, published_at: None, activity: 0 }
+        Self {
+            secrets,
+            name: settled_name(lease),
+            term,
+            version: None,
+            published,
+            published_at: None,
+            approvals: ForwardedApprovals::new(),
+            settled_approvals: ForwardedApprovals::new(),
+            activity: 0,
+        }
     }
 
     /// Reads the published state; empty if no leader has published yet.
     pub(super) async fn read(&self) -> Result<PublishedState, String> {
-        self.secret().await.map(|(_, versions)| versions)
+        self.secret().await.map(|found| found.published)
+    }
+
+    /// Adds approvals of a standby for the leader. Returns false before the first leader has published.
+    pub(super) async fn forward(&self, approvals: &ForwardedApprovals) -> Result<bool, String> {
+        for _ in 1..FORWARD_ATTEMPTS {
+            match self.try_forward(approvals).await? {
+                // Another client wrote in between. The next attempt adds the approvals to the new content.
+                Err(Error::Api(status)) if status.code == 409 => {}
+                written => return written.map_err(|error| self.failed(&error)),
+            }
+        }
+        self.try_forward(approvals).await?.map_err(|error| self.failed(&error))
+    }
+
+    async fn try_forward(&self, approvals: &ForwardedApprovals) -> Result<Result<bool, Error>, String> {
+        let read = timeout(REQUEST_TIMEOUT, self.secrets.get_opt(&self.name)).await;
+        let read = read.map_err(|_| self.failed(&"no response"))?.map_err(|error| self.failed(&error))?;
+        let Some(mut secret) = read else { return Ok(Ok(false)) };
+        let data = secret.data.get_or_insert_default();
+        let mut all = approvals_in(data);
+        for (mirror, ids) in approvals {
+            all.entry(mirror.clone()).or_default().extend(ids.iter().cloned());
+        }
+        let count: usize = all.values().map(BTreeSet::len).sum();
+        if count > MAX_APPROVALS {
+            return Err(self.failed(&format!("{count} approvals wait for the leader, at most {MAX_APPROVALS} can")));
+        }
+        let content = serde_json::to_vec(&all).map_err(|error| self.failed(&error))?;
+        data.insert(APPROVALS.to_owned(), ByteString(content));
+        // With the resource version of the read: a concurrent write of the leader or another standby causes a conflict.
+        let options = PostParams::default();
+        let written = timeout(REQUEST_TIMEOUT, self.secrets.replace(&self.name, &options, &secret)).await;
+        Ok(written.map_err(|_| self.failed(&"no response"))?.map(|_| true))
+    }
+
+    /// Returns the approvals of standbys. Reads the Secret if another client has written it.
+    pub(super) async fn forwarded(&mut self) -> Result<&ForwardedApprovals, String> {
+        let read = timeout(REQUEST_TIMEOUT, self.secrets.get_metadata_opt(&self.name)).await;
+        let read = read.map_err(|_| self.failed(&"no response"))?.map_err(|error| self.failed(&error))?;
+        // A deleted Secret is created again by the next publication.
+        if read.is_some_and(|secret| secret.metadata.resource_version != self.version) {
+            self.resume().await?;
+        }
+        Ok(&self.approvals)
+    }
+
+    /// Removes a forwarded approval with the next publication.
+    pub(super) fn settle_approval(&mut self, mirror: &str, id: &str) {
+        self.settled_approvals.entry(mirror.to_owned()).or_default().insert(id.to_owned());
     }
 
     /// Writes the term of this leader, so that late writes of an earlier leader conflict. Returns the previous state.
     pub(super) async fn take_over(&mut self) -> Result<PublishedState, String> {
-        let (version, found) = self.secret().await?;
-        self.version = version;
+        let found = self.secret().await?;
+        (self.version, self.approvals) = (found.version, found.approvals);
+        let found = found.published;
         // Optimistic locking: a write between this read and ours changes the resource version, and the server responds
         // 409.
         let own = PublishedState { term: self.term, ..found.clone() };
@@ -101,7 +182,9 @@ impl SharedState {
         let next = PublishedState { term: self.term, settled, memory };
         // Versions also move with changes for no rule. Publishing each of them would write the Secret every second.
         let is_due = self.published_at.is_none_or(|at| at.elapsed() >= QUIET_INTERVAL);
-        if next == self.published || !(is_due || has_learned || own.activity != self.activity) {
+        let has_approvals = !self.settled_approvals.is_empty();
+        let is_equal = next == self.published && !has_approvals;
+        if is_equal || !(is_due || has_learned || has_approvals || own.activity != self.activity) {
             return Ok(());
         }
         self.write(next).await?;
@@ -110,14 +193,15 @@ impl SharedState {
         Ok(())
     }
 
-    async fn secret(&self) -> Result<(Option<String>, PublishedState), String> {
+    async fn secret(&self) -> Result<Found, String> {
         let read = timeout(REQUEST_TIMEOUT, self.secrets.get_opt(&self.name)).await;
         let read = read.map_err(|_| self.failed(&"no response"))?.map_err(|error| self.failed(&error))?;
-        let Some(secret) = read else { return Ok((None, PublishedState::default())) };
-        let content = secret.data.and_then(|mut data| data.remove(CONTENT)).map(|ByteString(bytes)| bytes);
+        let Some(secret) = read else { return Ok(Found::default()) };
+        let data = secret.data.unwrap_or_default();
         // Damaged content counts as empty: the replicas deliver all pending changes once more.
-        let versions = content.and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default();
-        Ok((secret.metadata.resource_version, versions))
+        let published = data.get(CONTENT).and_then(|ByteString(content)| serde_json::from_slice(content).ok());
+        let (version, approvals) = (secret.metadata.resource_version, approvals_in(&data));
+        Ok(Found { version, published: published.unwrap_or_default(), approvals })
     }
 
     async fn write(&mut self, versions: PublishedState) -> Result<(), String> {
@@ -127,7 +211,20 @@ impl SharedState {
             resource_version: self.version.clone(),
             ..ObjectMeta::default()
         };
-        let data = Some(BTreeMap::from([(CONTENT.to_owned(), ByteString(content))]));
+        let mut data = BTreeMap::from([(CONTENT.to_owned(), ByteString(content))]);
+        // This version of the Secret has exactly these approvals: a write with later ones would conflict.
+        let mut approvals = self.approvals.clone();
+        for (mirror, settled) in &self.settled_approvals {
+            if let Some(ids) = approvals.get_mut(mirror) {
+                ids.retain(|id| !settled.contains(id));
+            }
+        }
+        approvals.retain(|_, ids| !ids.is_empty());
+        if !approvals.is_empty() {
+            let content = serde_json::to_vec(&approvals).map_err(|error| self.failed(&error))?;
+            data.insert(APPROVALS.to_owned(), ByteString(content));
+        }
+        let data = Some(data);
         let secret = Secret { metadata, data, ..Secret::default() };
         let options = PostParams::default();
         let written = async {
@@ -141,6 +238,8 @@ impl SharedState {
             Ok(Ok(secret)) => {
                 self.version = secret.metadata.resource_version;
                 (self.published, self.published_at) = (versions, Some(Instant::now()));
+                self.approvals = approvals;
+                self.settled_approvals.clear();
                 Ok(())
             }
             Ok(Err(error)) => {
@@ -161,18 +260,33 @@ impl SharedState {
 
     /// Reads the Secret again after a failed write, unless a later leader has written it.
     async fn resume(&mut self) -> Result<(), String> {
-        let (version, found) = self.secret().await?;
+        let found = self.secret().await?;
         // A newer term proves that this leader was replaced. Adopting the version would let it overwrite the successor.
-        if found.term > self.term {
-            return Err(self.failed(&format!("a later leader has written it (term {})", found.term)));
+        let term = found.published.term;
+        if term > self.term {
+            return Err(self.failed(&format!("a later leader has written it (term {term})")));
         }
-        self.version = version;
+        (self.version, self.approvals) = (found.version, found.approvals);
         Ok(())
     }
 
     fn failed(&self, why: &dyn std::fmt::Display) -> String {
         format!("the shared state in the Secret {} cannot be used: {why}", self.name)
     }
+}
+
+/// Content of the Secret. Empty if it does not exist.
+#[derive(Default)]
+struct Found {
+    version: Option<String>,
+    published: PublishedState,
+    approvals: ForwardedApprovals,
+}
+
+/// Returns the forwarded approvals. Damaged content counts as empty: the removals still need approval.
+fn approvals_in(data: &BTreeMap<String, ByteString>) -> ForwardedApprovals {
+    let content = data.get(APPROVALS).and_then(|ByteString(content)| serde_json::from_slice(content).ok());
+    content.unwrap_or_default()
 }
 
 /// Returns the name of the Secret with the settled versions.

@@ -1,10 +1,17 @@
 //! Approvals of removals, passed from the command line to the running program by one file for each mirror.
 
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use crate::private_file::write_private;
+
+/// Prefix of the files, followed by the name of the mirror.
+const PREFIX: &str = "approved-";
+
+/// File whose lock makes a read and the following write of an approval file one step.
+const LOCK_FILE: &str = "approvals.lock";
 
 /// Folder of pending approvals.
 #[derive(Clone, Debug)]
@@ -18,14 +25,17 @@ impl Approvals {
         Self { folder: folder.to_owned() }
     }
 
-    /// Approves the pending removals of `mirror` with these IDs.
+    /// Approves the pending removals of `mirror` with these IDs, in addition to those that are approved already.
     ///
     /// # Errors
     ///
     /// Returns an error if the file cannot be written.
     pub fn give(&self, mirror: &str, ids: &[String]) -> io::Result<()> {
-        let file = self.file(mirror);
-        write_private(&file, &ids.join("\n")).map_err(|error| reported(&file, &error))
+        self.locked(|| {
+            let mut all = self.ids(mirror)?;
+            all.extend(ids.iter().cloned());
+            self.write(mirror, &all)
+        })
     }
 
     /// Returns true if an approval for the mirror is pending.
@@ -33,25 +43,122 @@ impl Approvals {
         self.file(mirror).exists()
     }
 
+    /// Returns the pending approvals: the IDs for each mirror.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the folder or a file cannot be read.
+    pub fn pending(&self) -> io::Result<BTreeMap<String, BTreeSet<String>>> {
+        let mut pending = BTreeMap::new();
+        for entry in fs::read_dir(&self.folder).map_err(|error| reported(&self.folder, &error))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            // Names of mirrors have no dot, in contrast to a staged file.
+            if let Some(mirror) = name.strip_prefix(PREFIX).filter(|mirror| !mirror.contains('.')) {
+                let ids = self.ids(mirror)?;
+                if !ids.is_empty() {
+                    pending.insert(mirror.to_owned(), ids);
+                }
+            }
+        }
+        Ok(pending)
+    }
+
+    /// Withdraws the approvals of `mirror` with these IDs. Later approvals stay.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read or written.
+    pub fn withdraw(&self, mirror: &str, ids: &BTreeSet<String>) -> io::Result<()> {
+        self.locked(|| {
+            let mut left = self.ids(mirror)?;
+            left.retain(|id| !ids.contains(id));
+            self.write(mirror, &left)
+        })
+    }
+
     /// Removes and returns the approved IDs.
-    pub(crate) fn take(&self, mirror: &str) -> io::Result<Vec<String>> {
+    pub(crate) fn take(&self, mirror: &str) -> io::Result<BTreeSet<String>> {
+        // Without a file, the frequent check takes no lock.
+        if !self.waits(mirror) {
+            return Ok(BTreeSet::new());
+        }
+        self.locked(|| {
+            let ids = self.ids(mirror)?;
+            // An approval is used once. Approved removals are recorded in the state of the mirror.
+            self.write(mirror, &BTreeSet::new())?;
+            Ok(ids)
+        })
+    }
+
+    fn ids(&self, mirror: &str) -> io::Result<BTreeSet<String>> {
         let file = self.file(mirror);
         match fs::read_to_string(&file) {
-            Ok(ids) => {
-                // An approval is used once. Approved removals are recorded in the state of the mirror.
-                fs::remove_file(&file).map_err(|error| reported(&file, &error))?;
-                Ok(ids.split_whitespace().map(str::to_owned).collect())
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            Ok(ids) => Ok(ids.split_whitespace().map(str::to_owned).collect()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
             Err(error) => Err(reported(&file, &error)),
         }
     }
 
+    /// Writes the file, or removes it without IDs.
+    fn write(&self, mirror: &str, ids: &BTreeSet<String>) -> io::Result<()> {
+        let file = self.file(mirror);
+        let written = if ids.is_empty() {
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                removed => removed,
+            }
+        } else {
+            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+            write_private(&file, &ids.join("\n"))
+        };
+        written.map_err(|error| reported(&file, &error))
+    }
+
+    /// Runs `step` while no other process changes the files.
+    fn locked<T>(&self, step: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let path = self.folder.join(LOCK_FILE);
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(&path).map_err(|error| reported(&path, &error))?;
+        // Each holder only reads and writes one small file. The lock ends with the file handle.
+        file.lock().map_err(|error| reported(&path, &error))?;
+        step()
+    }
+
     fn file(&self, mirror: &str) -> PathBuf {
-        self.folder.join(format!("approved-{mirror}"))
+        self.folder.join(format!("{PREFIX}{mirror}"))
     }
 }
 
 fn reported(file: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn approvals_add_up_until_taken() {
+        let folder = std::env::temp_dir().join(format!("steadfast-approvals-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a writable folder");
+        let approvals = Approvals::at(&folder);
+        let ids = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect::<BTreeSet<String>>();
+        let give = |mirror: &str, id: &str| approvals.give(mirror, &[id.to_owned()]).expect("a writable folder");
+        give("web", "one");
+        give("web", "two");
+        give("zone", "three");
+        fs::write(folder.join("approved-web.new"), "of an interrupted write").expect("a writable folder");
+        let pending = approvals.pending().expect("a readable folder");
+        assert_eq!(pending, BTreeMap::from([("web".into(), ids(&["one", "two"])), ("zone".into(), ids(&["three"]))]));
+        // An approval that was given after the read stays.
+        give("web", "late");
+        approvals.withdraw("web", &pending["web"]).expect("a writable folder");
+        assert_eq!(approvals.take("web").expect("a readable file"), ids(&["late"]));
+        assert!(!approvals.waits("web") && approvals.waits("zone"));
+        assert!(approvals.take("web").expect("no file").is_empty());
+        fs::remove_dir_all(&folder).expect("the folder exists");
+    }
 }

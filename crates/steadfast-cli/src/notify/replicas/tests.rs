@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use steadfast_apiserver::ApiServer;
-use steadfast_notify::{SettledVersions, state};
+use serde_json::json;
+use steadfast_notify::{Approvals, Memory, SettledVersions, state};
 use steadfast_testing::InMemory;
 
 use super::*;
@@ -50,7 +51,7 @@ impl World {
             state.has_caught_up().expect("there is space");
         }
         let versions = SettledVersions::from([(POSITION.to_owned(), reached)]);
-        let progress = Progress { settled: versions.clone(), reached: versions, activity: 0 };
+        let progress = Progress { settled: versions.clone(), reached: versions, ..Progress::default() };
         let progress = Arc::new(Mutex::new(progress));
         let of = progress.clone();
         let progress_source: ProgressSource = Arc::new(move || of.lock().clone());
@@ -96,6 +97,18 @@ impl Replica {
         progress.settled.insert(POSITION.to_owned(), version);
         progress.reached.insert(POSITION.to_owned(), version);
         progress.activity += 1;
+    }
+
+    /// Waits, for at most ten seconds, until `holds` accepts the state folder.
+    async fn until(&self, what: &str, holds: impl Fn(&Memory, &Approvals) -> bool) {
+        for _ in 0..100 {
+            let memory = state::remembered(&self.folder).expect("it can be read");
+            if holds(&memory, &Approvals::at(&self.folder)) {
+                return;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{what}: {:?}", self.replicas.role.lock());
     }
 
     fn leader_seen_by_standby(&self) -> Option<String> {
@@ -183,4 +196,36 @@ async fn new_replica_leads_if_no_other_does() {
     new.until_leader().await;
     assert!((25..60).contains(&start.elapsed().as_secs()), "two lease durations: {:?}", start.elapsed());
     new.replicas.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn approvals_at_standby_reach_next_leader_too() {
+    let world = World::new("approvals").await;
+    let folder = world.folder.join("first");
+    std::fs::create_dir_all(&folder).expect("there is space");
+    let pending = |id: &str, group: &str| {
+        json!({"ask": {"id": id, "group": group, "names": ["a"], "of": 3}, "texts": {"a": "remove a"}})
+    };
+    let asks = json!({"here/a": pending("one", "here/a"), "here/b": pending("two", "here/b")});
+    let guard = json!({"guard": {"mirror": "web", "guard": {"asks": asks}}});
+    let text = format!("{}\n{guard}\n", r#"{"format":"steadfast-mirrors","version":2}"#);
+    std::fs::write(folder.join("mirrors.json"), text).expect("there is space");
+    let first = world.start("first", 5, false).await;
+    first.until_leader().await;
+    let second = world.start("second", 5, false).await;
+    second.until("the requests at the standby", |memory, _| memory.all_asks().contains_key("web")).await;
+
+    let at_standby = Approvals::at(&second.folder);
+    at_standby.give("web", &["one".to_owned(), "unknown".to_owned()]).expect("there is space");
+    first.until("the approval at the leader", |_, approvals| approvals.waits("web")).await;
+    assert_eq!(Approvals::at(&first.folder).pending().expect("it can be read")["web"], ["one".to_owned()].into());
+    second.until("nothing left at the standby", |_, approvals| !approvals.waits("web")).await;
+    // The leader ends before its mirror has taken the approval: the next leader has it, too.
+    first.replicas.stop().await;
+    second.until_leader().await;
+    second.until("the approval at the next leader", |_, approvals| approvals.waits("web")).await;
+    // In place of a mirror.
+    let memory = Memory::open(&second.folder.join("mirrors.json")).expect("it can be read");
+    assert_eq!(memory.all_asks()["web"].len(), 2);
+    second.replicas.stop().await;
 }

@@ -94,3 +94,41 @@ async fn publication_recovers_after_failed_request() {
     leader.publish(&progress(9, 2), String::new()).await.expect("it is written");
     assert_eq!(world.read().await.settled["a/log x"], 9);
 }
+
+#[tokio::test(start_paused = true)]
+async fn forwarded_approvals_stay_until_settled() {
+    let world = World::new().await;
+    let standby = SharedState::of_standby(world.connection.client(), "default", "lease");
+    let approvals = |mirror: &str, ids: &[&str]| {
+        ForwardedApprovals::from([(mirror.to_owned(), ids.iter().map(|&id| id.to_owned()).collect())])
+    };
+    assert_eq!(standby.forward(&approvals("web", &["one"])).await, Ok(false), "no leader has published yet");
+    let mut first = world.leader(1);
+    first.take_over().await.expect("it is written");
+    first.publish(&progress(7, 1), String::new()).await.expect("it is written");
+    assert_eq!(standby.forward(&approvals("web", &["one"])).await, Ok(true));
+    assert_eq!(standby.forward(&approvals("web", &["two"])).await, Ok(true));
+    assert_eq!(world.read().await.settled["a/log x"], 7, "the standby keeps the state of the leader");
+    assert_eq!(first.forwarded().await, Ok(&approvals("web", &["one", "two"])));
+    // A publication keeps approvals that are not settled.
+    first.publish(&progress(8, 2), String::new()).await.expect("it is written");
+    let mut second = world.leader(2);
+    second.take_over().await.expect("it is written");
+    assert_eq!(second.forwarded().await, Ok(&approvals("web", &["one", "two"])));
+    second.settle_approval("web", "one");
+    // Forwarded between the read and the write of the leader.
+    assert_eq!(standby.forward(&approvals("zone", &["three"])).await, Ok(true));
+    second.publish(&progress(8, 2), String::new()).await.expect_err("the standby wrote in between");
+    second.publish(&progress(8, 2), String::new()).await.expect("it is written");
+    let mut left = approvals("web", &["two"]);
+    left.extend(approvals("zone", &["three"]));
+    assert_eq!(second.forwarded().await, Ok(&left));
+    for (mirror, id) in [("web", "two"), ("zone", "three")] {
+        second.settle_approval(mirror, id);
+    }
+    second.publish(&progress(8, 2), String::new()).await.expect("it is written");
+    assert!(second.forwarded().await.expect("the server responds").is_empty());
+    let secret = world.server.get("secrets", "default", "lease-settled").expect("it exists");
+    assert!(secret["data"]["approvals.json"].is_null(), "{secret}");
+    first.forwarded().await.expect_err("a later leader has written it");
+}
