@@ -1,10 +1,13 @@
 //! `examples/notify/deploy`: the manifests have valid arguments and the needed permissions.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
 
 use crate::run::{stderr_text, steadfast, temp_file};
 
 const MANIFESTS: &str = include_str!("../../../../examples/notify/deploy/kubernetes.yaml");
+const REPLICAS: &str = include_str!("../../../../examples/notify/deploy/replicas.yaml");
 const SERVICE: &str = include_str!("../../../../examples/notify/deploy/steadfast-notify.service");
 const IMAGE: &str = include_str!("../../../../examples/notify/deploy/Containerfile");
 
@@ -28,20 +31,50 @@ fn takes(arguments: &[&str]) {
     );
 }
 
-#[test]
-fn manifests_have_exactly_the_needed_rights() {
-    let manifests = documents(MANIFESTS);
+/// Returns kind and name of a manifest, which identify the manifest in a file.
+fn identity(document: &Value) -> (String, String) {
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    (text(&document["kind"]), text(&document["metadata"]["name"]))
+}
+
+/// Checks that the manifests grant exactly the rights that `rbac` prints for their configuration. Returns the number of
+/// documents with rights.
+fn has_exact_rights(name: &str, text: &str) -> usize {
+    let manifests = documents(text);
     let configuration = of_kind(&manifests, "ConfigMap")["data"]["notify.toml"].as_str().expect("a configuration");
-    let path = temp_file("notify-deploy.toml", configuration);
+    let path = temp_file(&format!("notify-deploy-{name}.toml"), configuration);
     let output = steadfast(&["notify", "check", "-c", &path]);
     assert!(output.status.success(), "{}", stderr_text(&output));
     let output = steadfast(&["notify", "rbac", "--embedded", "-n", "steadfast-notify", "-c", &path]);
     assert!(output.status.success(), "{}", stderr_text(&output));
     let printed = documents(&String::from_utf8_lossy(&output.stdout));
-    assert_eq!(printed.len(), 3);
-    for document in &printed {
-        assert_eq!(of_kind(&manifests, document["kind"].as_str().expect("a kind")), document);
-    }
+    let is_right = |document: &&Value| {
+        document["kind"].as_str().is_some_and(|kind| kind == "ServiceAccount" || kind.contains("Role"))
+    };
+    let by_identity = |documents: &[Value]| -> BTreeMap<(String, String), Value> {
+        documents.iter().filter(is_right).map(|document| (identity(document), document.clone())).collect()
+    };
+    assert_eq!(by_identity(&manifests), by_identity(&printed), "{name}");
+    printed.len()
+}
+
+#[test]
+fn manifests_have_exactly_the_needed_rights() {
+    assert_eq!(has_exact_rights("one", MANIFESTS), 3);
+    assert_eq!(has_exact_rights("replicas", REPLICAS), 5);
+}
+
+#[test]
+fn replicas_differ_only_by_their_number() {
+    let (one, three) = (documents(MANIFESTS), documents(REPLICAS));
+    let (one, three) = (of_kind(&one, "StatefulSet").clone(), of_kind(&three, "StatefulSet").clone());
+    assert_eq!((&one["spec"]["replicas"], &three["spec"]["replicas"]), (&json!(1), &json!(3)));
+    // Each replica needs a state folder of its own.
+    assert_eq!(three["spec"]["volumeClaimTemplates"], one["spec"]["volumeClaimTemplates"]);
+    assert_eq!(three["spec"]["template"]["spec"]["containers"], one["spec"]["template"]["spec"]["containers"]);
+    let budget = documents(REPLICAS);
+    let budget = of_kind(&budget, "PodDisruptionBudget");
+    assert_eq!(budget["spec"]["selector"], three["spec"]["selector"], "the budget covers the replicas");
 }
 
 #[test]
