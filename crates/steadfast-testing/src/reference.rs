@@ -45,8 +45,11 @@ use lines::Wanted;
 use process::Process;
 pub use programs::{kubectl, program, skip};
 
-/// Timeout for a start, for a stop and for the wait until a server is quiet.
+/// Timeout for a stop and for the wait until a server is quiet.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Timeout for a start, on a machine with much other load. A process that ends during its start is reported at once.
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Interval between two checks of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -194,7 +197,7 @@ impl Reference {
         let mut arguments = vec!["-etcd", etcd_url, "-dir", &place, "-certificates", &certificates, "-port", &at, "--"];
         arguments.extend(flags.iter().map(String::as_str));
         let mut started = Process::start(&self.program, &arguments, log)?;
-        started.ready(TIMEOUT).await?;
+        started.ready(START_TIMEOUT).await?;
         *process = Some(started);
         // The first start chooses a free port. Later starts reuse the port, so that clients find the server again.
         if *port == 0 {
@@ -383,7 +386,7 @@ async fn start_etcd(program: &Path, folder: &Folder, port: u16) -> Result<(Proce
     let (place, port) = (folder.etcd().display().to_string(), port.to_string());
     let arguments = ["-only-etcd", "-dir", &place, "-etcd-port", &port];
     let mut etcd = Process::start(program, &arguments, folder.path.join("etcd.log"))?;
-    let url = etcd.ready(TIMEOUT).await?;
+    let url = etcd.ready(START_TIMEOUT).await?;
     Ok((etcd, url))
 }
 
@@ -391,7 +394,7 @@ async fn start_historian(program: &Path, folder: &Folder, etcd_url: &str) -> Res
     let file = folder.history().display().to_string();
     let arguments = ["-history", &file, "-etcd", etcd_url];
     let mut historian = Process::start(program, &arguments, folder.path.join("history.log"))?;
-    historian.ready(TIMEOUT).await?;
+    historian.ready(START_TIMEOUT).await?;
     Ok(historian)
 }
 
