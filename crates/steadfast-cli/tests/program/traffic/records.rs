@@ -24,6 +24,17 @@ const ADD_LIMIT: Duration = Duration::from_secs(2);
 /// Time from the end of a pod's container until its records must not exist.
 const REMOVE_LIMIT: Duration = Duration::from_secs(1);
 
+/// Maximum time from the start of the program until all records exist, on a machine without other load.
+const NORMAL_START: Duration = Duration::from_secs(1);
+
+/// Maximum factor for all limits on a machine with other load.
+const MAX_SLOWNESS: f64 = 4.0;
+
+/// Returns the factor for all limits on this machine, by the time until the first records existed. 1 without other load.
+pub(crate) fn slowness(start: Duration) -> f64 {
+    (start.as_secs_f64() / NORMAL_START.as_secs_f64()).clamp(1.0, MAX_SLOWNESS)
+}
+
 /// Addresses in one system.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
@@ -66,12 +77,19 @@ impl Timeline {
 
 /// Returns an error if a sample lacks an address of a ready pod outside of `losses`, or contains the address of a dead
 /// pod or of no pod.
-pub(crate) fn judge(started: Instant, timeline: &Timeline, losses: &[Loss], samples: &[Sample]) -> Result<(), String> {
+/// `slowness` is the factor for both limits.
+pub(crate) fn judge(
+    started: Instant,
+    timeline: &Timeline,
+    losses: &[Loss],
+    samples: &[Sample],
+    slowness: f64,
+) -> Result<(), String> {
     let mut faults = Vec::new();
     for sample in samples {
         let Sample { system, asked, answered, addresses } = sample;
         let is_lost = losses.iter().any(|loss| loss.covers(system, *asked, *answered));
-        let since = |limit| asked.checked_sub(limit).unwrap_or(*asked);
+        let since = |limit: Duration| asked.checked_sub(limit.mul_f64(slowness)).unwrap_or(*asked);
         let mut fault = |what: &str, address: IpAddr| {
             faults.push(format!("{:.3?}: {system} {what} {address}, and has {addresses:?}", *asked - started));
         };
@@ -206,13 +224,13 @@ mod tests {
         let started = Instant::now();
         let timeline = world(&[(1, 0, PodState::Ready), (2, 0, PodState::Ready), (2, 9, PodState::Leaving)], started);
         let samples = [sample(started, 1, &[]), sample(started, 5, &[1, 2]), sample(started, 10, &[1])];
-        judge(started, &timeline, &[], &samples).expect("all in time");
+        judge(started, &timeline, &[], &samples, 1.0).expect("all in time");
         let samples = [sample(started, 5, &[1])];
-        let fault = judge(started, &timeline, &[], &samples).expect_err("2 was ready");
+        let fault = judge(started, &timeline, &[], &samples, 1.0).expect_err("2 was ready");
         assert!(fault.contains("etcd lacks the ready pod 127.0.0.2"), "{fault}");
         let loss = Loss { system: "etcd", from: started, to: started + Duration::from_secs(6) };
-        judge(started, &timeline, &[loss], &samples).expect("the loss is allowed");
-        judge(started, &timeline, &[Loss { system: "DNS", ..loss }], &samples).expect_err("another system");
+        judge(started, &timeline, &[loss], &samples, 1.0).expect("the loss is allowed");
+        judge(started, &timeline, &[Loss { system: "DNS", ..loss }], &samples, 1.0).expect_err("another system");
     }
 
     #[test]
@@ -220,10 +238,21 @@ mod tests {
         let started = Instant::now();
         let timeline = world(&[(1, 0, PodState::Ready), (1, 3, PodState::Leaving), (1, 4, PodState::Dead)], started);
         let loss = Loss { system: "etcd", from: started, to: started + Duration::from_secs(60) };
-        judge(started, &timeline, &[loss], &[sample(started, 4, &[1])]).expect("within the limit");
-        let fault = judge(started, &timeline, &[loss], &[sample(started, 8, &[1])]).expect_err("dead for 4 s");
+        judge(started, &timeline, &[loss], &[sample(started, 4, &[1])], 1.0).expect("within the limit");
+        let fault = judge(started, &timeline, &[loss], &[sample(started, 8, &[1])], 1.0).expect_err("dead for 4 s");
         assert!(fault.contains("has the dead pod 127.0.0.1"), "{fault}");
-        let fault = judge(started, &timeline, &[loss], &[sample(started, 2, &[1, 7])]).expect_err("not a pod");
+        let fault = judge(started, &timeline, &[loss], &[sample(started, 2, &[1, 7])], 1.0).expect_err("not a pod");
         assert!(fault.contains("has the foreign address 127.0.0.7"), "{fault}");
+    }
+
+    #[test]
+    fn limits_grow_with_measured_slowness() {
+        let started = Instant::now();
+        let timeline = world(&[(1, 0, PodState::Ready)], started);
+        let samples = [sample(started, 3, &[])];
+        judge(started, &timeline, &[], &samples, 1.0).expect_err("missing after three seconds");
+        judge(started, &timeline, &[], &samples, 2.0).expect("within the limit of a slow machine");
+        let factors = [100, 1_000, 2_500, 60_000].map(|millis| slowness(Duration::from_millis(millis)));
+        assert!(factors.iter().zip([1.0, 1.0, 2.5, 4.0]).all(|(factor, of)| (factor - of).abs() < 1e-9), "{factors:?}");
     }
 }

@@ -63,7 +63,7 @@ impl World {
         let from = Instant::now();
         action(self.records.as_ref().expect("records"));
         self.note(&format!("{system} responds again"));
-        self.losses.push(Loss { system, from, to: Instant::now() + limit });
+        self.losses.push(Loss { system, from, to: Instant::now() + limit.mul_f64(self.slowness) });
     }
 
     /// Restores the zone from a time before its first name.

@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use super::backends::{Backend, fresh_address};
 use super::balancer::Balancer;
-use super::records::{PodState, Readers, Timeline};
+use super::records::{PodState, Readers, Timeline, slowness};
 use super::requests::{Allowances, Traffic, Verdict, judge};
 use super::slices::{Endpoint, slices};
 use super::systems::Records;
@@ -84,6 +84,8 @@ pub(crate) struct World {
     pub(super) records: Option<Records>,
     pub(super) timeline: Timeline,
     pub(super) losses: Vec<Loss>,
+    /// Factor for the limits of records, from the time until all systems had the first records.
+    pub(super) slowness: f64,
     pods: BTreeMap<PodId, Pod>,
     /// Deleted pods, and the instants at which their containers stop.
     terminating: Vec<(Instant, PodId)>,
@@ -139,6 +141,7 @@ impl World {
             records,
             timeline: Timeline::default(),
             losses: Vec::new(),
+            slowness: 1.0,
             pods: BTreeMap::new(),
             terminating: Vec::new(),
             known: BTreeMap::new(),
@@ -427,8 +430,10 @@ impl World {
 
     /// Starts to read DNS server and etcd once both have all pods.
     pub(crate) fn start_readers(&mut self) {
+        let begun = Instant::now();
         self.wait_for_records();
-        self.note("reads start");
+        self.slowness = slowness(begun.elapsed());
+        self.note(&format!("reads start, all limits are {:.1} times as long", self.slowness));
         self.readers = Some(Readers::start(self.records.as_ref().expect("records").readers()));
     }
 
@@ -458,7 +463,7 @@ impl World {
         self.wait_for_records();
         self.sleep(Duration::from_millis(300));
         let samples = self.readers.take().expect("reads were started").finish();
-        let verdict = super::records::judge(self.begun, &self.timeline, &self.losses, &samples);
+        let verdict = super::records::judge(self.begun, &self.timeline, &self.losses, &samples, self.slowness);
         println!("{}: {} reads\n{}", self.setup.name, samples.len(), self.log);
         verdict.unwrap_or_else(|fault| panic!("{fault}\n{}", self.report()));
         assert!(samples.len() > 20, "{} reads", samples.len());
