@@ -186,14 +186,12 @@ impl<R: EtcdClient> Etcd<R> {
             let kvs = responses::kvs(&page).map_err(|why| self.gateway.unexpected("kv/range", &why))?;
             let last = kvs.last().map(|kv| kv.key.clone());
             keys.extend(kvs);
-            match (page["more"].as_bool(), last) {
-                // The key with a zero byte appended is the direct successor, the first key of the next page.
-                (Some(true), Some(last)) => from = [last, vec![0]].concat(),
-                _ => {
-                    self.pages.succeeded(&size);
-                    return Ok((keys, revision));
-                }
-            }
+            let Some(last) = last.filter(|_| page["more"].as_bool() == Some(true)) else {
+                self.pages.succeeded(&size);
+                return Ok((keys, revision));
+            };
+            // The key with a zero byte appended is the direct successor, the first key of the next page.
+            from = [last, vec![0]].concat();
         }
     }
 
