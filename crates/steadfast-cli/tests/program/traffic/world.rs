@@ -192,7 +192,7 @@ impl World {
     /// Waits until standard error of the program contains `text`.
     pub(crate) fn wait_for_report(&mut self, text: &str) {
         let begun = Instant::now();
-        while !self.stderr.lock().expect("no panic").contains(text) {
+        while !self.stderr.lock().contains(text) {
             assert!(begun.elapsed() < CONVERGENCE_LIMIT, "no report of {text:?}\n{}", self.report());
             self.sleep(POLL_INTERVAL);
         }
