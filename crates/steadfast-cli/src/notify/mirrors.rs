@@ -207,8 +207,7 @@ pub(super) async fn approve(file: &Path, sink: Option<&str>, id: Option<&str>) -
     }
     // A standby forwards approvals to the leader, whose state it follows.
     let leader = state::leader_of_standby(&plan.state).map_err(Failure::run)?.filter(|_| plan.replicas.is_some());
-    let leader =
-        leader.map(|leader| if leader.is_empty() { "the next leader".to_owned() } else { escaped(&leader) });
+    let leader = leader.map(|leader| if leader.is_empty() { "the next leader".to_owned() } else { escaped(&leader) });
     let pending = || state::remembered(&plan.state).map(|memory| memory.all_asks()).map_err(Failure::run);
     let chosen = chosen(pending()?, sink, id)?;
     let approvals = Approvals::at(&plan.state);

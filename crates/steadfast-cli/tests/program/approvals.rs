@@ -91,7 +91,8 @@ fn approval_at_standby_reaches_leader() {
         }
     };
     let needs_approval = |replica: &Replica| {
-        String::from_utf8_lossy(&replica.notify(&["status"]).stdout).contains("needs approval: `steadfast notify approve")
+        String::from_utf8_lossy(&replica.notify(&["status"]).stdout)
+            .contains("needs approval: `steadfast notify approve")
     };
 
     make_unready(0..3);

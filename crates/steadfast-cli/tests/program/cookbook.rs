@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
-use crate::haproxy::{Haproxy, eventually};
 use crate::dns_server::{DnsKind, DnsServer, KEY};
+use crate::haproxy::{Haproxy, eventually};
 use crate::outsides::Etcd;
 use crate::run::{KillOnDrop, finish, start_with, stderr_text, temp_path};
 

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
+use crate::dns_server::{DnsKind, DnsServer, KEY};
 use crate::haproxy::Haproxy;
 use crate::nonsense::{TENANT, Victims, object, resource};
-use crate::dns_server::{DnsKind, DnsServer, KEY};
 use crate::outsides::Etcd;
 use crate::run::{KillOnDrop, start, stderr_text, steadfast};
 use crate::seeded_rng::{SeededRng, seeds};

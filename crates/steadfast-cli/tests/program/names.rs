@@ -10,8 +10,8 @@ use serde_json::json;
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
-use crate::haproxy::eventually;
 use crate::dns_server::{DnsKind, DnsServer, KEY};
+use crate::haproxy::eventually;
 use crate::outsides::Etcd;
 use crate::run::start;
 

@@ -25,9 +25,9 @@ use serde_json::{Value, json};
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
+use crate::dns_server::{DnsKind, DnsServer, KEY};
 use crate::haproxy::{Haproxy, eventually};
 use crate::nonsense::{TENANT, Victims, object, resource};
-use crate::dns_server::{DnsKind, DnsServer, KEY};
 use crate::outsides::Etcd;
 use crate::removals::{Loss, Sample, Truth, judge};
 use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast};

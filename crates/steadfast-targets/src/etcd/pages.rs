@@ -78,7 +78,11 @@ mod tests {
         let sizes = |fail: bool, time: u64| {
             let mut size = pages.start();
             size.took(Duration::from_millis(time));
-            if fail { pages.failed(&size) } else { pages.succeeded(&size) }
+            if fail {
+                pages.failed(&size)
+            } else {
+                pages.succeeded(&size)
+            }
             pages.start().keys()
         };
         assert_eq!([true, true].map(|fail| sizes(fail, 0)), [250, 62]);

@@ -412,7 +412,8 @@ async fn add_all(target: &Etcd, wanted: &BTreeMap<String, EtcdValue>) -> Result 
             (stalled, known) = (0, own.len());
         }
         let missing = wanted.iter().filter(|(name, _)| !own.contains_key(*name));
-        let steps: Vec<_> = missing.map(|(name, value)| Step::Add { name: name.clone(), value: value.clone() }).collect();
+        let steps: Vec<_> =
+            missing.map(|(name, value)| Step::Add { name: name.clone(), value: value.clone() }).collect();
         match target.apply(&steps).await {
             Ok(()) | Err(EtcdError::Socket { .. }) => {}
             Err(error) => return Err(error.into()),

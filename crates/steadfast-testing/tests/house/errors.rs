@@ -4,8 +4,14 @@ use crate::sources::{files, with_extension};
 use crate::{packages, repository};
 
 /// Crates whose errors reach the `main` function of other programs.
-const LIBRARIES: [&str; 6] =
-    ["steadfast", "steadfast-apiserver", "steadfast-cel", "steadfast-controller", "steadfast-notify", "steadfast-targets"];
+const LIBRARIES: [&str; 6] = [
+    "steadfast",
+    "steadfast-apiserver",
+    "steadfast-cel",
+    "steadfast-controller",
+    "steadfast-notify",
+    "steadfast-targets",
+];
 
 /// Returns the public error types in `source` that derive `Debug`.
 fn errors_with_derived_debug(source: &str) -> Vec<String> {

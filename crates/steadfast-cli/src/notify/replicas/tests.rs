@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use steadfast_apiserver::ApiServer;
 use serde_json::json;
+use steadfast_apiserver::ApiServer;
 use steadfast_notify::{Approvals, Memory, SettledVersions, state};
 use steadfast_testing::InMemory;
 
@@ -203,9 +203,7 @@ async fn approvals_at_standby_reach_next_leader_too() {
     let world = World::new("approvals").await;
     let folder = world.folder.join("first");
     std::fs::create_dir_all(&folder).expect("there is space");
-    let pending = |id: &str, group: &str| {
-        json!({"ask": {"id": id, "group": group, "names": ["a"], "of": 3}, "texts": {"a": "remove a"}})
-    };
+    let pending = |id: &str, group: &str| json!({"ask": {"id": id, "group": group, "names": ["a"], "of": 3}, "texts": {"a": "remove a"}});
     let asks = json!({"here/a": pending("one", "here/a"), "here/b": pending("two", "here/b")});
     let guard = json!({"guard": {"mirror": "web", "guard": {"asks": asks}}});
     let text = format!("{}\n{guard}\n", r#"{"format":"steadfast-mirrors","version":2}"#);

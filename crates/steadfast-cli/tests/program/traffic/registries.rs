@@ -71,7 +71,10 @@ fn rolling_update_loses_no_record() {
 
 #[test]
 fn crashed_pods_leave_names_and_keys() {
-    let Some((mut world, mut web)) = begin(Setup { name: "records-crash", records: Some(DnsKind::Bind), ..RECORDS }, 5) else { return };
+    let Some((mut world, mut web)) = begin(Setup { name: "records-crash", records: Some(DnsKind::Bind), ..RECORDS }, 5)
+    else {
+        return;
+    };
     for _ in 0..2 {
         web.replace_crashed(&mut world, Duration::from_millis(200));
     }
@@ -80,7 +83,10 @@ fn crashed_pods_leave_names_and_keys() {
 
 #[test]
 fn records_return_within_bounds_after_loss() {
-    let Some((mut world, mut web)) = begin(Setup { name: "records-loss", records: Some(DnsKind::Bind), ..RECORDS }, 4) else { return };
+    let Some((mut world, mut web)) = begin(Setup { name: "records-loss", records: Some(DnsKind::Bind), ..RECORDS }, 4)
+    else {
+        return;
+    };
     world.sleep(Duration::from_millis(500));
     world.lose_lease();
     world.restore_zone();
@@ -128,7 +134,11 @@ fn unreachable_cluster_delays_no_record_of_another() {
 
 #[test]
 fn records_that_servers_reject_affect_only_themselves() {
-    let Some((mut world, mut web)) = begin(Setup { name: "records-tenant", records: Some(DnsKind::Bind), ..RECORDS }, 4) else { return };
+    let Some((mut world, mut web)) =
+        begin(Setup { name: "records-tenant", records: Some(DnsKind::Bind), ..RECORDS }, 4)
+    else {
+        return;
+    };
     let huge = "x".repeat(200_000);
     let long = format!("{}.example.org", "l".repeat(64));
     let wrong = [
