@@ -10,6 +10,8 @@ mod circles;
 mod commands;
 mod errors;
 mod imports;
+mod links;
+mod listing;
 mod methods;
 mod modules;
 mod planted;

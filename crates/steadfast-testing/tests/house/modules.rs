@@ -226,7 +226,7 @@ const WITH_BODY: [&str; 5] = ["fn", "struct", "enum", "union", "trait"];
 const WITH_SEMICOLON: [&str; 3] = ["const", "static", "type"];
 
 /// Splits off the first item.
-fn next_item(trees: &[Tree]) -> (&[Tree], &[Tree]) {
+pub(crate) fn next_item(trees: &[Tree]) -> (&[Tree], &[Tree]) {
     let declared = without_attributes(trees);
     let ends_by_semicolon = match declared {
         [Tree::Word(first), Tree::Word(second), ..] if first == "const" => {
@@ -242,7 +242,7 @@ fn next_item(trees: &[Tree]) -> (&[Tree], &[Tree]) {
 }
 
 /// Returns the item without attributes, visibility and modifiers.
-fn without_attributes(item: &[Tree]) -> &[Tree] {
+pub(crate) fn without_attributes(item: &[Tree]) -> &[Tree] {
     let mut rest = item;
     loop {
         rest = match rest {
@@ -261,7 +261,7 @@ fn without_attributes(item: &[Tree]) -> &[Tree] {
 }
 
 /// Returns `true` if the item is public and documented.
-fn is_public(item: &[Tree]) -> bool {
+pub(crate) fn is_public(item: &[Tree]) -> bool {
     let attributes = &item[..item.len() - without_attributes(item).len()];
     let hidden = [Tree::Word("doc".into()), Tree::Group('(', vec![Tree::Word("hidden".into())])];
     let is_hidden = attributes.iter().any(|tree| matches!(tree, Tree::Group('[', inner) if inner[..] == hidden));
@@ -292,7 +292,7 @@ fn names_used(tree: &[Tree]) -> Vec<String> {
 }
 
 /// Returns `true` if the item exists only in tests.
-fn is_test(item: &[Tree]) -> bool {
+pub(crate) fn is_test(item: &[Tree]) -> bool {
     let attributes = &item[..item.len() - without_attributes(item).len()];
     attributes.iter().any(|attribute| {
         let Tree::Group('[', inner) = attribute else { return false };
