@@ -65,9 +65,8 @@ fn broken(from: &Path, target: &str) -> Option<String> {
 
 #[test]
 fn links_lead_to_files_and_headings() {
-    let mut pages: Vec<PathBuf> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
-        .map(|page| repository().join(page))
-        .into();
+    let mut pages: Vec<PathBuf> =
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|page| repository().join(page)).into();
     for folder in ["docs", "crates", "examples", "bench", "conformance", "fuzz"] {
         files(&repository().join(folder), &|path| path.extension().is_some_and(|of| of == "md"), &mut pages);
     }
@@ -89,7 +88,8 @@ fn links_lead_to_files_and_headings() {
 
 #[test]
 fn broken_links_are_detected() {
-    let page = "# The `x` of y\n## Same\n## Same\nSee [a](b.md#c-d) and [e](#f \"title\").\n```\n[code](nothing)\n```\n";
+    let page =
+        "# The `x` of y\n## Same\n## Same\nSee [a](b.md#c-d) and [e](#f \"title\").\n```\n[code](nothing)\n```\n";
     assert_eq!(targets(page), ["b.md#c-d", "#f"]);
     assert_eq!(anchors(page), ["the-x-of-y", "same", "same-1"]);
     let readme = repository().join("README.md");

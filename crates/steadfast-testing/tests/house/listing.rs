@@ -106,7 +106,8 @@ fn head(item: &[Tree]) -> &[Tree] {
         item = after;
     }
     // The type of an alias is a part of the API; the value of a constant is not.
-    let has_value = without_attributes(item).first().is_some_and(|word| word.is_word("const") || word.is_word("static"));
+    let has_value =
+        without_attributes(item).first().is_some_and(|word| word.is_word("const") || word.is_word("static"));
     let end = item.iter().position(|tree| match tree {
         Tree::Group('{', _) | Tree::Sign(';') => true,
         Tree::Sign('=') => has_value,
