@@ -25,7 +25,6 @@ use steadfast::Connection;
 use steadfast::k8s_openapi::jiff::Timestamp;
 use steadfast::kube;
 
-use fault_injection::ElectionFaultInjection;
 use registration::Registration;
 use state::{ElectionState, ElectionStatus, Term};
 use task::ElectionTask;
@@ -36,9 +35,7 @@ use crate::panics;
 
 pub use candidate::Candidate;
 #[cfg(feature = "fault-injection")]
-pub use fault_injection::InjectedElectionFault;
-#[cfg(feature = "fault-injection")]
-pub use sharding::InjectedShardingFault;
+pub use fault_injection::{InjectedElectionFault, InjectedShardingFault};
 pub use sharding::{KeyGuard, Sharding, ShardingBuilder};
 pub use timing::ElectionError;
 pub use trouble::ElectionTrouble;
@@ -158,21 +155,17 @@ impl LeaderElectionBuilder {
     ///
     /// Returns an error if the durations are inconsistent, or the namespace, the name or the identity is empty.
     pub fn start(self) -> Result<LeaderElection, ElectionError> {
-        self.stand(None, ElectionFaultInjection::default())
+        self.stand(None)
     }
 
     /// Lets a coordinator at the server choose the leader (KEP-4355): the candidate with the oldest emulation version.
     /// Without this setting, the first candidate leads.
     #[must_use]
     pub fn coordinated(self, candidate: Candidate) -> CoordinatedElectionBuilder {
-        CoordinatedElectionBuilder { settings: self, candidate, faults: ElectionFaultInjection::default() }
+        CoordinatedElectionBuilder { settings: self, candidate }
     }
 
-    fn stand(
-        self,
-        candidate: Option<Candidate>,
-        faults: ElectionFaultInjection,
-    ) -> Result<LeaderElection, ElectionError> {
+    fn stand(self, candidate: Option<Candidate>) -> Result<LeaderElection, ElectionError> {
         self.check()?;
         let identity = self.who()?;
         let Self { connection, namespace, name, timing, wall, events, .. } = self;
@@ -184,7 +177,7 @@ impl LeaderElectionBuilder {
         let state = Arc::new(ElectionState::new(environment.clone(), namespace, name, identity));
         let registration =
             candidate.map(|candidate| Registration::new(connection.clone(), state.clone(), candidate, &timing));
-        let task = ElectionTask::new(connection, state.clone(), timing, (wall, events), registration, faults);
+        let task = ElectionTask::new(connection, state.clone(), timing, (wall, events), registration);
         // The task must outlive its handle, to release the lease first.
         drop(environment.spawn(Box::pin(task.run())));
         Ok(LeaderElection { handle: Arc::new(Handle { state }) })
@@ -243,7 +236,6 @@ impl fmt::Debug for LeaderElectionBuilder {
 pub struct CoordinatedElectionBuilder {
     settings: LeaderElectionBuilder,
     candidate: Candidate,
-    faults: ElectionFaultInjection,
 }
 
 impl CoordinatedElectionBuilder {
@@ -252,7 +244,7 @@ impl CoordinatedElectionBuilder {
     #[doc(hidden)]
     #[must_use]
     pub fn inject_fault(mut self, fault: InjectedElectionFault) -> Self {
-        self.faults.injected = Some(fault);
+        self.settings.timing.faults.election = Some(fault);
         self
     }
 
@@ -268,7 +260,7 @@ impl CoordinatedElectionBuilder {
     /// Returns an error if durations or versions are inconsistent, a name is invalid, or the server has no
     /// `LeaseCandidates`.
     pub async fn start(self) -> Result<LeaderElection, ElectionError> {
-        let Self { settings, candidate, faults } = self;
+        let Self { settings, candidate } = self;
         settings.check()?;
         candidate.check()?;
         let who = settings.who()?;
@@ -279,7 +271,7 @@ impl CoordinatedElectionBuilder {
         match registration::is_served(&settings.connection, &settings.timing).await {
             // `None`: the server did not respond. The candidacy starts anyway and retries.
             Some(false) => Err(ElectionError::NotCoordinated),
-            Some(true) | None => settings.stand(Some(candidate), faults),
+            Some(true) | None => settings.stand(Some(candidate)),
         }
     }
 }
@@ -310,7 +302,7 @@ impl LeaderElection {
     ///
     /// Returns an error if an election with these durations cannot start.
     pub fn check_durations([lease, renew, retry]: [Duration; 3]) -> Result<(), ElectionError> {
-        Timing { lease, renew, retry }.check()
+        Timing { lease, renew, retry, ..Timing::default() }.check()
     }
 
     /// Returns the identity of this candidate, as written into the lease.

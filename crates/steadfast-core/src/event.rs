@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use crate::fault_injection::{FaultInjection, InjectedFault};
+use crate::fault_injection::FaultInjection;
+use crate::inject;
 use crate::key::ObjectKey;
 use crate::object::{Entry, Object};
 use crate::uid::Uid;
@@ -224,9 +225,9 @@ pub fn difference<K>(
     let delivered = old.and_then(|entry| Some((entry, entry.last()?.clone())));
     // Another UID denotes another object with an equal name: an end and a new stay.
     let same = matches!((old, new), (Some(old), Some(new))
-        if old.uid().is_same(new.uid()) || rules.faults.is_injected(InjectedFault::MergedIdentities));
+        if old.uid().is_same(new.uid()) || inject!(rules.faults, MergedIdentities));
 
-    let silent = matches!(path, Path::Listed { .. }) && rules.faults.is_injected(InjectedFault::LostDeletes);
+    let silent = matches!(path, Path::Listed { .. }) && inject!(rules.faults, LostDeletes);
     if let (Some((_, last)), false, false) = (&delivered, same, silent) {
         let (version, certainty) = match path {
             Path::Watched { deletion: Some(version) } => (Some(version.clone()), Certainty::Observed),

@@ -1,7 +1,7 @@
 //! Faults that a test injects into an informer, to prove that the checker detects each violation of the contract.
 //!
-//! The rules of an informer contain a [`FaultInjection`] value. Without the feature `fault-injection` the value is
-//! always empty, and every check is a constant.
+//! The rules of an informer contain a [`FaultInjection`] value, and [`inject!`](crate::inject) checks it. Without the
+//! feature `fault-injection` the value has no size, and each check is a constant.
 
 /// Fault that a test can inject into an informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,16 +79,37 @@ impl FaultInjection {
         Self { injected: 1 << fault as u8 }
     }
 
-    /// Returns whether `fault` is injected.
+    /// Returns true if `fault` is injected. [`inject!`](crate::inject) calls this method.
     #[cfg(feature = "fault-injection")]
     pub const fn is_injected(self, fault: InjectedFault) -> bool {
         self.injected & (1 << fault as u8) != 0
     }
 
-    /// Returns whether `fault` is injected: always `false` without the feature `fault-injection`.
+    /// Returns false, since faults need the feature `fault-injection`.
     #[cfg(not(feature = "fault-injection"))]
     #[inline]
     pub const fn is_injected(self, _fault: InjectedFault) -> bool {
         false
     }
+}
+
+/// Returns true if the named [`InjectedFault`] is injected into a [`FaultInjection`] value.
+///
+/// Without the feature `fault-injection` the macro is the constant `false`, and the value is not evaluated.
+#[cfg(feature = "fault-injection")]
+#[macro_export]
+macro_rules! inject {
+    ($faults:expr, $fault:ident) => {
+        $faults.is_injected($crate::fault_injection::InjectedFault::$fault)
+    };
+}
+
+/// Returns false, since faults need the feature `fault-injection`. The first argument is not evaluated.
+#[cfg(not(feature = "fault-injection"))]
+#[macro_export]
+macro_rules! inject {
+    ($faults:expr, $fault:ident) => {{
+        let _ = || $faults;
+        false
+    }};
 }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fault_injection::{FaultInjection, InjectedFault};
+use crate::fault_injection::FaultInjection;
+use crate::inject;
 use crate::keyset::KeySet;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -243,7 +244,7 @@ impl Evidence {
             tainted: self.tainted.clone(),
             polled: self.polled.clone(),
         };
-        if self.faults.is_injected(InjectedFault::AlwaysFresh) && self.proven.is_some() {
+        if inject!(self.faults, AlwaysFresh) && self.proven.is_some() {
             return fresh(Duration::ZERO);
         }
         let since = || doubt(self.since, self.why.clone());

@@ -12,8 +12,9 @@ mod places;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::{Certainty, Change, DeleteReason, Event};
-use crate::fault_injection::{FaultInjection, InjectedFault};
+use crate::fault_injection::FaultInjection;
 use crate::footprint::tree;
+use crate::inject;
 use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::slots::Slot;
@@ -108,18 +109,31 @@ struct End<K> {
     changes: u64,
 }
 
+impl<K> Default for DeliveryQueue<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<K> DeliveryQueue<K> {
     /// Creates an empty queue.
-    pub fn new(faults: FaultInjection) -> Self {
-        Self::bounded(None, faults)
+    pub fn new() -> Self {
+        Self::bounded(None)
     }
 
     /// Creates an empty queue that delivers each change, in order, while at most `bound` changes are pending.
-    pub fn each(bound: usize, faults: FaultInjection) -> Self {
-        Self::bounded(Some(bound), faults)
+    pub fn each(bound: usize) -> Self {
+        Self::bounded(Some(bound))
     }
 
-    fn bounded(bound: Option<usize>, faults: FaultInjection) -> Self {
+    /// Sets the faults that a test injects.
+    #[must_use]
+    pub fn with_faults(mut self, faults: FaultInjection) -> Self {
+        self.faults = faults;
+        self
+    }
+
+    fn bounded(bound: Option<usize>) -> Self {
         Self {
             places: Places::default(),
             ready: BTreeMap::new(),
@@ -129,7 +143,7 @@ impl<K> DeliveryQueue<K> {
             singles: 0,
             missed: 0,
             earlier: 0,
-            faults,
+            faults: FaultInjection::NONE,
             unbounded: VecDeque::new(),
         }
     }
@@ -139,7 +153,7 @@ impl<K> DeliveryQueue<K> {
     /// Returns the state that the handler saw, if neither it nor another state will be delivered. The returned handle
     /// may be the last one, and its `Drop` is user code. All other dropped states are also referenced by the change.
     pub fn push(&mut self, change: Change<K>, now: Instant) -> Option<Object<K>> {
-        if self.faults.is_injected(InjectedFault::UnboundedQueue) {
+        if inject!(self.faults, UnboundedQueue) {
             let key = change.key().clone();
             self.unbounded.push_back(Delivery { key, event: change.event, since: now, changes: 1, missed: 0 });
             return None;
@@ -220,7 +234,7 @@ impl<K> DeliveryQueue<K> {
             let initial = is_initial(&event);
             place.calling = Some(Calling { initial });
             // Injected fault: the key counts as idle, so a second call can overlap.
-            if self.faults.is_injected(InjectedFault::OverlappingCalls) {
+            if inject!(self.faults, OverlappingCalls) {
                 place.calling = None;
                 self.initial -= usize::from(initial);
                 self.settle(slot);
@@ -353,9 +367,7 @@ impl<K> Pending<K> {
             (Some(Self::Add(_)), Event::Deleted { .. }) => return None,
 
             (None, Event::Updated { old, new }) => Self::Update { seen: old, object: new, changes: 1 },
-            (Some(Self::Update { changes, .. }), Event::Updated { old, new })
-                if faults.is_injected(InjectedFault::StoreAsOld) =>
-            {
+            (Some(Self::Update { changes, .. }), Event::Updated { old, new }) if inject!(faults, StoreAsOld) => {
                 Self::Update { seen: old, object: new, changes: changes + 1 }
             }
             (

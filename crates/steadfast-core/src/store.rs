@@ -43,7 +43,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::event::{Change, Path, Rules, difference};
-use crate::fault_injection::InjectedFault;
+use crate::inject;
 use crate::key::ObjectKey;
 use crate::object::{Entry, WithSize};
 use crate::record::Identity;
@@ -113,12 +113,10 @@ impl<K: Send + Sync + 'static> Store<K> {
         // `successor` rejects states that are not newer, so repeated records change nothing (C3,
         // C4).
         let replacement = match self.working.objects.get(came.key()) {
-            Some((slot, held)) => {
-                match successor(held, came, self.rules.faults.is_injected(InjectedFault::RepeatedRecords)) {
-                    Some(new) => Replacement { slot, old: Some(held.clone()), new: Some(new) },
-                    None => return false,
-                }
-            }
+            Some((slot, held)) => match successor(held, came, inject!(self.rules.faults, RepeatedRecords)) {
+                Some(new) => Replacement { slot, old: Some(held.clone()), new: Some(new) },
+                None => return false,
+            },
             // `edit` takes this slot later: an index function may panic first.
             None => Replacement { slot: self.vacant.first(), old: None, new: Some(came) },
         };
@@ -138,7 +136,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         };
         if let Path::Watched { deletion: Some(deletion) } = path
             && held.version().is_newer_than(deletion)
-            && !self.rules.faults.is_injected(InjectedFault::RepeatedRecords)
+            && !inject!(self.rules.faults, RepeatedRecords)
         {
             return false;
         }
@@ -240,7 +238,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         epoch_changed: bool,
         mut tell: impl FnMut(Change<K>),
     ) -> Result<(), OlderList> {
-        let any_age = epoch_changed || self.rules.faults.is_injected(InjectedFault::OlderList);
+        let any_age = epoch_changed || inject!(self.rules.faults, OlderList);
         if let (Some(held), Some(listed)) = (&self.working.version, &version)
             && listed.is_older_than(held)
             && !any_age

@@ -4,7 +4,6 @@
 use std::any::TypeId;
 use std::fmt::Debug;
 
-use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::reflector::ReflectorSettings;
 
 use crate::error::SettingMismatch;
@@ -27,7 +26,6 @@ pub(crate) struct Choices {
     pub(crate) checkpoint: Option<String>,
     /// Permission to store Secrets in the checkpoint.
     pub(crate) secrets_on_disk: SecretsOnDisk,
-    pub(crate) faults: FaultInjection,
 }
 
 /// Permission to store Secrets on disk.
@@ -113,8 +111,9 @@ impl Choices {
         if self.managed_fields != requested.managed_fields {
             differences.push(difference("keep_managed_fields", &self.managed_fields, &requested.managed_fields));
         }
-        if self.faults != requested.faults {
-            differences.push(difference("injected faults", &self.faults, &requested.faults));
+        let (running_faults, faults) = (self.settings.rules.faults, requested.settings.rules.faults);
+        if running_faults != faults {
+            differences.push(difference("injected faults", &running_faults, &faults));
         }
         differences.extend(self.transforms(requested));
         differences

@@ -17,8 +17,7 @@ use steadfast_core::Freshness;
 #[cfg(feature = "checkpoint")]
 use steadfast_core::Lazy;
 use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Kept};
-use steadfast_core::event::{Event, Rules};
-use steadfast_core::fault_injection::FaultInjection;
+use steadfast_core::event::Event;
 use steadfast_core::reflector::{Diagnostic, Reflector, ReflectorSettings};
 use steadfast_core::selector::parse_selector;
 use steadfast_core::store::Store;
@@ -329,7 +328,6 @@ impl InformerFactory {
                 checkpoint: None,
                 secrets_on_disk: SecretsOnDisk::Denied,
                 memory_limit: None,
-                faults: FaultInjection::NONE,
             },
             transform: None,
             diagnostic_callbacks: Vec::new(),
@@ -778,7 +776,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
     /// Injects a fault that violates the contract, for tests of the checker. `None` changes nothing.
     #[cfg(feature = "fault-injection")]
     pub fn inject_fault(mut self, fault: impl Into<Option<steadfast_core::fault_injection::InjectedFault>>) -> Self {
-        self.choices.faults = fault.into().map_or(FaultInjection::NONE, FaultInjection::only);
+        use steadfast_core::fault_injection::FaultInjection;
+        self.choices.settings.rules.faults = fault.into().map_or(FaultInjection::NONE, FaultInjection::only);
         self
     }
 
@@ -878,9 +877,8 @@ impl<K: Kept> InformerBuilder<'_, K> {
     pub(crate) fn launch(self) -> Informer<K> {
         let connection = self.factory.inner.connection.clone();
         let environment = connection.environment().clone();
-        let Choices { mut settings, managed_fields, object_limit, protobuf, packed, memory_limit, faults, .. } =
-            self.choices;
-        settings.rules = Rules { selective: self.scope.can_objects_leave(), faults };
+        let Choices { mut settings, managed_fields, object_limit, protobuf, packed, memory_limit, .. } = self.choices;
+        settings.rules.selective = self.scope.can_objects_leave();
         let rules = settings.rules;
         let mut reflector = Reflector::new(settings, environment.random());
         if let Some(until) = connection.remembers_pages(self.collection.everywhere()) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use kube::Resource;
 use steadfast_core::decode::Kept;
 use steadfast_core::event::Event;
-use steadfast_core::fault_injection::InjectedFault;
+use steadfast_core::inject;
 use steadfast_core::reflector::Diagnostic;
 use steadfast_core::store::Snapshot;
 use steadfast_core::{Freshness, Instant, ResourceVersion, Uid};
@@ -276,7 +276,7 @@ impl<K: Kept> Informer<K> {
         if !version.is_ordered() {
             return Err(WaitError::Opaque { version: version.to_string() });
         }
-        if self.shared().faults.is_injected(InjectedFault::EarlyWaitEnd) {
+        if inject!(self.shared().faults(), EarlyWaitEnd) {
             return Ok(());
         }
         let begun = self.shared().environment.now();

@@ -135,7 +135,7 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
         let options = HandlerOptions { name, concurrency, filter, resync, each };
         let owners: Vec<_> = std::iter::once(owner).chain(others).collect();
         let names = owners.iter().map(|owner| owner.shared.name.as_str()).collect::<Vec<_>>().join(", ");
-        let (environment, faults) = (owner.shared.environment.clone(), owner.shared.faults);
+        let (environment, faults) = (owner.shared.environment.clone(), owner.shared.faults());
         let subscriptions = Subscription::all(names, owners.len(), mode, options, environment, faults);
         let runner = subscriptions[0].runner().clone();
         for (owner, subscription) in owners.iter().zip(subscriptions) {

@@ -13,7 +13,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use parking_lot::Mutex;
 use steadfast_core::event::{Change, Event};
-use steadfast_core::fault_injection::{FaultInjection, InjectedFault};
+use steadfast_core::fault_injection::FaultInjection;
+use steadfast_core::inject;
 use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::{Instant, Object, ObjectKey};
 use tokio::sync::{Notify, watch};
@@ -37,7 +38,6 @@ pub(crate) struct Runner<K> {
     name: Option<Arc<str>>,
     concurrency: usize,
     environment: SharedEnvironment,
-    faults: FaultInjection,
     state: Mutex<State<K>>,
     /// Wakes the reader of a stream.
     pulled: Notify,
@@ -109,11 +109,12 @@ impl<K: Send + Sync + 'static> Runner<K> {
         informers: usize,
     ) -> Arc<Self> {
         let HandlerOptions { name, concurrency, each, .. } = options;
-        let concurrency = if faults.is_injected(InjectedFault::OverlappingCalls) { 8 } else { concurrency.max(1) };
+        let concurrency = if inject!(faults, OverlappingCalls) { 8 } else { concurrency.max(1) };
         let queue = match each {
-            Some(bound) => DeliveryQueue::each(bound, faults),
-            None => DeliveryQueue::new(faults),
-        };
+            Some(bound) => DeliveryQueue::each(bound),
+            None => DeliveryQueue::new(),
+        }
+        .with_faults(faults);
         let state = State {
             mode: Some(mode),
             queue,
@@ -133,7 +134,6 @@ impl<K: Send + Sync + 'static> Runner<K> {
             name,
             concurrency,
             environment,
-            faults,
             state: Mutex::new(state),
             pulled: Notify::new(),
             initial_objects: watch::Sender::new(InitialObjects::Incomplete),
@@ -264,7 +264,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
                 None
             } else {
                 state.untold += state.queue.undelivered();
-                Some(std::mem::replace(&mut state.queue, DeliveryQueue::new(self.faults)))
+                Some(std::mem::replace(&mut state.queue, DeliveryQueue::new()))
             };
             is_released = (mode, queue);
             self.give_up_initial_objects();
@@ -308,7 +308,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         let (untold, queue) = {
             let mut state = self.lock();
             let untold = std::mem::take(&mut state.untold) + state.queue.undelivered();
-            (untold, std::mem::replace(&mut state.queue, DeliveryQueue::new(self.faults)))
+            (untold, std::mem::replace(&mut state.queue, DeliveryQueue::new()))
         };
         drop_contained(queue);
         untold

@@ -12,8 +12,9 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::event::{Change, Event};
-use steadfast_core::fault_injection::{FaultInjection, InjectedFault};
+use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::freshness::{Condition, Evidence};
+use steadfast_core::inject;
 use steadfast_core::reflector::Diagnostic;
 use steadfast_core::store::{Footprint, Index, Joining, Snapshot, Store, StoreReader};
 use steadfast_core::{Freshness, Instant, Object, ResourceVersion};
@@ -40,7 +41,6 @@ pub(crate) struct Shared<K> {
     pub(crate) name: String,
     pub(crate) scope: Scope,
     pub(crate) environment: SharedEnvironment,
-    pub(crate) faults: FaultInjection,
     pub(crate) evidence: ArcSwap<Evidence>,
     reader: StoreReader<K>,
     /// Store of the driver. The driver holds this lock while user functions compute index values, so no reader takes
@@ -98,12 +98,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
         store: Store<K>,
         evidence: Evidence,
     ) -> Self {
-        let faults = evidence.faults;
         Self {
             name,
             scope,
             environment,
-            faults,
+            synced: AtomicBool::new(inject!(evidence.faults, SyncedTooEarly)),
             evidence: ArcSwap::from_pointee(evidence),
             reader: store.reader(),
             store: Mutex::new(store),
@@ -119,7 +118,6 @@ impl<K: Send + Sync + 'static> Shared<K> {
             beside: OnceLock::new(),
             moved: watch::Sender::new(0),
             milestones: Milestones::default(),
-            synced: AtomicBool::new(faults.is_injected(InjectedFault::SyncedTooEarly)),
             withheld: AtomicBool::new(false),
             #[cfg(feature = "checkpoint")]
             durables: Durables::default(),
@@ -198,6 +196,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.evidence().at(self.environment.now())
     }
 
+    /// Returns the faults that a test injects.
+    pub(crate) fn faults(&self) -> FaultInjection {
+        self.evidence.load().faults
+    }
+
     /// Returns the evidence for the freshness. After a stop the state is `Stopped`, independent of the driver.
     fn evidence(&self) -> Arc<Evidence> {
         let evidence = self.evidence.load_full();
@@ -233,7 +236,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         if withheld && viewed {
             self.withheld.store(false, Ordering::Release);
         }
-        if self.faults.is_injected(InjectedFault::HandlerFirst) {
+        if inject!(self.faults(), HandlerFirst) {
             deliver(&mut handlers, changes, screened, viewed).iter().for_each(Subscription::start);
             // Gives handlers time to observe that the store lacks the change.
             std::thread::sleep(std::time::Duration::from_millis(20));

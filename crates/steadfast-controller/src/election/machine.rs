@@ -15,7 +15,6 @@ use steadfast::environment::Instant;
 use steadfast::k8s_openapi::api::coordination::v1::Lease;
 use steadfast::k8s_openapi::jiff::Timestamp;
 
-use super::fault_injection::ElectionFaultInjection;
 use super::previous_holder::{Place, PreviousHolder};
 use super::record;
 use super::timing::{JITTER, Timing};
@@ -132,15 +131,8 @@ impl ElectionMachine {
     }
 
     /// Builds a candidate that waits until a coordinator assigns the lease.
-    pub(super) fn coordinated(
-        namespace: &str,
-        name: &str,
-        identity: String,
-        timing: Timing,
-        now: Instant,
-        faults: ElectionFaultInjection,
-    ) -> Self {
-        let previous_holder = Some(PreviousHolder::new(&identity, now, faults));
+    pub(super) fn coordinated(namespace: &str, name: &str, identity: String, timing: Timing, now: Instant) -> Self {
+        let previous_holder = Some(PreviousHolder::new(&identity, now, timing.faults));
         Self { previous_holder, ..Self::new(namespace, name, identity, timing, now) }
     }
 

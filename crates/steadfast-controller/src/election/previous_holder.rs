@@ -17,7 +17,7 @@ use steadfast::environment::Instant;
 use steadfast::k8s_openapi::api::coordination::v1::Lease;
 use steadfast::k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::fault_injection::{ElectionFaultInjection, InjectedElectionFault};
+use super::fault_injection::{ElectionFaults, inject};
 use super::record;
 
 /// Ownership of a lease.
@@ -41,29 +41,29 @@ pub(super) struct PreviousHolder {
     /// lease.
     taken: Option<(String, Option<MicroTime>)>,
     over: Instant,
-    faults: ElectionFaultInjection,
+    faults: ElectionFaults,
 }
 
 impl PreviousHolder {
     /// Starts without a known holder.
-    pub(super) fn new(identity: &str, now: Instant, faults: ElectionFaultInjection) -> Self {
+    pub(super) fn new(identity: &str, now: Instant, faults: ElectionFaults) -> Self {
         Self { identity: identity.to_owned(), taken: None, over: now, faults }
     }
 
     /// Returns the time until another holder may act, if later than `now`.
     pub(super) fn goes_on(&self, now: Instant) -> Option<Instant> {
-        let led_at_once = self.faults.is_injected(InjectedElectionFault::ImmediateLead);
+        let led_at_once = inject!(self.faults, election::ImmediateLead);
         (self.over > now && !led_at_once).then_some(self.over)
     }
 
     /// Returns true if the states between two reads must be requested.
     pub(super) fn asks(&self) -> bool {
-        !self.faults.is_injected(InjectedElectionFault::SkippedReads)
+        !inject!(self.faults, election::SkippedReads)
     }
 
     /// Returns true if a candidate that does not lead releases the lease (injected fault).
     pub(super) fn gives_up_for_others(&self) -> bool {
-        self.faults.is_injected(InjectedElectionFault::UnownedRelease)
+        inject!(self.faults, election::UnownedRelease)
     }
 
     /// Returns the ownership of `lease`.

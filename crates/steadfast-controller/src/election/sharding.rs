@@ -2,7 +2,6 @@
 //!
 //! [`membership`] contains the proof.
 
-mod fault_injection;
 mod gains;
 mod group;
 mod member;
@@ -20,7 +19,6 @@ use parking_lot::Mutex;
 use steadfast::{Connection, Informer, Kept, ObjectKey, kube};
 use tokio::sync::watch;
 
-use fault_injection::ShardingFaultInjection;
 use gains::GainTracker;
 use member::Member;
 use state::MemberState;
@@ -28,9 +26,6 @@ use state::MemberState;
 use super::state::Term;
 use super::trouble::Troubles;
 use super::{ElectionError, ElectionTrouble, LeaderElection, LeaderElectionBuilder};
-
-#[cfg(feature = "fault-injection")]
-pub use fault_injection::InjectedShardingFault;
 
 /// One of several replicas that share all keys. At any time each key belongs to at most one replica, and temporarily to
 /// none. Cheap to clone.
@@ -86,48 +81,49 @@ impl Drop for Handle {
 }
 
 /// Builder of [`Sharding`]: the settings of an election, applied to each replica's own lease.
-pub struct ShardingBuilder(LeaderElectionBuilder, ShardingFaultInjection);
+pub struct ShardingBuilder(LeaderElectionBuilder);
 
 impl ShardingBuilder {
     /// Identity of this replica in its lease: [`LeaderElectionBuilder::identity`]. Defaults to the host name.
     #[must_use]
     pub fn identity(self, identity: impl Into<String>) -> Self {
-        Self(self.0.identity(identity), self.1)
+        Self(self.0.identity(identity))
     }
 
     /// Time after which other replicas may take over the keys of a silent one: [`LeaderElectionBuilder::lease_duration`].
     /// Defaults to 15 s.
     #[must_use]
     pub fn lease_duration(self, lease_duration: Duration) -> Self {
-        Self(self.0.lease_duration(lease_duration), self.1)
+        Self(self.0.lease_duration(lease_duration))
     }
 
     /// Time for which a replica without a successful renewal keeps acting: [`LeaderElectionBuilder::renew_deadline`]. Also
     /// the maximum wait of a hand-over for guards of keys. Defaults to 10 s.
     #[must_use]
     pub fn renew_deadline(self, renew_deadline: Duration) -> Self {
-        Self(self.0.renew_deadline(renew_deadline), self.1)
+        Self(self.0.renew_deadline(renew_deadline))
     }
 
     /// Interval between renewals, and between reads of all leases: [`LeaderElectionBuilder::retry_period`]. Defaults to 2
     /// s.
     #[must_use]
     pub fn retry_period(self, retry_period: Duration) -> Self {
-        Self(self.0.retry_period(retry_period), self.1)
+        Self(self.0.retry_period(retry_period))
     }
 
     /// Clock for the times in the lease: [`LeaderElectionBuilder::wall_clock`].
     #[must_use]
     pub fn wall_clock(self, wall_clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
-        Self(self.0.wall_clock(wall_clock), self.1)
+        Self(self.0.wall_clock(wall_clock))
     }
 
     /// Injects a fault, for tests that prove its detection.
     #[cfg(feature = "fault-injection")]
     #[doc(hidden)]
     #[must_use]
-    pub fn inject_fault(self, fault: InjectedShardingFault) -> Self {
-        Self(self.0, ShardingFaultInjection { injected: Some(fault) })
+    pub fn inject_fault(mut self, fault: super::InjectedShardingFault) -> Self {
+        self.0.timing.faults.sharding = Some(fault);
+        self
     }
 
     /// Starts the replica.
@@ -156,7 +152,7 @@ impl ShardingBuilder {
             troubles: Troubles::default(),
             readers: Mutex::default(),
         });
-        let member = Member::new(connection, state.clone(), timing, wall, self.1);
+        let member = Member::new(connection, state.clone(), timing, wall);
         // The task must outlive its handle, to release the lease first.
         drop(environment.spawn(Box::pin(member.run())));
         let gives_out = state.clone();
@@ -185,7 +181,7 @@ impl Sharding {
     ///
     /// Requires `list`, `get`, `create`, `update` and `delete` on `leases` in `coordination.k8s.io` in this namespace.
     pub fn builder(connection: &Connection, namespace: impl Into<String>, group: impl Into<String>) -> ShardingBuilder {
-        ShardingBuilder(LeaderElection::builder(connection, namespace, group), ShardingFaultInjection::default())
+        ShardingBuilder(LeaderElection::builder(connection, namespace, group))
     }
 
     /// Returns the identity of this replica, as written into its lease.

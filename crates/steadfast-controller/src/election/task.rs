@@ -9,7 +9,6 @@ use steadfast::k8s_openapi::api::core::v1::ObjectReference;
 use steadfast::k8s_openapi::jiff::Timestamp;
 use tokio::sync::watch;
 
-use super::fault_injection::ElectionFaultInjection;
 use super::leases::{Answered, Leases, end_troubles};
 use super::machine::{Answer, ElectionMachine, Step};
 use super::registration::Registration;
@@ -46,12 +45,11 @@ impl ElectionTask {
         timing: Timing,
         (wall, events): (WallClock, Option<EventRecorder>),
         registration: Option<Registration>,
-        faults: ElectionFaultInjection,
     ) -> Self {
         let now = connection.environment().boot_time();
         let (namespace, name, identity) = (&state.namespace, &state.name, state.identity.clone());
         let machine = if registration.is_some() {
-            ElectionMachine::coordinated(namespace, name, identity, timing, now, faults)
+            ElectionMachine::coordinated(namespace, name, identity, timing, now)
         } else {
             ElectionMachine::new(namespace, name, identity, timing, now)
         };

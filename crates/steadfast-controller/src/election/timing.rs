@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use steadfast::k8s_openapi::jiff::Timestamp;
 
+use super::fault_injection::ElectionFaults;
+
 /// Function that returns the wall clock time.
 pub(super) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
@@ -96,8 +98,8 @@ pub enum ElectionError {
     },
 }
 
-/// Durations of an election.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Durations of an election, and the faults that a test injects into its protocol.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Timing {
     /// Time after which other candidates take over from a silent holder.
     pub(super) lease: Duration,
@@ -105,19 +107,25 @@ pub(super) struct Timing {
     pub(super) renew: Duration,
     /// Interval between attempts.
     pub(super) retry: Duration,
+    pub(super) faults: ElectionFaults,
 }
 
 impl Default for Timing {
     /// The defaults of client-go and of Kubernetes' components: 15 s, 10 s and 2 s.
     fn default() -> Self {
-        Self { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) }
+        Self {
+            lease: Duration::from_secs(15),
+            renew: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+            faults: ElectionFaults::default(),
+        }
     }
 }
 
 impl Timing {
     /// Checks the durations by client-go's rules.
     pub(super) fn check(&self) -> Result<(), ElectionError> {
-        let Self { lease, renew, retry } = *self;
+        let Self { lease, renew, retry, .. } = *self;
         if lease.subsec_nanos() != 0 || lease.is_zero() || i32::try_from(lease.as_secs()).is_err() {
             return Err(ElectionError::LeaseDuration(lease));
         }
@@ -161,7 +169,7 @@ mod tests {
 
     fn of(lease: f64, renew: f64, retry: f64) -> Timing {
         let [lease, renew, retry] = [lease, renew, retry].map(Duration::from_secs_f64);
-        Timing { lease, renew, retry }
+        Timing { lease, renew, retry, ..Timing::default() }
     }
 
     #[test]

@@ -7,7 +7,6 @@ use crate::things::{Thing, at, described, thing};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use steadfast_core::event::{Change, Path, Rules};
-use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::filter::Filter;
 use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::record::Identity;
@@ -327,7 +326,7 @@ proptest! {
     fn filtered_handler_sees_stays_within_filter(
         happenings in vec(happening(), 0..200)
     ) {
-        let mut world = World::new(Some(Filter::default()), DeliveryQueue::new(FaultInjection::NONE));
+        let mut world = World::new(Some(Filter::default()), DeliveryQueue::new());
         for happening in &happenings {
             world.happen(happening);
         }
@@ -341,7 +340,7 @@ proptest! {
         bound in prop_oneof![Just(0_usize), 1..8_usize, Just(10_000)],
         filtered in any::<bool>(),
     ) {
-        let queue = DeliveryQueue::each(bound, FaultInjection::NONE);
+        let queue = DeliveryQueue::each(bound);
         let mut world = World::new(filtered.then(Filter::default), queue);
         for happening in &happenings {
             world.happen(happening);
@@ -369,7 +368,7 @@ proptest! {
 
 #[test]
 fn sequential_calls_keep_order_across_names() {
-    let mut world = World::new(None, DeliveryQueue::each(100, FaultInjection::NONE));
+    let mut world = World::new(None, DeliveryQueue::each(100));
     world.list();
     for (name, group) in [(1, 0), (2, 0), (1, 1), (3, 0), (2, 1), (1, 0)] {
         world.happen(&Happening::Write { name, group });

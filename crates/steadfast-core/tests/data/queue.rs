@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use steadfast_core::event::{Certainty, Change, DeleteReason, Event};
-use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::queue::{Delivery, DeliveryQueue};
 use steadfast_core::record::Identity;
 use steadfast_core::{Instant, Object, ObjectKey, ResourceVersion};
@@ -183,7 +182,7 @@ proptest! {
 
     #[test]
     fn stays_stay_ordered_with_last_state_delivered(doings in prop::collection::vec(doing(), 1..120)) {
-        let mut queue = DeliveryQueue::new(FaultInjection::NONE);
+        let mut queue = DeliveryQueue::new();
         let mut world = World::default();
         for doing in doings {
             match doing {
@@ -257,7 +256,7 @@ fn told(queue: &mut DeliveryQueue<&'static str>) -> Vec<String> {
 }
 
 fn queue(changes: impl IntoIterator<Item = Change<&'static str>>) -> DeliveryQueue<&'static str> {
-    let mut queue = DeliveryQueue::new(FaultInjection::NONE);
+    let mut queue = DeliveryQueue::new();
     changes.into_iter().for_each(|change| drop(queue.push(change, Instant::ZERO)));
     queue
 }

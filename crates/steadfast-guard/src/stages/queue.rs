@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use steadfast_core::event::{Change, Rules};
-use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::queue::DeliveryQueue;
 use steadfast_core::store::Store;
 use steadfast_core::time::Instant;
@@ -27,7 +26,7 @@ fn changes(count: usize) -> Vec<Change<u64>> {
 }
 
 pub(super) fn push(meter: &mut Meter, count: usize) {
-    let mut queue = DeliveryQueue::new(FaultInjection::NONE);
+    let mut queue = DeliveryQueue::new();
     for change in changes(count) {
         meter.count(|| queue.push(change, Instant::ZERO));
         // Emptied outside of the measurement, so that each push meets an empty queue.
@@ -37,7 +36,7 @@ pub(super) fn push(meter: &mut Meter, count: usize) {
 }
 
 pub(super) fn pop(meter: &mut Meter, count: usize) {
-    let mut queue = DeliveryQueue::new(FaultInjection::NONE);
+    let mut queue = DeliveryQueue::new();
     for change in changes(count) {
         queue.push(change, Instant::ZERO);
         let delivery = meter.count(|| {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use steadfast_core::decode::{self, DecodeOptions, Decoder, Encoding, Kept, WatchRecord};
-use steadfast_core::fault_injection::FaultInjection;
 use steadfast_core::frame::{Line, StreamFramer};
 use steadfast_core::queue::DeliveryQueue;
 use steadfast_core::reflector::{Record, Verdict};
@@ -20,7 +19,7 @@ use crate::sample;
 pub(super) fn event(meter: &mut Meter, encoding: Encoding, count: usize) {
     let mut store = filled(&Arc::new(Pod::default()));
     let mut decoder = Decoder::new(DecodeOptions::default());
-    let mut queue = DeliveryQueue::new(FaultInjection::NONE);
+    let mut queue = DeliveryQueue::new();
     let mut framer = StreamFramer::new(encoding, MAX_OBJECT_BYTES);
     let (mut reflector, watch) = watching();
     let wanted = wanted();

@@ -3,7 +3,7 @@
 //! All of this runs before the store is locked, including user code.
 
 use steadfast_core::decode::{DecodeError, Kept, RawObject};
-use steadfast_core::fault_injection::InjectedFault;
+use steadfast_core::inject;
 use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::reflector::{Diagnostic, Input, RequestId};
 use steadfast_core::store::{Offer, Tainted};
@@ -40,7 +40,7 @@ impl<K: Kept> Driver<K> {
 
     /// Adds an object to the list in progress.
     pub(super) fn stage(&mut self, object: RawObject) {
-        let copied = self.reflector.evidence().faults.is_injected(InjectedFault::CopiedRelist);
+        let copied = inject!(self.reflector.evidence().faults, CopiedRelist);
         let Some(staging) = &mut self.staging else { return };
         // UID and version identify the content, so an unchanged object needs no decoding and keeps its memory.
         if !copied && staging.offer(&object.identity) == Offer::Unchanged {

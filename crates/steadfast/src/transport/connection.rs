@@ -9,7 +9,8 @@ use bytes::Bytes;
 use kube::client::Body;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::Instant;
-use steadfast_core::fault_injection::{FaultInjection, InjectedFault};
+use steadfast_core::fault_injection::FaultInjection;
+use steadfast_core::inject;
 use tokio::sync::{Notify, watch};
 
 use super::end::End;
@@ -286,7 +287,7 @@ impl Connection {
     /// Ends the connection: no further request uses it, and the driver closes the socket.
     pub(super) fn end(&self, end: End) {
         let mut shared = self.lock();
-        if !self.faults.is_injected(InjectedFault::ReusedDeadConnection) {
+        if !inject!(self.faults, ReusedDeadConnection) {
             shared.state = shared.state.after(Signal::Lost);
             shared.sender = None;
         }

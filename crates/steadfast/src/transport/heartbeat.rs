@@ -4,7 +4,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use h2::{Ping, PingPong};
-use steadfast_core::fault_injection::InjectedFault;
+use steadfast_core::inject;
 
 use super::connection::Connection;
 use super::lease::PoolHandle;
@@ -29,7 +29,7 @@ pub(super) async fn beat(
     environment: &SharedEnvironment,
     settings: &Settings,
 ) -> String {
-    if settings.faults.is_injected(InjectedFault::Unpinged) {
+    if inject!(settings.faults, Unpinged) {
         return std::future::pending().await;
     }
     let mut answered = environment.now();

@@ -16,7 +16,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::{Request, Response, Version};
 use kube::client::Body;
 use steadfast_core::Instant;
-use steadfast_core::fault_injection::InjectedFault;
+use steadfast_core::inject;
 
 use super::body::ResponseBody;
 use super::connection::{Connection, Way};
@@ -74,7 +74,7 @@ pub(super) async fn probe_while_silent(
 ) -> Infallible {
     let may_carry = connection.purpose == Purpose::INFORMERS_WATCHES
         || connection.purpose.reader == Reader::Informer && connection.protocol() == Some(Protocol::Http1);
-    if !may_carry || settings.faults.is_injected(InjectedFault::Unpinged) {
+    if !may_carry || inject!(settings.faults, Unpinged) {
         return std::future::pending().await;
     }
     let mut asked = connection.opened;

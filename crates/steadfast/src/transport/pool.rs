@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::Instant;
-use steadfast_core::fault_injection::InjectedFault;
+use steadfast_core::inject;
 use tokio::sync::{oneshot, watch};
 
 use super::connection::{Connection, Sender};
@@ -320,7 +320,7 @@ impl Inner {
     /// idle.
     fn choose(self: &Arc<Self>, state: &State, want: PlacementRequest, avoid: &[u64]) -> Option<Assignment> {
         let now = self.environment.now();
-        let behind = self.settings.faults.is_injected(InjectedFault::QueuedBehindWatches);
+        let behind = inject!(self.settings.faults, QueuedBehindWatches);
         // Watches and other requests use separate connections, so that neither takes the streams and windows of the
         // other. An HTTP/1.1 connection serves one request at a time, and so needs no separation.
         let find = |beside: bool| {
@@ -351,7 +351,7 @@ impl Inner {
             connection.purpose == purpose && connection.state() == ConnectionState::Connecting
         };
         let same = |connection: &Arc<Connection>| connection.purpose.reader == purpose.reader;
-        if self.settings.faults.is_injected(InjectedFault::QueuedBehindWatches)
+        if inject!(self.settings.faults, QueuedBehindWatches)
             && purpose.role == Role::Requests
             && state.connections.iter().any(same)
         {
@@ -550,7 +550,7 @@ impl PoolHandle for Inner {
         let mut failed = Vec::new();
         {
             let mut state = self.lock();
-            if !self.settings.faults.is_injected(InjectedFault::ReusedDeadConnection) {
+            if !inject!(self.settings.faults, ReusedDeadConnection) {
                 state.connections.retain(|connection| connection.id != gone.id);
             }
             if state.ended.len() == MAX_CLOSED_REPORTS {

@@ -4,21 +4,15 @@
 use steadfast::k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use steadfast::k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use super::super::fault_injection::{ElectionFaultInjection, InjectedElectionFault};
+#[cfg(feature = "fault-injection")]
+use super::super::fault_injection::{ElectionFaults, InjectedElectionFault};
 use super::super::record;
 use super::super::timing::Timing;
 use super::tests::{Server, at, candidate, is_leader, run, wall};
 use super::{Answer, ElectionMachine, Step};
 
 fn coordinated(identity: &str, seconds: f64) -> ElectionMachine {
-    ElectionMachine::coordinated(
-        "default",
-        "it",
-        identity.to_owned(),
-        Timing::default(),
-        at(seconds),
-        ElectionFaultInjection::default(),
-    )
+    ElectionMachine::coordinated("default", "it", identity.to_owned(), Timing::default(), at(seconds))
 }
 
 /// The coordinator assigns the lease to `who`, like Kubernetes' coordinator.
@@ -54,15 +48,15 @@ fn renew(server: &mut Server, who: &str, seconds: i64) {
 
 /// Returns a lease held and renewed by `x` at 0, and `a`, which has read it.
 fn held_by_another() -> (Server, ElectionMachine) {
-    held_before(ElectionFaultInjection::default())
+    held_before(Timing::default())
 }
 
-/// Same as `held_by_another`, with an injected fault.
-fn held_before(faults: ElectionFaultInjection) -> (Server, ElectionMachine) {
+/// Returns the state of `held_by_another`, with the faults of `timing`.
+fn held_before(timing: Timing) -> (Server, ElectionMachine) {
     let mut server = Server::default();
     give(&mut server, "x", -1);
     renew(&mut server, "x", 0);
-    let mut a = ElectionMachine::coordinated("default", "it", "a".to_owned(), Timing::default(), at(0.0), faults);
+    let mut a = ElectionMachine::coordinated("default", "it", "a".to_owned(), timing, at(0.0));
     run(&mut a, &mut server, 0.0);
     (server, a)
 }
@@ -371,9 +365,13 @@ fn plain_candidate_leaves_release_to_coordinator() {
     assert_eq!(server.holder().as_deref(), Some("p"));
 }
 
+#[cfg(feature = "fault-injection")]
 #[test]
 fn each_injected_fault_is_detected() {
-    let breaks = |fault| held_before(ElectionFaultInjection { injected: Some(fault) });
+    let breaks = |fault| {
+        let faults = ElectionFaults { election: Some(fault), ..ElectionFaults::default() };
+        held_before(Timing { faults, ..Timing::default() })
+    };
 
     let (mut server, mut a) = breaks(InjectedElectionFault::ImmediateLead);
     renew(&mut server, "x", 4);

@@ -7,12 +7,12 @@ use steadfast::Connection;
 use steadfast::environment::Instant;
 use tokio::sync::watch;
 
+use super::super::fault_injection::inject;
 use super::super::leases::{Answered, Leases, RESOURCE, end_troubles};
 use super::super::machine::{Answer, ElectionMachine, Step};
 use super::super::state::{Term, UnansweredRequests};
 use super::super::task::stopped;
 use super::super::timing::{Timing, WallClock};
-use super::fault_injection::{InjectedShardingFault, ShardingFaultInjection};
 use super::group::GroupLeases;
 use super::membership::Membership;
 use super::state::MemberState;
@@ -36,7 +36,6 @@ pub(super) struct Member {
     group: GroupLeases,
     state: Arc<MemberState>,
     timing: Timing,
-    faults: ShardingFaultInjection,
     wall: WallClock,
     machine: ElectionMachine,
     membership: Membership,
@@ -52,13 +51,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    pub(super) fn new(
-        connection: Connection,
-        state: Arc<MemberState>,
-        timing: Timing,
-        wall: WallClock,
-        faults: ShardingFaultInjection,
-    ) -> Self {
+    pub(super) fn new(connection: Connection, state: Arc<MemberState>, timing: Timing, wall: WallClock) -> Self {
         let now = connection.environment().boot_time();
         let MemberState { namespace, group, name, identity, .. } = &*state;
         Self {
@@ -66,11 +59,10 @@ impl Member {
             // This request must not delay the renewal of the own lease.
             group: GroupLeases::new(connection.clone(), namespace, group, timing.request_timeout() / 2),
             machine: ElectionMachine::new(namespace, name, identity.clone(), timing, now),
-            membership: Membership::new(group, name, timing, faults),
+            membership: Membership::new(group, name, timing),
             connection,
             state,
             timing,
-            faults,
             wall,
             term: None,
             terms: 0,
@@ -131,7 +123,7 @@ impl Member {
 
     /// Continues a hand-over. Returns true if the new view may be written.
     fn hands_over(&mut self) -> bool {
-        if !self.membership.gives_up() || self.faults.is_injected(InjectedShardingFault::EarlyRelease) {
+        if !self.membership.gives_up() || inject!(self.timing.faults, sharding::EarlyRelease) {
             return true;
         }
         let now = self.now();
@@ -311,7 +303,7 @@ impl Member {
     /// Releases the lease if held. Returns true on success.
     async fn release(&mut self) -> bool {
         let until = self.machine.term(self.now()).map(|held| held.until);
-        if !self.faults.is_injected(InjectedShardingFault::EarlyRelease) {
+        if !inject!(self.timing.faults, sharding::EarlyRelease) {
             self.end();
             self.tell_nothing();
         }

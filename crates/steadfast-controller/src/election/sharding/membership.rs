@@ -37,9 +37,9 @@ use steadfast::ObjectKey;
 use steadfast::environment::Instant;
 use steadfast::k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 
+use super::super::fault_injection::inject;
 use super::super::record;
 use super::super::timing::Timing;
-use super::fault_injection::{InjectedShardingFault, ShardingFaultInjection};
 use super::rendezvous::{MemberSet, owner};
 
 /// Label of a member's lease: its group.
@@ -66,7 +66,6 @@ pub(super) struct Membership {
     /// View published at the last read of all leases.
     cleared: Option<MemberSet>,
     peers: BTreeMap<Arc<str>, Peer>,
-    faults: ShardingFaultInjection,
 }
 
 /// Another member, by the last state of its lease.
@@ -121,7 +120,7 @@ impl Peer {
 
 impl Membership {
     /// Builds a member that claims nothing.
-    pub(super) fn new(group: &str, me: &str, timing: Timing, faults: ShardingFaultInjection) -> Self {
+    pub(super) fn new(group: &str, me: &str, timing: Timing) -> Self {
         Self {
             group: group.to_owned(),
             me: me.into(),
@@ -132,7 +131,6 @@ impl Membership {
             own: None,
             cleared: None,
             peers: BTreeMap::new(),
-            faults,
         }
     }
 
@@ -150,7 +148,7 @@ impl Membership {
         if view(&lease) == self.attempt {
             self.published = Some(self.attempt.clone());
             self.own = Some(lease);
-            if self.faults.is_injected(InjectedShardingFault::ReadFirst) {
+            if inject!(self.timing.faults, sharding::ReadFirst) {
                 self.cleared.clone_from(&self.published);
             }
         }
@@ -243,7 +241,7 @@ impl Membership {
 
     /// Returns the own keys if the claims are confirmed.
     pub(super) fn part(&self) -> Option<OwnedKeys> {
-        let is_deaf = self.faults.is_injected(InjectedShardingFault::IgnoredClaims);
+        let is_deaf = inject!(self.timing.faults, sharding::IgnoredClaims);
         let mut views = Vec::new();
         // Other members may know any of these views: the one last read, the published one, the one being written, or
         // the next.

@@ -55,7 +55,7 @@ impl Server {
 }
 
 fn member(name: &str) -> Membership {
-    Membership::new("it", name, Timing::default(), ShardingFaultInjection::default())
+    Membership::new("it", name, Timing::default())
 }
 
 fn keys() -> Vec<ObjectKey> {
