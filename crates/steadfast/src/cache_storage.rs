@@ -6,6 +6,10 @@ use futures::future::BoxFuture;
 use steadfast_core::ResourceVersion;
 use steadfast_core::checkpoint::{DeliveryKey, Saved, SavedDelivery};
 
+use crate::connection::Connection;
+use crate::error::CheckpointUnsupported;
+use crate::resource::Collection;
+use crate::scope::Scope;
 use crate::shared::Shared;
 
 /// Storage of one informer's cache across restarts of the process.
@@ -26,6 +30,54 @@ pub(crate) trait CacheStorage<K: Send + Sync + 'static>: Send {
 
     /// Stores all later snapshots for `cluster`. The restored state is already stored if `is_restored`.
     fn keep(self: Box<Self>, shared: &Arc<Shared<K>>, is_restored: bool, cluster: Option<String>);
+}
+
+/// Storage that the builder of an informer requested.
+pub(crate) enum RequestedStorage<K> {
+    None,
+    /// Requested; the partition of the file is claimed at the start of the informer.
+    Wanted(Claim<K>),
+    Claimed(Box<dyn CacheStorage<K>>),
+}
+
+/// Claims an informer's partition of the checkpoint file.
+pub(crate) type Claim<K> = Box<
+    dyn FnOnce(&Connection, &Collection, &Scope, bool) -> Result<Box<dyn CacheStorage<K>>, CheckpointUnsupported>
+        + Send,
+>;
+
+impl<K> Default for RequestedStorage<K> {
+    fn default() -> Self {
+        Self::None
+    }
+}
+
+impl<K> RequestedStorage<K> {
+    /// Claims the storage, if one was requested.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the storage cannot hold the cache.
+    pub(crate) fn claim(
+        &mut self,
+        connection: &Connection,
+        collection: &Collection,
+        scope: &Scope,
+        managed_fields: bool,
+    ) -> Result<(), CheckpointUnsupported> {
+        if let Self::Wanted(claim) = std::mem::take(self) {
+            *self = Self::Claimed(claim(connection, collection, scope, managed_fields)?);
+        }
+        Ok(())
+    }
+
+    /// Returns the claimed storage.
+    pub(crate) fn claimed(self) -> Option<Box<dyn CacheStorage<K>>> {
+        match self {
+            Self::Claimed(storage) => Some(storage),
+            Self::None | Self::Wanted(_) => None,
+        }
+    }
 }
 
 /// Restored state, apart from the objects.

@@ -88,7 +88,6 @@ struct Inner {
     layers: Layers,
     /// Service with all layers; `None` without layers.
     layered: Option<RequestService>,
-    #[cfg(feature = "metrics")]
     observed: crate::metrics::observed::Observed,
     // Fields drop in this order: the pool must end its tasks before their environment ends.
     environment: SharedEnvironment,
@@ -164,11 +163,15 @@ impl Connection {
             in_full: Remembered::default(),
             // Shared with the unfenced connection: its caches must also wait for the writes of this one.
             recordings: self.inner.recordings.clone(),
-            #[cfg(feature = "metrics")]
             observed: crate::metrics::observed::Observed::default(),
             environment: environment.clone(),
         });
         Self { inner }
+    }
+
+    /// Returns the informers on this connection.
+    pub(crate) fn observed(&self) -> &crate::metrics::observed::Observed {
+        &self.inner.observed
     }
 
     /// Returns the URL of the server, for messages.

@@ -211,6 +211,12 @@ impl<K: Kept> Driver<K> {
         self.shared.drop_diagnostic_callbacks();
     }
 
+    /// Returns the driver unchanged, since no cache is stored.
+    #[cfg(not(feature = "checkpoint"))]
+    pub(crate) fn with_storage(self, _storage: crate::cache_storage::RequestedStorage<K>) -> Self {
+        self
+    }
+
     /// Starts with the first list.
     #[cfg(not(feature = "checkpoint"))]
     fn begin(&mut self) -> std::future::Ready<Option<bool>> {

@@ -1,5 +1,8 @@
 //! Informer factory: one watch per resource and scope, shared by all callers.
 
+mod checkpointed;
+mod faulty;
+
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,14 +11,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-#[cfg(feature = "checkpoint")]
-use kube::Resource;
 use parking_lot::Mutex;
-#[cfg(feature = "checkpoint")]
-use serde::de::DeserializeOwned;
 use steadfast_core::Freshness;
-#[cfg(feature = "checkpoint")]
-use steadfast_core::Lazy;
 use steadfast_core::decode::{DecodeError, DecodeOptions, Decoder, Kept};
 use steadfast_core::event::Event;
 use steadfast_core::reflector::{Diagnostic, Reflector, ReflectorSettings};
@@ -23,11 +20,8 @@ use steadfast_core::selector::parse_selector;
 use steadfast_core::store::Store;
 use tokio::sync::{mpsc, watch};
 
-#[cfg(feature = "checkpoint")]
-use crate::cache_storage::CacheStorage;
+use crate::cache_storage::RequestedStorage;
 use crate::catching_up::told_by;
-#[cfg(feature = "checkpoint")]
-use crate::checkpoint::Checkpoint;
 use crate::choices::{Choices, SecretsOnDisk, TransformId};
 use crate::connection::Connection;
 use crate::driver::{Command, Driver, Limits, ObjectDecoder, Transform};
@@ -331,8 +325,7 @@ impl InformerFactory {
             },
             transform: None,
             diagnostic_callbacks: Vec::new(),
-            #[cfg(feature = "checkpoint")]
-            keeping: Keeping::Nothing,
+            storage: RequestedStorage::default(),
         }
     }
 
@@ -575,56 +568,7 @@ pub struct InformerBuilder<'a, K> {
     choices: Choices,
     transform: Option<Transform<K>>,
     diagnostic_callbacks: Vec<DiagnosticCallback>,
-    #[cfg(feature = "checkpoint")]
-    keeping: Keeping<K>,
-}
-
-/// Storage of the cache across restarts of the process.
-#[cfg(feature = "checkpoint")]
-enum Keeping<K> {
-    Nothing,
-    /// Requested; the partition of the file is claimed at the start of the informer.
-    Wanted(Claim<K>),
-    Claimed(Box<dyn CacheStorage<K>>),
-}
-
-/// Claims an informer's partition of the checkpoint file.
-#[cfg(feature = "checkpoint")]
-type Claim<K> = Box<
-    dyn FnOnce(&Connection, &Collection, &Scope, bool) -> Result<Box<dyn CacheStorage<K>>, CheckpointUnsupported>
-        + Send,
->;
-
-#[cfg(feature = "checkpoint")]
-impl<T: Resource + DeserializeOwned + Send + Sync + 'static> InformerBuilder<'_, Lazy<T>> {
-    /// Stores the cache in `checkpoint`, so that the next run of this program starts with its contents.
-    ///
-    /// Readers see the restored cache immediately. Its freshness is doubt until the server has confirmed the contents.
-    /// The watch resumes at the stored version.
-    ///
-    /// Only objects that are kept encoded (`Lazy`) can be stored. A decoded object contains only the fields of its
-    /// type, and the type of the next release may have more. A transform cannot be combined with a checkpoint for the
-    /// same reason.
-    ///
-    /// The cluster is identified by the server's URL and the UID of the namespace `kube-system`. The program needs
-    /// `get` permission on this namespace. Without the permission the cache is still correct, but the informer lists
-    /// instead of resuming its watch. Handlers are called only after this decision.
-    ///
-    /// Secrets are rejected unless [`including_secrets`](Self::including_secrets) is set.
-    pub fn checkpoint(mut self, checkpoint: &Checkpoint) -> Self {
-        self.choices.checkpoint = Some(checkpoint.place().to_owned());
-        let checkpoint = checkpoint.clone();
-        self.keeping = Keeping::Wanted(Box::new(move |connection, collection, scope, managed_fields| {
-            checkpoint.claim(connection, collection, scope, managed_fields)
-        }));
-        self
-    }
-
-    /// Allows Secrets in the checkpoint. They are stored unencrypted: every reader of the file can read them.
-    pub fn including_secrets(mut self) -> Self {
-        self.choices.secrets_on_disk = SecretsOnDisk::Allowed;
-        self
-    }
+    storage: RequestedStorage<K>,
 }
 
 impl<K: Kept> InformerBuilder<'_, K> {
@@ -773,23 +717,13 @@ impl<K: Kept> InformerBuilder<'_, K> {
         self
     }
 
-    /// Injects a fault that violates the contract, for tests of the checker. `None` changes nothing.
-    #[cfg(feature = "fault-injection")]
-    pub fn inject_fault(mut self, fault: impl Into<Option<steadfast_core::fault_injection::InjectedFault>>) -> Self {
-        use steadfast_core::fault_injection::FaultInjection;
-        self.choices.settings.rules.faults = fault.into().map_or(FaultInjection::NONE, FaultInjection::only);
-        self
-    }
-
     /// Starts the informer, or returns the running one if all settings are equal.
     ///
     /// # Errors
     ///
     /// Returns an error in four cases. An informer of this scope runs with other settings. `scope` names a namespace
     /// and the resource is cluster-scoped. The checkpoint cannot hold the cache. The factory was shut down.
-    pub fn start(
-        #[cfg_attr(not(feature = "checkpoint"), allow(unused_mut))] mut self,
-    ) -> Result<Informer<K>, InformerError> {
+    pub fn start(mut self) -> Result<Informer<K>, InformerError> {
         self.check()?;
         let ask = Ask { collection: self.collection.clone(), scope: self.scope.clone(), kept: TypeId::of::<K>() };
         // Held until the informer is registered: two concurrent callers must not start two watches.
@@ -813,7 +747,6 @@ impl<K: Kept> InformerBuilder<'_, K> {
                 return Ok(informer.with_share(share));
             }
         }
-        #[cfg(feature = "checkpoint")]
         self.claim()?;
         let (factory, choices) = (self.factory, self.choices.clone());
         let informer = self.launch();
@@ -862,15 +795,10 @@ impl<K: Kept> InformerBuilder<'_, K> {
     }
 
     /// Claims the informer's partition of the checkpoint, if a checkpoint was requested.
-    #[cfg(feature = "checkpoint")]
     fn claim(&mut self) -> Result<(), InformerError> {
-        if let Keeping::Wanted(claim) = std::mem::replace(&mut self.keeping, Keeping::Nothing) {
-            let connection = &self.factory.inner.connection;
-            let claimed = claim(connection, &self.collection, &self.scope, self.choices.managed_fields);
-            let failed = |why| InformerError::Checkpoint { resource: self.collection.name().to_owned(), why };
-            self.keeping = Keeping::Claimed(claimed.map_err(failed)?);
-        }
-        Ok(())
+        let connection = &self.factory.inner.connection;
+        let claimed = self.storage.claim(connection, &self.collection, &self.scope, self.choices.managed_fields);
+        claimed.map_err(|why| InformerError::Checkpoint { resource: self.collection.name().to_owned(), why })
     }
 
     /// Starts an informer that is not shared through the factory.
@@ -909,13 +837,9 @@ impl<K: Kept> InformerBuilder<'_, K> {
         };
         let request_builder =
             RequestBuilder { protobuf, ..RequestBuilder::new::<K>(connection, &self.collection, &self.scope) };
-        #[cfg(feature = "metrics")]
-        {
-            let observed = request_builder.connection.observed();
-            shared.observe(
-                observed.add(self.collection.labels(&self.scope, self.name.clone()), Arc::downgrade(&shared) as _),
-            );
-        }
+        let observed = request_builder.connection.observed();
+        let labels = self.collection.labels(&self.scope, self.name.clone());
+        shared.observe(observed.add(labels, Arc::downgrade(&shared) as _));
         let (commands, received) = mpsc::unbounded_channel();
         // A weak sender: cached objects hold this hook, may outlive the informer, and must not keep it running.
         let own = commands.downgrade();
@@ -939,11 +863,7 @@ impl<K: Kept> InformerBuilder<'_, K> {
             limits,
             received,
         );
-        #[cfg(feature = "checkpoint")]
-        let driver = driver.with_keepsake(match self.keeping {
-            Keeping::Claimed(keepsake) => Some(keepsake),
-            Keeping::Nothing | Keeping::Wanted(_) => None,
-        });
+        let driver = driver.with_storage(self.storage);
         environment.spawn_foreign(Box::pin(driver.run()));
         Informer::new(Held::new(Arc::new(Owner { shared, commands, origin, release: OnceLock::new() })))
     }

@@ -82,7 +82,7 @@ macro_rules! debug_as_message {
     )+};
 }
 
-#[cfg(feature = "checkpoint")]
+#[cfg_attr(not(feature = "checkpoint"), path = "cache_storage/absent.rs")]
 mod cache_storage;
 mod catching_up;
 #[cfg(feature = "checkpoint")]
@@ -90,7 +90,7 @@ mod checkpoint;
 mod choices;
 pub mod connection;
 mod driver;
-#[cfg(feature = "checkpoint")]
+#[cfg_attr(not(feature = "checkpoint"), path = "durable/absent.rs")]
 mod durable;
 pub mod environment;
 mod error;

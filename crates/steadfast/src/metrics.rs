@@ -26,7 +26,7 @@
 //! | `request_metrics` | results of an informer's requests, reported to its counters |
 //! | `traffic` | counters of one connection pool |
 //! | `register` | items by label, with ordinals for equal labels |
-//! | `observed` | weak references to the running informers, and their current states |
+//! | `observed` | weak references to the running informers, and their current states; `unobserved` without the feature |
 //! | `collector`, `families`, `samples` | encoding as Prometheus metric families |
 
 pub(crate) mod counted;
@@ -39,7 +39,7 @@ pub(crate) mod call_durations;
 mod collector;
 #[cfg(feature = "metrics")]
 mod families;
-#[cfg(feature = "metrics")]
+#[cfg_attr(not(feature = "metrics"), path = "metrics/unobserved.rs")]
 pub(crate) mod observed;
 #[cfg(feature = "metrics")]
 mod register;

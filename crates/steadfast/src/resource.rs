@@ -86,7 +86,6 @@ impl Collection {
     }
 
     /// Returns the metric labels of an informer of this collection in `scope` with this `name`.
-    #[cfg(feature = "metrics")]
     pub(crate) fn labels(&self, scope: &Scope, name: Option<Arc<str>>) -> crate::metrics::observed::Labels {
         crate::metrics::observed::Labels::new(&self.group, &self.version, &self.plural, scope, name)
     }

@@ -1,9 +1,9 @@
 //! State shared by an informer's driver, handles and readers.
 
-#[cfg(feature = "checkpoint")]
 mod delayed_delivery;
-#[cfg(feature = "checkpoint")]
+mod durable_handlers;
 mod pending_deliveries;
+mod reading;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +20,6 @@ use steadfast_core::store::{Footprint, Index, Joining, Snapshot, Store, StoreRea
 use steadfast_core::{Freshness, Instant, Object, ResourceVersion};
 use tokio::sync::watch;
 
-#[cfg(feature = "checkpoint")]
 use crate::durable::Durables;
 use crate::environment::SharedEnvironment;
 use crate::handler_filter::HandlerFilter;
@@ -28,8 +27,7 @@ use crate::handler_registry::HandlerRegistry;
 use crate::handler_stats::HandlerStats;
 use crate::memory::Memory;
 use crate::metrics::counted::Counted;
-#[cfg(feature = "metrics")]
-use crate::metrics::observed::{Observation, Observe, Reading};
+use crate::metrics::observed::Observation;
 use crate::milestones::{Milestone, Milestones};
 use crate::runner::drop_contained;
 use crate::scope::Scope;
@@ -61,7 +59,6 @@ pub(crate) struct Shared<K> {
     ended: AtomicBool,
     /// Action to run once at the stop.
     at_stop: Mutex<Option<AtStop>>,
-    #[cfg(feature = "metrics")]
     observation: OnceLock<Observation>,
     /// Memory of the base objects of delta compression in bytes, if it is enabled.
     pub(crate) beside: OnceLock<Arc<AtomicUsize>>,
@@ -73,7 +70,6 @@ pub(crate) struct Shared<K> {
     /// True while handlers wait for the confirmation of a restored cache.
     withheld: AtomicBool,
     /// Durable handlers.
-    #[cfg(feature = "checkpoint")]
     pub(crate) durables: Durables<K>,
     diagnostic_callbacks: Mutex<Vec<DiagnosticCallback>>,
     pub(crate) counted: Arc<Counted>,
@@ -113,13 +109,11 @@ impl<K: Send + Sync + 'static> Shared<K> {
             stopped: OnceLock::new(),
             ended: AtomicBool::new(false),
             at_stop: Mutex::default(),
-            #[cfg(feature = "metrics")]
             observation: OnceLock::new(),
             beside: OnceLock::new(),
             moved: watch::Sender::new(0),
             milestones: Milestones::default(),
             withheld: AtomicBool::new(false),
-            #[cfg(feature = "checkpoint")]
             durables: Durables::default(),
             diagnostic_callbacks: Mutex::default(),
             counted: Arc::default(),
@@ -226,7 +220,6 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(crate) fn publish(&self, store: &mut Store<K>, changes: &[Change<K>], viewed: bool, evidence: &Evidence) {
         // Only the driver changes this flag, and this is the driver.
         let withheld = self.withheld.load(Ordering::Acquire);
-        #[cfg(feature = "checkpoint")]
         let (before, owed) = ((withheld && viewed).then(|| self.snapshot()), changes);
         let all: Vec<_> = if withheld && viewed { first_view(store.working()).collect() } else { Vec::new() };
         let changes = if withheld { &all } else { changes };
@@ -252,12 +245,10 @@ impl<K: Send + Sync + 'static> Shared<K> {
             self.synced.store(true, Ordering::Release);
         }
         let receivers = deliver(&mut handlers, changes, screened, viewed);
-        #[cfg(feature = "checkpoint")]
         self.record_pending_deliveries(owed, before.as_deref());
         // Calls start after the lock is released: a called handler may need the lock, for example to add a handler.
         drop(handlers);
         receivers.iter().for_each(Subscription::start);
-        #[cfg(feature = "checkpoint")]
         self.durables.start();
     }
 
@@ -441,11 +432,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
                 sum.running += handler.runner().counts().running;
             }
         }
-        #[cfg(feature = "checkpoint")]
-        {
-            self.durables.close();
-            sum.running += self.durables.counts().iter().map(|(_, counts)| counts.running).sum::<usize>();
-        }
+        self.durables.close();
+        sum.running += self.durables.running();
         sum
     }
 
@@ -476,11 +464,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Returns true if the handlers have processed everything that the driver read.
     pub(crate) fn is_drained(&self) -> bool {
-        #[cfg(feature = "checkpoint")]
-        let settled = self.durables.is_idle();
-        #[cfg(not(feature = "checkpoint"))]
-        let settled = true;
-        settled
+        self.durables.is_idle()
             && self.ended.load(Ordering::Acquire)
             && self.handlers().iter().all(|handler| handler.runner().is_idle())
     }
@@ -491,11 +475,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Returns true if the informer has a handler, durable ones included.
     pub(crate) fn has_handlers(&self) -> bool {
-        #[cfg(feature = "checkpoint")]
-        let durable = self.durables.counts().iter().any(|(_, counts)| counts.is_here);
-        #[cfg(not(feature = "checkpoint"))]
-        let durable = false;
-        durable || self.handlers.lock().members().next().is_some()
+        self.durables.has_registered() || self.handlers.lock().members().next().is_some()
     }
 
     fn handlers(&self) -> Vec<Arc<Subscription<K>>> {
@@ -503,31 +483,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
     }
 
     /// Keeps the informer's registration for scrapes.
-    #[cfg(feature = "metrics")]
     pub(crate) fn observe(&self, observation: Observation) {
         drop(self.observation.set(observation));
-    }
-}
-
-#[cfg(feature = "metrics")]
-impl<K: Send + Sync + 'static> Observe for Shared<K> {
-    fn read(&self) -> Reading {
-        let now = self.environment.now();
-        let (evidence, snapshot) = (self.evidence(), self.snapshot());
-        let version = snapshot.version().filter(|version| version.is_ordered());
-        let handlers = self.handlers();
-        Reading {
-            counted: self.counted.clone(),
-            freshness: evidence.at(now),
-            age: evidence.proven.map(|proven| now.since(proven)),
-            attempts: evidence.attempts,
-            tainted: evidence.tainted.len(),
-            synced: self.is_synced(),
-            objects: snapshot.len(),
-            memory: self.memory(),
-            version: version.and_then(|version| version.as_str().parse().ok()),
-            handlers: handlers.iter().filter(|handler| handler.is_first).map(|handler| handler.read()).collect(),
-        }
     }
 }
 

@@ -310,7 +310,6 @@ impl ConnectionBuilder {
             in_json: Remembered::default(),
             in_full: Remembered::default(),
             recordings: Arc::default(),
-            #[cfg(feature = "metrics")]
             observed: crate::metrics::observed::Observed::default(),
             environment,
         });

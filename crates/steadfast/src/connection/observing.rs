@@ -3,7 +3,6 @@
 use std::sync::{Arc, Weak};
 
 use super::{Connection, Inner};
-use crate::metrics::observed::Observed;
 use crate::metrics::traffic::Totals;
 use crate::transport::ConnectionReport;
 
@@ -29,11 +28,6 @@ impl Connection {
     /// Returns a weak reference to this connection.
     pub(crate) fn downgrade(&self) -> WeakConnection {
         WeakConnection { inner: Arc::downgrade(&self.inner), server: self.inner.pool.server() }
-    }
-
-    /// Returns the informers on this connection.
-    pub(crate) fn observed(&self) -> &Observed {
-        &self.inner.observed
     }
 
     /// Returns the open connections, the number of dials, and the totals of requests and of closed connections.

@@ -12,12 +12,13 @@ use steadfast_core::store::Tainted;
 use steadfast_core::{Entry, Object, WithSize};
 
 use super::Driver;
-use crate::cache_storage::{CacheStorage, ClusterIdentity, Restored};
+use crate::cache_storage::{CacheStorage, ClusterIdentity, RequestedStorage, Restored};
 use crate::shared::Shared;
 
 impl<K: Kept> Driver<K> {
     /// Sets the storage to restore from and to write to.
-    pub(crate) fn with_keepsake(mut self, mut keepsake: Option<Box<dyn CacheStorage<K>>>) -> Self {
+    pub(crate) fn with_storage(mut self, storage: RequestedStorage<K>) -> Self {
+        let mut keepsake = storage.claimed();
         if let Some(keepsake) = &mut keepsake {
             keepsake.belongs_to(&self.shared);
             self.shared.durables.keep();

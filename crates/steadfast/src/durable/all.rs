@@ -248,6 +248,16 @@ impl<K: Send + Sync + 'static> Durables<K> {
         self.members().iter().all(|member| member.is_idle())
     }
 
+    /// Returns the number of running calls.
+    pub(crate) fn running(&self) -> usize {
+        self.members().iter().map(|member| member.counts().running).sum()
+    }
+
+    /// Returns true if a handler is registered.
+    pub(crate) fn has_registered(&self) -> bool {
+        self.members().iter().any(|member| member.counts().is_here)
+    }
+
     /// Returns the statistics of all handlers.
     pub(crate) fn counts(&self) -> Vec<(Arc<str>, DurableStats)> {
         self.members.lock().iter().map(|(name, member)| (name.clone(), member.counts())).collect()

@@ -1,6 +1,8 @@
 //! Delayed delivery for restored caches. Readers see the restored state immediately, with doubt as its freshness.
 //! Handlers wait until it is confirmed, because a call of a handler cannot be undone.
 
+#![cfg(feature = "checkpoint")]
+
 use std::sync::atomic::Ordering;
 
 use steadfast_core::event::Change;

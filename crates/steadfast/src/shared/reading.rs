@@ -1,0 +1,27 @@
+//! State of an informer at a scrape.
+
+#![cfg(feature = "metrics")]
+
+use super::Shared;
+use crate::metrics::observed::{Observe, Reading};
+
+impl<K: Send + Sync + 'static> Observe for Shared<K> {
+    fn read(&self) -> Reading {
+        let now = self.environment.now();
+        let (evidence, snapshot) = (self.evidence(), self.snapshot());
+        let version = snapshot.version().filter(|version| version.is_ordered());
+        let handlers = self.handlers();
+        Reading {
+            counted: self.counted.clone(),
+            freshness: evidence.at(now),
+            age: evidence.proven.map(|proven| now.since(proven)),
+            attempts: evidence.attempts,
+            tainted: evidence.tainted.len(),
+            synced: self.is_synced(),
+            objects: snapshot.len(),
+            memory: self.memory(),
+            version: version.and_then(|version| version.as_str().parse().ok()),
+            handlers: handlers.iter().filter(|handler| handler.is_first).map(|handler| handler.read()).collect(),
+        }
+    }
+}
