@@ -8,6 +8,7 @@ use kube::Config;
 use steadfast::Connection;
 use steadfast::connection::{ConnectError, KubeconfigFiles, MergedKubeconfig, SendError};
 use steadfast::transport::TransportError;
+use steadfast::unstable::cause::root_cause;
 
 use crate::failure::Failure;
 
@@ -124,7 +125,7 @@ pub(crate) fn classify(server: &str, error: &kube::Error) -> RequestFailure {
         kube::Error::SerdeError(_) => RequestFailure::Permanent(Failure::config(format!(
             "{server} responds, but not as an API server; check the URL in the kubeconfig"
         ))),
-        other => RequestFailure::Transient(format!("{server}: {}", innermost(other))),
+        other => RequestFailure::Transient(format!("{server}: {}", root_cause(other))),
     }
 }
 
@@ -151,15 +152,6 @@ fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
         next = error.source();
     }
     None
-}
-
-fn innermost(error: &dyn Error) -> String {
-    // The outer errors of kube and hyper only state that a request failed; the last source names the cause.
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ use futures::{FutureExt, Stream, StreamExt};
 use kube::Resource;
 use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
+use steadfast::unstable::cause::with_causes;
 use steadfast::{DynamicType, Informer, InformerFactory, Kept, Lookup, Object, ObjectKey};
 
 pub use action::{Action, back_off};
@@ -438,21 +439,6 @@ where
             Failed { error: with_causes(&error), action }
         })
     }))
-}
-
-/// Returns the message of an error and its sources.
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // Many errors already include the message of their source.
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 impl<K: Kept> fmt::Debug for Controller<K> {

@@ -16,7 +16,7 @@
 //! | store objects | [`store`], [`object`], [`slots`], [`ordmap`], [`keyset`], [`selector`] |
 //! | derive and deliver changes | [`event`], [`filter`], [`queue`], [`outbox`] |
 //! | survive a restart | [`checkpoint`] |
-//! | basic types | [`key`], [`uid`], [`version`], [`record`], [`time`], [`random`] |
+//! | basic types | [`key`], [`uid`], [`version`], [`record`], [`time`], [`random`], [`hash`], [`cause`] |
 //! | faults for tests | [`fault_injection`], which does nothing without the feature `fault-injection` |
 //!
 //! # Features
@@ -33,6 +33,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod backoff;
+pub mod cause;
 pub mod checkpoint;
 pub mod decode;
 pub mod event;
@@ -41,6 +42,7 @@ pub mod filter;
 mod footprint;
 pub mod frame;
 pub mod freshness;
+pub mod hash;
 pub mod key;
 pub mod keyset;
 pub mod lazy;

@@ -22,6 +22,11 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// Returns a number below `end`, almost uniformly. Panics if `end` is 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.draw() % end
+    }
+
     /// Returns a fraction from 0 (inclusive) to 1 (exclusive).
     pub fn share(&mut self) -> f64 {
         // An `f64` has a precision of 53 bits.

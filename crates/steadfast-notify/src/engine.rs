@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use steadfast::ObjectKey;
+use steadfast::unstable::random::Random;
 use tokio::time::{Instant, sleep};
 
 use crate::ack::Ack;
@@ -21,7 +22,6 @@ use crate::plan::Plan;
 use crate::projections::{Hash, News, Projections};
 use crate::replication::Replication;
 use crate::rule::{Compiled, Verdict};
-use crate::seeded_rng::SeededRng;
 use crate::sink::Stream;
 use crate::subject::Subject;
 use crate::supervise::{Supervised, Supervisor};
@@ -181,7 +181,7 @@ impl Engine {
                     continue;
                 }
                 // Each sink has an independent random sequence.
-                let rng = SeededRng::new(self.shared.seed.wrapping_add((workers.len() as u64).wrapping_mul(0x9e37)));
+                let rng = Random::new(self.shared.seed.wrapping_add((workers.len() as u64).wrapping_mul(0x9e37)));
                 let (dead, report) = (self.shared.dead.clone(), self.shared.report.clone());
                 let worker = SinkWorker::new(&name, delivery(sink), stream, rng, dead, report);
                 let worker = worker.behind(self.shared.replication.gate().clone());

@@ -82,7 +82,6 @@ mod redrive;
 mod replication;
 pub mod rule;
 mod secret;
-mod seeded_rng;
 mod server;
 mod shape;
 mod short_hash;

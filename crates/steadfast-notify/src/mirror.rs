@@ -5,7 +5,6 @@
 //! entries stay unchanged.
 
 mod approvals;
-mod cause;
 mod claim;
 mod collect;
 pub(crate) mod constants;

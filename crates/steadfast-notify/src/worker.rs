@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use steadfast::unstable::random::Random;
 use steadfast_targets::{TermEnded, TermGate};
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
@@ -16,7 +17,6 @@ use crate::engine_event::{EngineEvent, ReportEvent};
 use crate::message::Message;
 use crate::outbox::{Batch, Delivery, Outbox};
 use crate::outcome::Outcome;
-use crate::seeded_rng::SeededRng;
 use crate::sink::Stream;
 use crate::supervise::{Supervised, Supervisor};
 use crate::trouble::Trouble;
@@ -43,7 +43,7 @@ pub(crate) struct SinkWorker {
 struct State {
     outbox: Outbox<Ack>,
     stream: Arc<dyn Stream>,
-    rng: SeededRng,
+    rng: Random,
     trouble: Trouble,
     /// True after a dead letter could not be stored and this was reported.
     is_dead_letter_stuck: bool,
@@ -90,7 +90,7 @@ impl SinkWorker {
         name: &str,
         delivery: Delivery,
         stream: Arc<dyn Stream>,
-        rng: SeededRng,
+        rng: Random,
         dead: Arc<DeadLetters>,
         report: Arc<ReportEvent>,
     ) -> Self {
@@ -329,7 +329,7 @@ impl SinkWorker {
                 }
             };
             let rng = &mut state.rng;
-            let settled = state.outbox.settle(now, number, outcome, || rng.next(), bury);
+            let settled = state.outbox.settle(now, number, outcome, || rng.share(), bury);
             for settled in &settled {
                 *(if settled.is_delivered { &mut state.delivered } else { &mut state.given_up }) += 1;
             }

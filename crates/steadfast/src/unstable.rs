@@ -1,8 +1,9 @@
-//! Internals for this project's own tests. Without any stability guarantee.
+//! Internals for this project's own crates and tests. Without any stability guarantee.
 
 #[cfg(feature = "checkpoint")]
 use std::path::Path;
 
+pub use steadfast_core::{cause, hash, random};
 use tokio::sync::watch;
 
 #[cfg(feature = "checkpoint")]

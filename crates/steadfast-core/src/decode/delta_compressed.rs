@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use lz4_flex::block;
 
 use crate::footprint::shared;
+use crate::hash::Fnv1a;
 use crate::key::ObjectKey;
 
 /// Bytes of an object.
@@ -141,9 +142,11 @@ fn family(key: &ObjectKey) -> u64 {
     // The name of a pod contains two generated parts: the hash of the `ReplicaSet` and a suffix of
     // its own.
     let name = without_suffix(name).filter(|above| is_generated(&name[above.len() + 1..])).unwrap_or(name);
-    let bytes = key.namespace().unwrap_or_default().bytes().chain([0]).chain(name.bytes());
-    // FNV-1a.
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    let mut hash = Fnv1a::new();
+    for part in [key.namespace().unwrap_or_default().as_bytes(), &[0], name.as_bytes()] {
+        hash.write(part);
+    }
+    hash.finish()
 }
 
 fn without_suffix(name: &str) -> Option<&str> {

@@ -11,6 +11,7 @@ use kube::core::{Selector, SelectorExt};
 use super::index::{AnyPublished, Index, IndexSnapshot, Published};
 use super::objects::Objects;
 use crate::decode::Kept;
+use crate::hash::Fnv1a;
 use crate::key::{KeyBytes, ObjectKey};
 use crate::keyset::KeySet;
 use crate::object::{Entry, Object};
@@ -141,18 +142,15 @@ impl<K> Snapshot<K> {
     /// Returns a checksum. Two stores with the same objects in the same versions have the same checksum; other stores
     /// almost always differ.
     pub fn checksum(&self) -> u64 {
-        // FNV-1a. The byte that terminates each text occurs in no text.
-        let mut sum: u64 = 0xcbf2_9ce4_8422_2325;
-        let mut take = |text: &str| {
-            for byte in text.bytes().chain([0xff]) {
-                sum = (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
+        let mut sum = Fnv1a::new();
         for entry in self.iter() {
-            take(entry.uid().mark());
-            take(entry.version().mark());
+            for text in [entry.uid().mark(), entry.version().mark()] {
+                sum.write(text.as_bytes());
+                // The byte that terminates each text occurs in no text.
+                sum.write(&[0xff]);
+            }
         }
-        sum
+        sum.finish()
     }
 
     /// Returns the memory of this snapshot. The method walks over the nodes of the trees, one for some tens of objects.

@@ -25,6 +25,7 @@ use http::header::LOCATION;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use steadfast::unstable::cause::root_cause;
 use tokio::time::{Instant, timeout};
 
 use super::stream::{Delivering, Stream};
@@ -143,7 +144,7 @@ impl Webhook {
             };
             let response = match client.send(request).await {
                 Ok(response) => response,
-                Err(error) => return retry(innermost(&error)),
+                Err(error) => return retry(root_cause(&error)),
             };
             let (head, mut stream) = response.into_parts();
             let mut bytes = Vec::new();
@@ -210,13 +211,4 @@ impl Stream for Webhook {
             }
         })
     }
-}
-
-/// Returns only the innermost cause of an error. Outer messages may contain the request with its secrets.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }

@@ -16,7 +16,6 @@ mod recipes;
 mod requests;
 mod rules;
 mod schema;
-mod seeded_rng;
 mod supervision;
 mod tenants;
 mod webhook;

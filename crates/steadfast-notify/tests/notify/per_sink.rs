@@ -23,7 +23,7 @@ use steadfast_testing::{InMemory, config_map};
 use tokio::time::sleep;
 
 use crate::folder::Folder;
-use crate::seeded_rng::SeededRng;
+use steadfast::unstable::random::Random;
 
 /// Receiver that outlives the program and records accepted messages.
 #[derive(Default)]
@@ -297,7 +297,7 @@ async fn long_rule_name_state_is_migrated() {
 /// Random changes, failures of receivers and kills of the program.
 async fn scenario(seed: u64) {
     const NAMES: [&str; 3] = ["a", "b", "c"];
-    let mut rng = SeededRng(seed);
+    let mut rng = Random::new(seed);
     let mut world = World::new(&format!("scenario-{seed}")).await;
     let sinks = ["pager", "chat"];
     let mut run = world.start(&sinks).await;

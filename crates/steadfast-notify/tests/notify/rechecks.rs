@@ -28,7 +28,7 @@ mod replicas;
 mod restarts;
 
 use crate::folder::Folder;
-use crate::seeded_rng::SeededRng;
+use steadfast::unstable::random::Random;
 
 /// Age of a reported object.
 const AGE: i64 = 30;
@@ -331,7 +331,7 @@ impl World {
         self.model.services.insert(name.to_owned(), value);
     }
 
-    fn step(&mut self, rng: &mut SeededRng) {
+    fn step(&mut self, rng: &mut Random) {
         let (object, service) = (format!("o-{}", rng.below(4)), format!("s-{}", rng.below(3)));
         match rng.below(8) {
             0..4 => {
@@ -362,7 +362,7 @@ fn last_of<'m>(messages: &'m [Message], name: &str) -> Option<&'m Message> {
 const OLD_ENOUGH: &str = "now - timestamp(object.data.since) >= duration('30s')";
 
 async fn history(seed: u64) {
-    let (mut world, mut rng) = (World::new().await, SeededRng(seed));
+    let (mut world, mut rng) = (World::new().await, Random::new(seed));
     let receivers = [Arc::<Receiver>::default(), Arc::default(), Arc::default()];
     let folder = Folder::new(&format!("rechecks-{seed}"));
     let mut runs = Vec::new();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::Freshness;
+use steadfast_core::hash::Fnv1a;
 
 use super::counted::Counted;
 use super::register::Register;
@@ -85,9 +86,12 @@ impl Labels {
 
 /// Returns the FNV-1a hash of `parts`. It is equal in each run and release, so that a time series continues.
 fn hash(parts: &[&str]) -> u64 {
-    // FNV-1a, not the standard hasher: the label must be stable across releases and restarts.
-    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    let mut hash = Fnv1a::new();
+    for part in parts {
+        hash.write(part.as_bytes());
+        hash.write(&[0]);
+    }
+    hash.finish()
 }
 
 impl Observed {

@@ -2,8 +2,10 @@
 
 use std::io;
 
+use steadfast_core::cause::root_cause;
+
 use super::connection::Connection;
-use super::error::{TransportError, root_cause};
+use super::error::TransportError;
 
 /// Converts an error on a stream of `connection` to the error of its request.
 pub(super) fn cut(connection: &Connection, error: &h2::Error, maybe_sent: bool) -> TransportError {

@@ -6,11 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::{Ping, PingPong};
+use steadfast_core::cause::root_cause;
 
 use super::connection::{Connection, Sender};
 use super::connector::{Connector, Stage, Wire};
 use super::end::End;
-use super::error::{TransportError, root_cause};
+use super::error::TransportError;
 use super::lease::PoolHandle;
 use super::liveness_probes::{self, LivenessProbes};
 use super::report::Protocol;

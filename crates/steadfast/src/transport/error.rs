@@ -1,6 +1,5 @@
 //! Errors of requests and responses.
 
-use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -264,15 +263,6 @@ impl TransportError {
         };
         Self::Tls { peer, source: Arc::new(source), advice }
     }
-}
-
-/// Returns the innermost source of `error`, which is the most specific.
-pub(super) fn root_cause(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }
 
 debug_as_message!(TransportError);

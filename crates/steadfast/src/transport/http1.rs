@@ -8,11 +8,12 @@ use http_body::Body as _;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
+use steadfast_core::cause::root_cause;
 
 use super::body::ResponseBody;
 use super::cause;
 use super::end::End;
-use super::error::{TransportError, root_cause};
+use super::error::TransportError;
 use super::failure::Failure;
 use super::http1_slot::Http1Slot;
 use super::lease::Lease;

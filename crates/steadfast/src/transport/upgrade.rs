@@ -15,6 +15,7 @@ use std::time::Duration;
 use http::header::UPGRADE;
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
+use steadfast_core::cause::root_cause;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
@@ -24,7 +25,7 @@ use super::connection_task::Record;
 use super::connector::{Connector, Stage, Wire};
 use super::dead_peer_probe::peer_has_vanished;
 use super::end::End;
-use super::error::{TransportError, root_cause};
+use super::error::TransportError;
 use super::failure::Failure;
 use super::lease::{Lease, PoolHandle};
 use super::pool::Pool;

@@ -8,8 +8,9 @@ use h2::{Reason, SendStream};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use kube::client::Body;
+use steadfast_core::cause::root_cause;
 
-use super::error::{TransportError, root_cause};
+use super::error::TransportError;
 use crate::environment::{SharedEnvironment, Task};
 
 /// Upload in progress, aborted when dropped.

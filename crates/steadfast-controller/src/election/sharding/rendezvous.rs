@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use steadfast::ObjectKey;
+use steadfast::unstable::hash::Fnv1a;
 
 /// Members, by the names of their leases.
 pub(super) type MemberSet = BTreeSet<Arc<str>>;
@@ -22,12 +23,12 @@ pub(super) fn owner<'a>(view: &'a MemberSet, key: &ObjectKey) -> Option<&'a str>
 /// bytes of a name hardly affect the high bits otherwise.
 fn number(member: &str, key: &ObjectKey) -> u64 {
     let texts = [member, key.namespace().unwrap_or_default(), key.name()];
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut hash = Fnv1a::new();
     for text in texts {
-        for byte in text.bytes().chain([0xff]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
+        hash.write(text.as_bytes());
+        hash.write(&[0xff]);
     }
+    let mut hash = hash.finish();
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)

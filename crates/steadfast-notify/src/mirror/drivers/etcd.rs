@@ -8,11 +8,11 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body as RequestBody;
+use steadfast::unstable::cause::root_cause;
 use steadfast_targets::Settings;
 use steadfast_targets::etcd::{Body, Etcd, EtcdClient, EtcdError, EtcdValue, PlainEtcdClient};
 
 use crate::config::mirrors;
-use crate::mirror::cause::innermost;
 use crate::mirror::driver::{AnyDriver, Driver, OpenError, ready};
 use crate::mirror::entry::Entry;
 use crate::secret::Secret;
@@ -111,7 +111,7 @@ impl EtcdClient for Connected {
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
         head.uri = path.parse().map_err(|_| "the path of the URL is invalid".to_owned())?;
         let sent = client.send(Request::from_parts(head, RequestBody::from(body))).await;
-        let response = sent.map_err(|error| innermost(&error))?;
-        Ok(response.map(|body| body.map_err(|error| Box::from(innermost(&*Box::from(error)))).boxed_unsync()))
+        let response = sent.map_err(|error| root_cause(&error))?;
+        Ok(response.map(|body| body.map_err(|error| Box::from(root_cause(&*Box::from(error)))).boxed_unsync()))
     }
 }

@@ -6,6 +6,7 @@ use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
+use steadfast::unstable::cause::root_cause;
 use steadfast_targets::registry::{Item, Layout, Registry, RegistryClient, RegistryError};
 
 use crate::config::mirrors;
@@ -61,17 +62,8 @@ impl RegistryClient for Connected {
         head.uri = path.parse().map_err(|_| "the path of the URL is invalid".to_owned())?;
         head.headers.extend(self.headers.clone());
         let answered = self.client.send(Request::from_parts(head, Body::from(body))).await;
-        let (head, body) = answered.map_err(|error| innermost(&error))?.into_parts();
-        let body = Limited::new(body, MAX_LIST_BYTES).collect().await.map_err(|error| innermost(&*error))?;
+        let (head, body) = answered.map_err(|error| root_cause(&error))?.into_parts();
+        let body = Limited::new(body, MAX_LIST_BYTES).collect().await.map_err(|error| root_cause(&*error))?;
         Ok(Response::from_parts(head, body.to_bytes().to_vec()))
     }
-}
-
-/// Returns the innermost cause. Outer errors may contain the request with secret headers.
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }
