@@ -4,6 +4,7 @@
 //! feature `fault-injection` the value has no size, and each check is a constant.
 
 /// Fault that a test can inject into an informer.
+#[cfg(feature = "fault-injection")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum InjectedFault {
@@ -83,13 +84,6 @@ impl FaultInjection {
     #[cfg(feature = "fault-injection")]
     pub const fn is_injected(self, fault: InjectedFault) -> bool {
         self.injected & (1 << fault as u8) != 0
-    }
-
-    /// Returns false, since faults need the feature `fault-injection`.
-    #[cfg(not(feature = "fault-injection"))]
-    #[inline]
-    pub const fn is_injected(self, _fault: InjectedFault) -> bool {
-        false
     }
 }
 

@@ -72,8 +72,8 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fault_injection::InjectedFault;
 use crate::freshness::{Condition, Evidence, STOPPED};
+use crate::inject;
 use crate::keyset::KeySet;
 use crate::record::{Identity, ListMeta};
 use crate::time::Instant;
@@ -329,7 +329,7 @@ impl Reflector {
                 self.retry.short_watches.reset();
                 self.delta_policy.changed(1);
                 self.records += 1;
-                if self.cache.injects(InjectedFault::DroppedRecords) && self.records.is_multiple_of(5) {
+                if inject!(self.cache.faults(), DroppedRecords) && self.records.is_multiple_of(5) {
                     return Verdict::Skip;
                 }
                 Verdict::Apply
@@ -338,7 +338,7 @@ impl Reflector {
             WatchRecord::Bookmark { version, is_news } => {
                 self.cache.bookmark_interval.bookmark(now, version);
                 if !is_news {
-                    if self.cache.injects(InjectedFault::EqualBookmarks) {
+                    if inject!(self.cache.faults(), EqualBookmarks) {
                         self.proven(now, now);
                     }
                     return Verdict::Skip;

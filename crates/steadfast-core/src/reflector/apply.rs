@@ -17,8 +17,8 @@ use super::output::Output;
 use super::phase::Phase;
 use super::request::{ListFrom, Request};
 use super::watch::Watch;
-use crate::fault_injection::InjectedFault;
 use crate::freshness::{Condition, Polled};
+use crate::inject;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -253,7 +253,7 @@ impl Reflector {
             return;
         };
         let mut plan = plan.clone();
-        if self.cache.injects(InjectedFault::OlderList) && self.cache.synced {
+        if inject!(self.cache.faults(), OlderList) && self.cache.synced {
             plan.from = ListFrom::NotOlderThan(ResourceVersion::from("0"));
         }
         self.list_requested = now;
@@ -348,7 +348,7 @@ impl Reflector {
         let reached = self.cache.reached();
         let older = version.as_ref().zip(reached).is_some_and(|(new, held)| new.is_older_than(held));
         let newer = version.as_ref().zip(reached).is_none_or(|(new, held)| !new.is_older_than(held) && new != held);
-        if older && !plan.new_epoch && !self.cache.injects(InjectedFault::OlderList) {
+        if older && !plan.new_epoch && !inject!(self.cache.faults(), OlderList) {
             // The cache never goes back within an epoch: the server lags (C4).
             let version = version.as_ref().map_or("no version", ResourceVersion::as_str);
             let why = format!("a list came at {version}, older than the cache");
@@ -389,7 +389,7 @@ impl Reflector {
         // A consistent read is a proof. A state from the server's cache is a proof only if newer. Both prove the state
         // at the time of the request, however long the pages or initial events took.
         if newer || plan.from == ListFrom::Consistent {
-            let late = self.cache.injects(InjectedFault::LateList);
+            let late = inject!(self.cache.faults(), LateList);
             self.proven(now, if late { now } else { self.list_requested });
         }
         true

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::bookmark_interval::BookmarkInterval;
 use super::settings::ReflectorSettings;
 use super::streaming::Streaming;
-use crate::fault_injection::InjectedFault;
+use crate::fault_injection::FaultInjection;
 use crate::freshness::{Condition, Evidence};
+use crate::inject;
 use crate::keyset::KeySet;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -58,9 +59,9 @@ impl CacheState {
         }
     }
 
-    /// Returns whether the settings inject `fault`.
-    pub(super) fn injects(&self, fault: InjectedFault) -> bool {
-        self.settings.rules.faults.is_injected(fault)
+    /// Returns the faults that a test injects.
+    pub(super) fn faults(&self) -> FaultInjection {
+        self.settings.rules.faults
     }
 
     /// Returns the version of our own watch, or a higher version shown by a short watch.
@@ -76,7 +77,7 @@ impl CacheState {
     /// Returns whether `version` is above the cached one. Opaque versions follow the order of delivery (C12).
     pub(super) fn is_news(&self, version: &ResourceVersion) -> bool {
         let Some(held) = &self.version else { return true };
-        if self.injects(InjectedFault::RepeatedRecords) {
+        if inject!(self.faults(), RepeatedRecords) {
             return true;
         }
         match version.order(held) {

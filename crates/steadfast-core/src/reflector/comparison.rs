@@ -23,8 +23,8 @@ use super::request::{Request, RequestId};
 use super::requester::Requester;
 use super::settings::ReflectorSettings;
 use super::stream::{Stream, is_open};
-use crate::fault_injection::InjectedFault;
 use crate::freshness::Condition;
+use crate::inject;
 use crate::record::ListMeta;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
@@ -335,7 +335,7 @@ impl Comparison {
         let Some(running) = &self.running else { return Effects::default() };
         let (reached, stage) = (running.has_reached(cache), running.stage);
         let watching = alongside.stream.is_some();
-        if found.count == 0 || cache.injects(InjectedFault::BlindAudit) {
+        if found.count == 0 || inject!(cache.faults(), BlindAudit) {
             return self.found_equal(now, alongside, cache, requester);
         }
         match stage {

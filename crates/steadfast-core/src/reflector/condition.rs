@@ -8,8 +8,8 @@ use super::diagnostic::Diagnostic;
 use super::failure::{Failure, FailureKind};
 use super::output::Output;
 use super::phase::Phase;
-use crate::fault_injection::InjectedFault;
 use crate::freshness::Condition;
+use crate::inject;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -53,7 +53,7 @@ impl Reflector {
 
     /// Handles a proof of the state at `then` from the activity alongside the watch.
     pub(super) fn proof_found(&mut self, now: Instant, then: Instant, out: &mut Vec<Output>) {
-        let late = self.cache.injects(InjectedFault::LateProof);
+        let late = inject!(self.cache.faults(), LateProof);
         if self.probe.proof_found(&self.cache) {
             self.cache.bookmark_interval.was_silent_rightly();
         }

@@ -14,7 +14,7 @@ use super::requester::Requester;
 use super::settings::ReflectorSettings;
 use super::stream::Stream;
 use crate::backoff::{Backoff, BackoffSettings};
-use crate::fault_injection::InjectedFault;
+use crate::inject;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -159,7 +159,7 @@ impl Handover {
 
     fn begin(&mut self, now: Instant, cache: &CacheState, requester: &mut Requester, effects: &mut Effects) {
         let from = cache.version.clone().filter(ResourceVersion::is_ordered);
-        let Some(from) = from.filter(|_| !cache.injects(InjectedFault::BreakBeforeMake)) else {
+        let Some(from) = from.filter(|_| !inject!(cache.faults(), BreakBeforeMake)) else {
             // Changes with opaque versions from two streams could not be ordered (C12), so only one stream may exist at
             // a time.
             self.moved = Some(now);

@@ -33,7 +33,7 @@ use super::requester::Requester;
 use super::short_watch::{SHORT_WATCH_GRACE, ShortWatch, Shown, Target};
 use super::stream::{Stream, is_open};
 use super::verdict::Record;
-use crate::fault_injection::InjectedFault;
+use crate::inject;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -106,7 +106,7 @@ impl Probe {
 
     /// Returns whether a stream broke and no proof has arrived since.
     pub(super) fn is_unproven_since_break(&self, cache: &CacheState) -> bool {
-        self.schedule.broken().is_some() && !cache.injects(InjectedFault::UnprovenResume)
+        self.schedule.broken().is_some() && !inject!(cache.faults(), UnprovenResume)
     }
 
     /// Resets the method. Another server may support a form that one server rejected, or the rejection may have been
@@ -159,7 +159,7 @@ impl Probe {
             return effects;
         }
         match &self.state {
-            State::Quiet if cache.injects(InjectedFault::NoSilenceProbe) => {
+            State::Quiet if inject!(cache.faults(), NoSilenceProbe) => {
                 self.schedule.begin(now);
                 self.schedule.set_due(now + cache.bookmark_interval.period());
             }

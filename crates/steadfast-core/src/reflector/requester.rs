@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::failure::LONGEST_RETRY_AFTER;
 use super::request::RequestId;
 use super::settings::ReflectorSettings;
-use crate::fault_injection::{FaultInjection, InjectedFault};
+use crate::fault_injection::FaultInjection;
+use crate::inject;
 use crate::random::Random;
 use crate::time::Instant;
 
@@ -58,7 +59,7 @@ impl Requester {
     /// Computes a delay: the backoff, or the server's requested delay if it is longer (R11).
     pub(super) fn delay(&mut self, backoff: Duration, asked: Option<Duration>) -> Duration {
         let Some(asked) = asked else { return backoff };
-        if self.faults.is_injected(InjectedFault::IgnoredRetryAfter) {
+        if inject!(self.faults, IgnoredRetryAfter) {
             return backoff;
         }
         // The delay of the server is a minimum. Our own backoff still applies.

@@ -9,7 +9,7 @@ use super::request::RequestId;
 use super::settings::ReflectorSettings;
 use super::stream::Stream;
 use super::verdict::Record;
-use crate::fault_injection::InjectedFault;
+use crate::inject;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
@@ -108,7 +108,7 @@ impl Watch {
     /// Handles the regular end. A healthy watch resumes at once, any other after a growing delay.
     pub(super) fn ended(&self, now: Instant, cache: &CacheState) -> Effects {
         let lived = self.opened.map(|opened| now.since(opened)).unwrap_or_default();
-        let effect = if cache.injects(InjectedFault::ForgottenVersion) {
+        let effect = if inject!(cache.faults(), ForgottenVersion) {
             Effect::WatchFailed(Failure::unreachable("the server ended a watch"))
         } else if lived >= cache.settings.short_watch {
             Effect::Resume
@@ -128,7 +128,7 @@ impl Watch {
         let reached = cache.reached();
         let (failure, why) = (failure.clone(), failure.why.clone());
         match failure.kind {
-            _ if cache.injects(InjectedFault::ForgottenVersion) => {
+            _ if inject!(cache.faults(), ForgottenVersion) => {
                 Effect::Relist { plan: ListPlan::again(reached), why }.into()
             }
             // The server has compacted this version. Few objects may have changed since.
