@@ -5,8 +5,7 @@
 
 use std::fmt;
 
-use crate::fault_injection::FaultInjection;
-use crate::inject;
+use crate::fault_injection::{FaultInjection, inject};
 use crate::key::ObjectKey;
 use crate::object::{Entry, Object};
 use crate::uid::Uid;

@@ -107,3 +107,5 @@ macro_rules! inject {
         false
     }};
 }
+
+pub use inject;

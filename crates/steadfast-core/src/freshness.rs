@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fault_injection::FaultInjection;
-use crate::inject;
+use crate::fault_injection::{FaultInjection, inject};
 use crate::keyset::KeySet;
 use crate::time::Instant;
 use crate::version::ResourceVersion;

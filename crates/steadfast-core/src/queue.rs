@@ -12,9 +12,8 @@ mod places;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::{Certainty, Change, DeleteReason, Event};
-use crate::fault_injection::FaultInjection;
+use crate::fault_injection::{FaultInjection, inject};
 use crate::footprint::tree;
-use crate::inject;
 use crate::key::ObjectKey;
 use crate::object::Object;
 use crate::slots::Slot;

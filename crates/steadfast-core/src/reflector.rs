@@ -72,8 +72,8 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fault_injection::inject;
 use crate::freshness::{Condition, Evidence, STOPPED};
-use crate::inject;
 use crate::keyset::KeySet;
 use crate::record::{Identity, ListMeta};
 use crate::time::Instant;

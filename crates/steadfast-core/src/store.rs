@@ -43,7 +43,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::event::{Change, Path, Rules, difference};
-use crate::inject;
+use crate::fault_injection::inject;
 use crate::key::ObjectKey;
 use crate::object::{Entry, WithSize};
 use crate::record::Identity;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use kube::Resource;
 use steadfast_core::decode::Kept;
 use steadfast_core::event::Event;
-use steadfast_core::inject;
+use steadfast_core::fault_injection::inject;
 use steadfast_core::reflector::Diagnostic;
 use steadfast_core::store::Snapshot;
 use steadfast_core::{Freshness, Instant, ResourceVersion, Uid};

@@ -17,8 +17,8 @@ use super::output::Output;
 use super::phase::Phase;
 use super::request::{ListFrom, Request};
 use super::watch::Watch;
+use crate::fault_injection::inject;
 use crate::freshness::{Condition, Polled};
-use crate::inject;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 

@@ -8,8 +8,8 @@ use super::diagnostic::Diagnostic;
 use super::failure::{Failure, FailureKind};
 use super::output::Output;
 use super::phase::Phase;
+use crate::fault_injection::inject;
 use crate::freshness::Condition;
-use crate::inject;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 

@@ -14,7 +14,7 @@ use super::requester::Requester;
 use super::settings::ReflectorSettings;
 use super::stream::Stream;
 use crate::backoff::{Backoff, BackoffSettings};
-use crate::inject;
+use crate::fault_injection::inject;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 

@@ -33,7 +33,7 @@ use super::requester::Requester;
 use super::short_watch::{SHORT_WATCH_GRACE, ShortWatch, Shown, Target};
 use super::stream::{Stream, is_open};
 use super::verdict::Record;
-use crate::inject;
+use crate::fault_injection::inject;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 

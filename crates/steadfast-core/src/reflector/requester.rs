@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::failure::LONGEST_RETRY_AFTER;
 use super::request::RequestId;
 use super::settings::ReflectorSettings;
-use crate::fault_injection::FaultInjection;
-use crate::inject;
+use crate::fault_injection::{FaultInjection, inject};
 use crate::random::Random;
 use crate::time::Instant;
 

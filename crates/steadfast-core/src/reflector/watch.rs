@@ -9,7 +9,7 @@ use super::request::RequestId;
 use super::settings::ReflectorSettings;
 use super::stream::Stream;
 use super::verdict::Record;
-use crate::inject;
+use crate::fault_injection::inject;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 

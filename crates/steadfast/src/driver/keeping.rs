@@ -3,7 +3,7 @@
 //! All of this runs before the store is locked, including user code.
 
 use steadfast_core::decode::{DecodeError, Kept, RawObject};
-use steadfast_core::inject;
+use steadfast_core::fault_injection::inject;
 use steadfast_core::record::{Identity, RecordKind};
 use steadfast_core::reflector::{Diagnostic, Input, RequestId};
 use steadfast_core::store::{Offer, Tainted};

@@ -9,8 +9,7 @@ use bytes::Bytes;
 use kube::client::Body;
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::Instant;
-use steadfast_core::fault_injection::FaultInjection;
-use steadfast_core::inject;
+use steadfast_core::fault_injection::{FaultInjection, inject};
 use tokio::sync::{Notify, watch};
 
 use super::end::End;

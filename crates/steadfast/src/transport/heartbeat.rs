@@ -4,7 +4,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use h2::{Ping, PingPong};
-use steadfast_core::inject;
+use steadfast_core::fault_injection::inject;
 
 use super::connection::Connection;
 use super::lease::PoolHandle;

@@ -16,7 +16,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::{Request, Response, Version};
 use kube::client::Body;
 use steadfast_core::Instant;
-use steadfast_core::inject;
+use steadfast_core::fault_injection::inject;
 
 use super::body::ResponseBody;
 use super::connection::{Connection, Way};

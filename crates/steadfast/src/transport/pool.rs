@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use steadfast_core::Instant;
-use steadfast_core::inject;
+use steadfast_core::fault_injection::inject;
 use tokio::sync::{oneshot, watch};
 
 use super::connection::{Connection, Sender};
