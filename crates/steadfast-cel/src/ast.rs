@@ -224,7 +224,7 @@ pub struct Comprehension {
     pub second: Option<String>,
     /// Condition of `filter`, of `map` with three arguments, and of the `transform…` macros.
     pub condition: Option<Expr>,
-    /// Predicate of `all`, `exists` and `exists_one`, or the new item. None for `filter`.
+    /// Predicate of `all`, `exists` and `exists_one`, key of `sortBy`, or the new item. None for `filter`.
     pub body: Option<Expr>,
 }
 
@@ -243,6 +243,8 @@ pub enum ComprehensionKind {
     Map,
     /// `transformMapEntry`: a map of computed entries.
     Entries,
+    /// `sortBy`: the items in the order of computed keys.
+    SortBy,
 }
 
 impl Expr {

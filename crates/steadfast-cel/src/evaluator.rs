@@ -333,6 +333,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         let mut failed = None;
         let mut found = 0_u64;
         let mut list = Vec::new();
+        let mut keys = Vec::new();
         let mut map = BTreeMap::new();
         for (first, second) in entries {
             self.meter.charge(1).map_err(|fault| fault.at(at))?;
@@ -374,6 +375,11 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
                     };
                     list.push(item);
                 }
+                ComprehensionKind::SortBy => {
+                    let Some(body) = &of.body else { continue };
+                    keys.push(self.evaluate(body)?);
+                    list.push(first);
+                }
                 ComprehensionKind::Map => {
                     let Some(body) = &of.body else { continue };
                     let value = self.evaluate(body)?;
@@ -399,6 +405,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
             ComprehensionKind::Exists => failed.map_or(Ok(Value::Bool(false)), Err),
             ComprehensionKind::ExistsOne => Ok(Value::Bool(found == 1)),
             ComprehensionKind::List => Ok(list.into()),
+            ComprehensionKind::SortBy => functions::sort_by(list, keys, self.meter).map_err(|fault| fault.at(at)),
             ComprehensionKind::Map | ComprehensionKind::Entries => Ok(Value::map(map)),
         }
     }

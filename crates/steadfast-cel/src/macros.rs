@@ -69,7 +69,7 @@ fn bind(at: usize, arguments: Vec<Expr>) -> Result<ExprKind, SyntaxError> {
 
 /// A macro over items, or a plain call for other names and numbers of arguments.
 fn comprehension(range: Expr, name: String, mut arguments: Vec<Expr>) -> Result<ExprKind, SyntaxError> {
-    use ComprehensionKind::{All, Entries, Exists, ExistsOne, List, Map};
+    use ComprehensionKind::{All, Entries, Exists, ExistsOne, List, Map, SortBy};
     let (kind, variables, has_condition, has_body) = match (name.as_str(), arguments.len()) {
         ("all", 2) => (All, 1, false, true),
         ("all", 3) => (All, 2, false, true),
@@ -80,6 +80,7 @@ fn comprehension(range: Expr, name: String, mut arguments: Vec<Expr>) -> Result<
         ("filter", 2) => (List, 1, true, false),
         ("map", 2) => (List, 1, false, true),
         ("map", 3) => (List, 1, true, true),
+        ("sortBy", 2) => (SortBy, 1, false, true),
         ("transformList", 3) => (List, 2, false, true),
         ("transformList", 4) => (List, 2, true, true),
         ("transformMap", 3) => (Map, 2, false, true),

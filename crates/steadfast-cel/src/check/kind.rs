@@ -21,6 +21,8 @@ pub enum Kind {
     Object(Arc<BTreeMap<String, Kind>>),
     /// Optional value with the type of the value.
     Optional(Arc<Kind>),
+    /// The type itself as a value.
+    TypeOf(Arc<Kind>),
 }
 
 impl Kind {
@@ -30,6 +32,8 @@ impl Kind {
     pub const INT: Self = Self::Plain(Type::Int);
     /// `string`
     pub const STRING: Self = Self::Plain(Type::String);
+    /// Type of a wrong expression, which fits everywhere.
+    pub(super) const ERROR: Self = Self::Plain(Type::Invalid);
 
     /// Creates a list type.
     pub fn list(items: Self) -> Self {
@@ -46,30 +50,66 @@ impl Kind {
         Self::Map(Arc::new(Self::STRING), Arc::new(values))
     }
 
-    /// Returns whether values of both types may be of one type. True if in doubt.
+    /// Returns the type of the type `named` as a value.
+    pub(super) fn type_of(named: Type) -> Self {
+        Self::TypeOf(Arc::new(match named {
+            Type::List => Self::list(Self::Any),
+            Type::Map => Self::Map(Arc::new(Self::Any), Arc::new(Self::Any)),
+            Type::Optional => Self::optional(Self::Any),
+            Type::Type => Self::TypeOf(Arc::new(Self::Any)),
+            named => Self::Plain(named),
+        }))
+    }
+
+    /// Returns whether a value of one type is accepted as the other. True if one of the types is open.
     pub(super) fn fits(&self, other: &Self) -> bool {
-        const SCALARS: [Type; 6] = [Type::Bool, Type::Int, Type::Uint, Type::Double, Type::String, Type::Bytes];
         match (self, other) {
-            // A declared object and a computed map are the same type at run time.
-            (Self::Any, _)
-            | (_, Self::Any)
-            | (Self::Object(_), Self::Object(_) | Self::Map(..))
-            | (Self::Map(..), Self::Object(_)) => true,
-            // Only scalar types never have a null value.
-            (Self::Plain(Type::Null), other) | (other, Self::Plain(Type::Null)) => {
-                !matches!(other, Self::Plain(named) if SCALARS.contains(named))
-            }
+            (Self::Any | Self::Plain(Type::Invalid), _)
+            | (_, Self::Any | Self::Plain(Type::Invalid))
+            | (Self::TypeOf(_), Self::TypeOf(_)) => true,
+            (Self::Plain(Type::Null), other) | (other, Self::Plain(Type::Null)) => other.is_nullable(),
             (Self::Plain(one), Self::Plain(other)) => one == other,
             (Self::List(one), Self::List(other)) | (Self::Optional(one), Self::Optional(other)) => one.fits(other),
             (Self::Map(key, value), Self::Map(other_key, other_value)) => {
                 key.fits(other_key) && value.fits(other_value)
             }
+            // Types of objects are known by their fields here, by their names in cel-go.
+            (Self::Object(one), Self::Object(other)) => one == other,
             _ => false,
         }
     }
 
-    pub(super) fn is_any(&self) -> bool {
-        *self == Self::Any
+    /// Returns whether `null` is accepted as a value of the type.
+    fn is_nullable(&self) -> bool {
+        const NEVER: [Type; 6] = [Type::Bool, Type::Int, Type::Uint, Type::Double, Type::String, Type::Bytes];
+        match self {
+            Self::Plain(named) => !NEVER.contains(named),
+            Self::Any | Self::Object(_) | Self::Optional(_) => true,
+            Self::List(_) | Self::Map(..) | Self::TypeOf(_) => false,
+        }
+    }
+
+    /// Returns whether the type is the other one, or has `dyn` instead of parts of the other one.
+    pub(super) fn is_more_general(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, _) => true,
+            (Self::List(one), Self::List(other))
+            | (Self::Optional(one), Self::Optional(other))
+            | (Self::TypeOf(one), Self::TypeOf(other)) => one.is_more_general(other),
+            (Self::Map(key, value), Self::Map(other_key, other_value)) => {
+                key.is_more_general(other_key) && value.is_more_general(other_value)
+            }
+            _ => self == other,
+        }
+    }
+
+    /// Returns whether items of both types may be in one literal. Unlike in [`fits`](Self::fits), `dyn` is a type of its
+    /// own here. The parameters may be open, since an empty literal takes any.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, _) | (_, Self::Any) | (Self::Plain(_), _) | (_, Self::Plain(_)) => self == other,
+            _ => self.fits(other),
+        }
     }
 }
 
@@ -77,6 +117,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Any => f.write_str("dyn"),
+            Self::Plain(Type::Invalid) => f.write_str("!error!"),
             Self::Plain(Type::Null) => f.write_str("null"),
             Self::Plain(Type::Timestamp) => f.write_str("timestamp"),
             Self::Plain(Type::Duration) => f.write_str("duration"),
@@ -85,6 +126,7 @@ impl fmt::Display for Kind {
             Self::Map(key, value) => write!(f, "map({key}, {value})"),
             Self::Object(_) => f.write_str("object"),
             Self::Optional(of) => write!(f, "optional_type({of})"),
+            Self::TypeOf(of) => write!(f, "type({of})"),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Type check of an expression before an evaluation.
 //!
-//! The checker rejects a subset of what a real API server rejects: unknown fields, undeclared names, and operators and
-//! common functions with known types that have no definition. Types that the checker does not know are accepted.
+//! The checker follows the one of cel-go in the environment of rules of custom resources: names, fields, operators, and
+//! functions with their receivers and arguments. A wrong operand fits everywhere, so that one check finds independent
+//! errors.
 
-mod functions;
 mod kind;
+mod literals;
+mod overloads;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +14,15 @@ use std::sync::Arc;
 
 pub use kind::Kind;
 
-use crate::ast::{Comprehension, ComprehensionKind, Expr, ExprKind, Link, Literal, Operator};
+use self::overloads::{Resolution, resolve};
+use crate::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind, Item, Link, Literal};
 use crate::types::Type;
 
 /// Names that start the full names of types and namespaces.
 const QUALIFIERS: [&str; 3] = ["google", "kubernetes", "net"];
+
+/// Number of errors up to which the operand of a macro is reported twice.
+const MAX_COPIED_ERRORS: usize = 200;
 
 /// Type error in an expression.
 #[derive(Clone, PartialEq, Eq)]
@@ -31,11 +37,6 @@ impl TypeError {
     fn new(at: usize, message: String) -> Self {
         Self { at, message }
     }
-
-    fn overload(at: usize, function: &str, kinds: &[&Kind]) -> Self {
-        let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
-        Self::new(at, format!("found no matching overload for '{function}' applied to '({})'", kinds.join(", ")))
-    }
 }
 
 impl fmt::Display for TypeError {
@@ -48,24 +49,37 @@ impl std::error::Error for TypeError {}
 
 debug_as_message!(TypeError);
 
-/// Result of a check: the type, or the first error.
-type Checked = Result<Kind, TypeError>;
-
 /// Returns the type of `expr` with variables of these types.
 ///
 /// # Errors
 ///
-/// Returns the first error.
-pub(crate) fn check(expr: &Expr, variables: &BTreeMap<&str, Kind>) -> Checked {
-    Checker { variables, locals: Vec::new(), allows_mixed_lists: false }.kind(expr)
+/// Returns all errors, in the order of their positions.
+pub(crate) fn check(expr: &Expr, variables: &BTreeMap<&str, Kind>) -> Result<Kind, Vec<TypeError>> {
+    let mut checker =
+        Checker { variables, locals: Vec::new(), within_format: false, errors: Vec::new(), mixed: Vec::new() };
+    let kind = checker.kind(expr);
+    let mut errors = checker.errors;
+    if errors.is_empty() {
+        // cel-go validates literals only if all types are right.
+        literals::check(expr, &mut errors);
+        errors.append(&mut checker.mixed);
+    }
+    if errors.is_empty() {
+        return Ok(kind);
+    }
+    errors.sort_by_key(|error| error.at);
+    Err(errors)
 }
 
 struct Checker<'e> {
     variables: &'e BTreeMap<&'e str, Kind>,
     /// Variables of macros, innermost last.
     locals: Vec<(&'e str, Kind)>,
-    /// True within the arguments of `format`, where items of a list literal may differ in type.
-    allows_mixed_lists: bool,
+    /// True within a call of `format`, where items of a literal may differ in type.
+    within_format: bool,
+    errors: Vec<TypeError>,
+    /// Errors of literals with items of several types.
+    mixed: Vec<TypeError>,
 }
 
 /// Offset at which the implementation in Go reports an expression.
@@ -73,80 +87,88 @@ fn position(expr: &Expr) -> usize {
     let at = expr.at as usize;
     match &expr.kind {
         // The point in front of the field.
-        ExprKind::Select { .. } => at.saturating_sub(1),
-        // The parenthesis behind the name. Names with a namespace do not matter here.
-        ExprKind::Call { name, .. } => at + name.len(),
+        ExprKind::Select { optional: false, .. } => at.saturating_sub(1),
+        // The parenthesis behind the name. A namespace is in front of the position.
+        ExprKind::Call { name, .. } => at + name.rsplit('.').next().unwrap_or_default().len(),
         ExprKind::Has { .. } => at + "has".len(),
+        ExprKind::Comprehension(of) => at + macro_name(of).len(),
+        ExprKind::OptionalMap { flat, .. } => at + if *flat { "optFlatMap" } else { "optMap" }.len(),
         _ => at,
     }
 }
 
+fn macro_name(of: &Comprehension) -> &'static str {
+    match (of.kind, &of.second, &of.body) {
+        (ComprehensionKind::All, ..) => "all",
+        (ComprehensionKind::Exists, ..) => "exists",
+        (ComprehensionKind::ExistsOne, ..) => "exists_one",
+        (ComprehensionKind::List, _, None) => "filter",
+        (ComprehensionKind::List, None, _) => "map",
+        (ComprehensionKind::List, Some(_), _) => "transformList",
+        (ComprehensionKind::Map, ..) => "transformMap",
+        (ComprehensionKind::Entries, ..) => "transformMapEntry",
+        (ComprehensionKind::SortBy, ..) => "sortBy",
+    }
+}
+
 impl<'e> Checker<'e> {
-    fn kind(&mut self, expr: &'e Expr) -> Checked {
+    /// Returns the type of `expr`, and records the errors within. The type of a wrong expression is [`Kind::ERROR`].
+    fn kind(&mut self, expr: &'e Expr) -> Kind {
         match &expr.kind {
-            ExprKind::Literal(literal) => Ok(literal_kind(literal)),
+            ExprKind::Literal(literal) => literal_kind(literal),
             ExprKind::Name(name) => self.name(expr, name),
             ExprKind::Select { of, field, optional } => self.select(expr, of, field, *optional),
-            ExprKind::Has { of, field } => self.select(expr, of, field, false).map(|_| Kind::BOOL),
-            ExprKind::Index { of, index, optional } => self.index(expr, of, index, *optional),
-            ExprKind::Call { target, name, arguments } => self.call(expr, target.as_deref(), name, arguments),
-            ExprKind::List(items) => self.list(items.iter().map(|item| (&item.value, item.optional))),
-            ExprKind::Map(entries) => {
-                let mut kinds: Option<(Kind, Kind)> = None;
-                for entry in entries {
-                    let (key, value) = (self.kind(&entry.key)?, self.kind(&entry.value)?);
-                    // The type of an optional entry is the type inside the optional. The entry counts as `dyn`, which
-                    // accepts too much rather than too little.
-                    let value = if entry.optional { Kind::Any } else { value };
-                    kinds = Some(match kinds {
-                        None => (key, value),
-                        Some((one, other)) => (common(one, &key), common(other, &value)),
-                    });
-                }
-                let (key, value) = kinds.unwrap_or((Kind::Any, Kind::Any));
-                Ok(Kind::Map(Arc::new(key), Arc::new(value)))
+            ExprKind::Has { of, field } => {
+                self.select(expr, of, field, false);
+                Kind::BOOL
             }
-            ExprKind::Message { .. } => Ok(Kind::Any),
-            // `dyn` operands stay unchecked until the evaluation.
-            ExprKind::Not(of) => match self.kind(of)? {
-                Kind::Any | Kind::BOOL => Ok(Kind::BOOL),
-                other => Err(TypeError::overload(position(expr), "!_", &[&other])),
-            },
-            ExprKind::Negate(of) => match self.kind(of)? {
-                number @ (Kind::Any | Kind::Plain(Type::Int | Type::Double | Type::Duration)) => Ok(number),
-                other => Err(TypeError::overload(position(expr), "-_", &[&other])),
-            },
+            ExprKind::Index { of, index, optional } => {
+                let operands = [self.kind(of), self.kind(index)];
+                self.operator(expr.at as usize, if *optional { "_[?_]" } else { "_[_]" }, &operands)
+            }
+            ExprKind::Call { target, name, arguments } => self.call(expr, target.as_deref(), name, arguments),
+            ExprKind::List(items) => self.list(items),
+            ExprKind::Map(entries) => self.map(entries),
+            ExprKind::Message { name } => {
+                // No message types exist.
+                self.undeclared(expr.at as usize + name.len(), name);
+                Kind::ERROR
+            }
+            ExprKind::Not(of) => {
+                let operand = self.kind(of);
+                self.operator(expr.at as usize, "!_", &[operand])
+            }
+            ExprKind::Negate(of) => {
+                let operand = self.kind(of);
+                self.operator(expr.at as usize, "-_", &[operand])
+            }
             ExprKind::Chain { first, rest } => self.chain(first, rest),
             ExprKind::And(operands) | ExprKind::Or(operands) => {
                 for operand in operands {
-                    self.expect_bool(operand)?;
+                    self.expect_bool(operand);
                 }
-                Ok(Kind::BOOL)
+                Kind::BOOL
             }
             ExprKind::Conditional { condition, yes, no } => {
-                let (condition, yes, no) = (self.kind(condition)?, self.kind(yes)?, self.kind(no)?);
-                // cel-go unifies the branches of a conditional. Branches of different known types are an error even if
-                // one is never taken.
-                if !condition.fits(&Kind::BOOL) || !yes.fits(&no) {
-                    return Err(TypeError::overload(position(expr), "_?_:_", &[&condition, &yes, &no]));
-                }
-                Ok(common(yes, &no))
+                let operands = [self.kind(condition), self.kind(yes), self.kind(no)];
+                self.operator(expr.at as usize, "_?_:_", &operands)
             }
             ExprKind::Comprehension(of) => self.comprehension(expr, of),
-            // The environment of rules has no bindings.
-            ExprKind::Bind { .. } => Err(undeclared(position(expr).saturating_sub("cel.".len()), "cel")),
-            ExprKind::OptionalMap { of, name, body, flat } => {
-                let inner = match self.kind(of)? {
-                    Kind::Optional(inner) => Kind::clone(&inner),
-                    _ => Kind::Any,
-                };
-                let body = self.with(&[(name, inner)], body)?;
-                Ok(if *flat { body } else { Kind::optional(body) })
+            ExprKind::Bind { name, value, body } => {
+                // The environment of rules has no bindings, so that the macro is a call of unknown names.
+                let at = expr.at as usize;
+                self.undeclared(at.saturating_sub("cel.".len()), "cel");
+                self.undeclared(at + "bind".len(), "bind");
+                self.undeclared(at + "bind(".len(), name);
+                self.kind(value);
+                self.kind(body);
+                Kind::ERROR
             }
+            ExprKind::OptionalMap { of, name, body, flat } => self.optional_map(expr, of, name, body, *flat),
         }
     }
 
-    fn with(&mut self, locals: &[(&'e str, Kind)], body: &'e Expr) -> Checked {
+    fn with(&mut self, locals: &[(&'e str, Kind)], body: &'e Expr) -> Kind {
         let before = self.locals.len();
         self.locals.extend_from_slice(locals);
         let kind = self.kind(body);
@@ -154,108 +176,169 @@ impl<'e> Checker<'e> {
         kind
     }
 
-    fn name(&self, expr: &Expr, name: &str) -> Checked {
+    fn undeclared(&mut self, at: usize, name: &str) {
+        self.errors.push(TypeError::new(at, format!("undeclared reference to '{name}' (in container '')")));
+    }
+
+    /// Returns the result type of an operator, which is reported at `at`.
+    fn operator(&mut self, at: usize, name: &str, operands: &[Kind]) -> Kind {
+        match resolve(name, None, operands) {
+            Resolution::Found(kind) => kind,
+            Resolution::NoOverload | Resolution::Undeclared => {
+                self.errors.push(no_overload(at, name, None, operands));
+                Kind::ERROR
+            }
+        }
+    }
+
+    fn name(&mut self, expr: &Expr, name: &str) -> Kind {
         if let Some((_, kind)) = self.locals.iter().rev().find(|(local, _)| *local == name) {
-            return Ok(kind.clone());
+            return kind.clone();
         }
         if let Some(kind) = self.variables.get(name) {
-            return Ok(kind.clone());
+            return kind.clone();
         }
         match Type::named(name) {
-            Some(_) => Ok(Kind::Plain(Type::Type)),
+            Some(named) => Kind::type_of(named),
             // A qualifier starts a dotted type name such as `net.IP`, which the parser represents as a selection.
-            None if QUALIFIERS.contains(&name) => Ok(Kind::Any),
-            None => Err(undeclared(position(expr), name)),
+            None if QUALIFIERS.contains(&name) => Kind::Any,
+            None => {
+                self.undeclared(position(expr), name);
+                Kind::ERROR
+            }
         }
     }
 
-    fn select(&mut self, expr: &Expr, of: &'e Expr, field: &str, optional: bool) -> Checked {
-        let of = self.kind(of)?;
-        let found = field_kind(&of, field);
-        // cel-go reports optional selections at the operator, and plain selections in front of the field.
-        let at = if optional { expr.at as usize } else { position(expr) };
-        match found {
+    fn select(&mut self, expr: &Expr, of: &'e Expr, field: &str, optional: bool) -> Kind {
+        let of = self.kind(of);
+        match field_kind(&of, field) {
             // An optional of an optional collapses: `a.?b.?c` is one optional.
-            Ok(kind) => Ok(if optional && !matches!(kind, Kind::Optional(_)) { Kind::optional(kind) } else { kind }),
-            Err(message) => Err(TypeError::new(at, message)),
-        }
-    }
-
-    fn index(&mut self, expr: &Expr, of: &'e Expr, index: &'e Expr, optional: bool) -> Checked {
-        let (of, index) = (self.kind(of)?, self.kind(index)?);
-        let is_number = matches!(index, Kind::Any | Kind::Plain(Type::Int | Type::Uint | Type::Double));
-        let kind = match &of {
-            Kind::List(items) if is_number => Kind::clone(items),
-            // Numeric keys match across types, as the runtime compares them by value.
-            Kind::Map(key, value) if key.fits(&index) || is_number => Kind::clone(value),
-            Kind::Any | Kind::Object(_) | Kind::Optional(_) | Kind::Plain(Type::Null) => return Ok(Kind::Any),
-            _ => return Err(TypeError::overload(position(expr), "_[_]", &[&of, &index])),
-        };
-        Ok(if optional { Kind::optional(kind) } else { kind })
-    }
-
-    fn call(&mut self, expr: &Expr, target: Option<&'e Expr>, name: &str, arguments: &'e [Expr]) -> Checked {
-        let target = target.map(|target| self.kind(target)).transpose()?;
-        let before = self.allows_mixed_lists;
-        // cel-go types the argument list of `format` as `list(dyn)`, so that strings and numbers may mix.
-        self.allows_mixed_lists = before || (name == "format" && target.is_some());
-        let arguments = arguments.iter().map(|argument| self.kind(argument)).collect::<Result<Vec<_>, _>>()?;
-        self.allows_mixed_lists = before;
-        functions::call(name, target.as_ref(), &arguments).ok_or_else(|| {
-            let kinds: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-            let kinds = kinds.join(", ");
-            let applied = match &target {
-                Some(target) => format!("{target}.({kinds})"),
-                None => format!("({kinds})"),
-            };
-            let message = format!("found no matching overload for '{name}' applied to '{applied}'");
-            TypeError::new(position(expr), message)
-        })
-    }
-
-    /// Items of a list literal must be of one type.
-    fn list(&mut self, items: impl Iterator<Item = (&'e Expr, bool)>) -> Checked {
-        let mut kind = Kind::Any;
-        for (item, is_optional) in items {
-            let found = self.kind(item)?;
-            // The item's own type is inside the optional and is left unchecked.
-            if is_optional {
-                continue;
-            }
-            if kind.fits(&found) {
-                kind = common_or_other(kind, found);
-            } else if self.allows_mixed_lists {
-                return Ok(Kind::list(Kind::Any));
-            } else {
-                return Err(expected(item, &kind, &found));
+            Ok(kind) if optional && !matches!(kind, Kind::Optional(_)) => Kind::optional(kind),
+            Ok(kind) => kind,
+            Err(message) => {
+                self.errors.push(TypeError::new(position(expr), message));
+                let kind = if matches!(of, Kind::Object(_)) { Kind::ERROR } else { Kind::Any };
+                if optional || matches!(of, Kind::Optional(_)) { Kind::optional(kind) } else { kind }
             }
         }
-        Ok(Kind::list(kind))
     }
 
-    fn expect_bool(&mut self, expr: &'e Expr) -> Result<(), TypeError> {
-        match self.kind(expr)? {
-            Kind::Any | Kind::BOOL => Ok(()),
-            other => Err(expected(expr, &Kind::BOOL, &other)),
+    fn call(&mut self, expr: &Expr, target: Option<&'e Expr>, name: &str, arguments: &'e [Expr]) -> Kind {
+        let before = self.within_format;
+        self.within_format = before || (name == "format" && target.is_some());
+        let target = target.map(|target| self.kind(target));
+        let arguments: Vec<Kind> = arguments.iter().map(|argument| self.kind(argument)).collect();
+        self.within_format = before;
+        match resolve(name, target.as_ref(), &arguments) {
+            Resolution::Found(kind) => return kind,
+            Resolution::NoOverload => {
+                self.errors.push(no_overload(position(expr), name, target.as_ref(), &arguments));
+            }
+            Resolution::Undeclared => self.undeclared_function(expr, name),
+        }
+        Kind::ERROR
+    }
+
+    /// Records the errors of an unknown function. A namespace counts as a variable if the environment lacks the function.
+    fn undeclared_function(&mut self, expr: &Expr, name: &str) {
+        let at = expr.at as usize;
+        match name.rsplit_once('.') {
+            Some((namespace, member)) => {
+                self.undeclared(at.saturating_sub(namespace.len() + 1), namespace);
+                self.undeclared(position(expr), member);
+            }
+            None => self.undeclared(position(expr), name),
         }
     }
 
-    fn chain(&mut self, first: &'e Expr, rest: &'e [Link]) -> Checked {
-        let mut kind = self.kind(first)?;
+    fn list(&mut self, items: &'e [Item]) -> Kind {
+        let mut of = Joined::default();
+        for item in items {
+            let kind = self.entry(&item.value, item.optional);
+            of.join(&item.value, kind);
+        }
+        Kind::list(self.joined(of))
+    }
+
+    fn map(&mut self, entries: &'e [Entry]) -> Kind {
+        let (mut keys, mut values) = (Joined::default(), Joined::default());
+        for Entry { optional, key, value } in entries {
+            let kind = self.kind(key);
+            keys.join(key, kind);
+            let kind = self.entry(value, *optional);
+            values.join(value, kind);
+        }
+        Kind::Map(Arc::new(self.joined(keys)), Arc::new(self.joined(values)))
+    }
+
+    /// Returns the type of an item of a literal. An optional item must be an optional value.
+    fn entry(&mut self, value: &'e Expr, optional: bool) -> Kind {
+        match self.kind(value) {
+            Kind::Optional(of) if optional => Kind::clone(&of),
+            Kind::Any => Kind::Any,
+            kind if optional => {
+                self.errors.push(expected(value, &Kind::optional(kind.clone()), &kind));
+                kind
+            }
+            kind => kind,
+        }
+    }
+
+    fn joined(&mut self, of: Joined) -> Kind {
+        if !self.within_format {
+            self.mixed.extend(of.mixed);
+        }
+        of.kind.unwrap_or(Kind::Any)
+    }
+
+    fn expect_bool(&mut self, expr: &'e Expr) {
+        let kind = self.kind(expr);
+        if !kind.fits(&Kind::BOOL) {
+            self.errors.push(expected(expr, &Kind::BOOL, &kind));
+        }
+    }
+
+    fn chain(&mut self, first: &'e Expr, rest: &'e [Link]) -> Kind {
+        let mut kind = self.kind(first);
         for Link { operator, at, right } in rest {
-            let right = self.kind(right)?;
-            let Some(result) = binary(*operator, &kind, &right) else {
-                return Err(TypeError::overload(*at as usize, operator.name(), &[&kind, &right]));
-            };
-            kind = result;
+            let right = self.kind(right);
+            kind = self.operator(*at as usize, operator.name(), &[kind, right]);
         }
-        Ok(kind)
+        kind
     }
 
-    fn comprehension(&mut self, expr: &Expr, of: &'e Comprehension) -> Checked {
-        let range = self.kind(&of.range)?;
+    fn optional_map(&mut self, expr: &Expr, of: &'e Expr, name: &'e str, body: &'e Expr, flat: bool) -> Kind {
+        let known = self.errors.len();
+        let inner = match self.kind(of) {
+            Kind::Optional(inner) => Some(Kind::clone(&inner)),
+            kind @ (Kind::Any | Kind::Plain(Type::Invalid)) => Some(kind),
+            Kind::Plain(Type::Null) => Some(Kind::Any),
+            other => {
+                // The macro tests and reads the value.
+                for function in ["hasValue", "value"] {
+                    self.errors.push(no_overload(position(expr), function, Some(&other), &[]));
+                }
+                None
+            }
+        };
+        // cel-go expands the operand twice. The limit prevents that nested macros multiply their errors.
+        if inner.is_some() && self.errors.len() < MAX_COPIED_ERRORS {
+            self.errors.extend_from_within(known..);
+        }
+        let has_value = if inner.is_some() { Kind::BOOL } else { Kind::ERROR };
+        let body = self.with(&[(name, inner.unwrap_or(Kind::ERROR))], body);
+        if !flat {
+            return Kind::optional(body);
+        }
+        self.operator(position(expr), "_?_:_", &[has_value, body, Kind::optional(Kind::Any)])
+    }
+
+    fn comprehension(&mut self, expr: &Expr, of: &'e Comprehension) -> Kind {
+        let range = self.kind(&of.range);
+        // The expansion of `sortBy` binds the range to a variable first.
+        let range_at = if of.kind == ComprehensionKind::SortBy { position(expr) } else { position(&of.range) };
         let (key, value) = match &range {
-            Kind::Any => (Kind::Any, Kind::Any),
+            Kind::Any | Kind::Plain(Type::Invalid) => (Kind::Any, Kind::Any),
             Kind::List(items) if of.second.is_some() => (Kind::INT, Kind::clone(items)),
             Kind::List(items) => (Kind::clone(items), Kind::Any),
             Kind::Map(key, value) => (Kind::clone(key), Kind::clone(value)),
@@ -263,41 +346,94 @@ impl<'e> Checker<'e> {
                 let message = format!(
                     "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
                 );
-                return Err(TypeError::new(position(&of.range), message));
+                self.errors.push(TypeError::new(range_at, message));
+                (Kind::ERROR, Kind::ERROR)
             }
         };
         let mut locals = vec![(of.name.as_str(), key.clone())];
         locals.extend(of.second.as_deref().map(|name| (name, value)));
-        if let Some(condition) = &of.condition {
-            let found = self.with(&locals, condition)?;
-            if !found.fits(&Kind::BOOL) {
-                // The implementation in Go makes a conditional of the macro.
-                let (at, list) = (expr.at as usize + "filter".len(), Kind::list(key));
-                return Err(TypeError::overload(at, "_?_:_", &[&found, &list, &list]));
-            }
-        }
-        let body = of.body.as_ref().map(|body| Ok((body, self.with(&locals, body)?))).transpose()?;
-        match (of.kind, body) {
-            (ComprehensionKind::ExistsOne, Some((_, found))) if !found.fits(&Kind::BOOL) => {
-                let at = expr.at as usize + "exists_one".len();
-                Err(TypeError::overload(at, "_?_:_", &[&found, &Kind::INT, &Kind::INT]))
-            }
+        let condition = of.condition.as_ref().map(|condition| self.with(&locals, condition));
+        let body = of.body.as_ref().map(|body| (body, self.with(&locals, body)));
+        let result = match (of.kind, body) {
             (ComprehensionKind::All | ComprehensionKind::Exists, Some((body, found))) if !found.fits(&Kind::BOOL) => {
-                Err(expected(body, &Kind::BOOL, &found))
+                self.errors.push(expected(body, &Kind::BOOL, &found));
+                Kind::BOOL
             }
-            (ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne, _) => Ok(Kind::BOOL),
-            (ComprehensionKind::List, Some((_, body))) => Ok(Kind::list(body)),
+            (ComprehensionKind::ExistsOne, Some((_, found))) => {
+                // The implementation in Go counts with a conditional.
+                self.operator(position(expr), "_?_:_", &[found, Kind::INT, Kind::INT]);
+                Kind::BOOL
+            }
+            (ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne, _) => Kind::BOOL,
+            (ComprehensionKind::List, Some((_, body))) => Kind::list(body),
             // `filter` without a body keeps the items of the range.
-            (ComprehensionKind::List, None) => Ok(Kind::list(key)),
-            (ComprehensionKind::Map, Some((_, body))) => Ok(Kind::Map(Arc::new(key), Arc::new(body))),
-            // The types of entries of `transformMapEntry` depend on values.
-            _ => Ok(Kind::Any),
+            (ComprehensionKind::List, None) => Kind::list(key),
+            (ComprehensionKind::Map, Some((_, body))) => Kind::Map(Arc::new(key), Arc::new(body)),
+            (ComprehensionKind::Entries, Some((_, entry @ Kind::Map(..)))) => entry,
+            (ComprehensionKind::Entries, Some((_, entry))) => {
+                let map = Kind::Map(Arc::new(Kind::Any), Arc::new(Kind::Any));
+                if !entry.fits(&map) {
+                    self.errors.push(no_overload(position(expr), "cel.@mapInsert", None, &[map.clone(), entry]));
+                }
+                map
+            }
+            (ComprehensionKind::SortBy, Some((_, body))) => self.sorted(expr, range, &body),
+            _ => Kind::Map(Arc::new(Kind::Any), Arc::new(Kind::Any)),
+        };
+        if let Some(condition) = condition {
+            self.operator(position(expr), "_?_:_", &[condition, result.clone(), result.clone()]);
+        }
+        result
+    }
+
+    /// Returns the type of a list in the order of keys, which must be comparable.
+    fn sorted(&mut self, expr: &Expr, range: Kind, key: &Kind) -> Kind {
+        let keys = Kind::list(key.clone());
+        let is_list = matches!(range, Kind::List(_) | Kind::Any | Kind::Plain(Type::Invalid));
+        if is_list && matches!(resolve("sort", Some(&keys), &[]), Resolution::Found(_)) {
+            return range;
+        }
+        self.errors.push(no_overload(position(expr), "@sortByAssociatedKeys", Some(&range), &[keys]));
+        Kind::ERROR
+    }
+}
+
+/// Type of the items of a literal.
+#[derive(Default)]
+struct Joined {
+    /// Most general type of the items; `None` without items.
+    kind: Option<Kind>,
+    /// Type of the first item.
+    first: Option<Kind>,
+    /// Error of the first item of another type.
+    mixed: Option<TypeError>,
+}
+
+impl Joined {
+    fn join(&mut self, item: &Expr, kind: Kind) {
+        let (Some(joined), Some(first)) = (&self.kind, &self.first) else {
+            (self.first, self.kind) = (Some(kind.clone()), Some(kind));
+            return;
+        };
+        if self.mixed.is_none() && !first.is_same(&kind) {
+            self.mixed = Some(expected(item, first, &kind));
+        }
+        if !joined.fits(&kind) {
+            self.kind = Some(Kind::Any);
+        } else if !joined.is_more_general(&kind) {
+            self.kind = Some(kind);
         }
     }
 }
 
-fn undeclared(at: usize, name: &str) -> TypeError {
-    TypeError::new(at, format!("undeclared reference to '{name}' (in container '')"))
+fn no_overload(at: usize, name: &str, target: Option<&Kind>, arguments: &[Kind]) -> TypeError {
+    let kinds: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    let kinds = kinds.join(", ");
+    let applied = match target {
+        Some(target) => format!("{target}.({kinds})"),
+        None => format!("({kinds})"),
+    };
+    TypeError::new(at, format!("found no matching overload for '{name}' applied to '{applied}'"))
 }
 
 fn expected(expr: &Expr, expected: &Kind, found: &Kind) -> TypeError {
@@ -307,16 +443,23 @@ fn expected(expr: &Expr, expected: &Kind, found: &Kind) -> TypeError {
 /// Returns the type of a field, or an error message.
 fn field_kind(of: &Kind, field: &str) -> Result<Kind, String> {
     match of {
-        Kind::Any | Kind::Plain(Type::Null) => Ok(Kind::Any),
+        Kind::Any | Kind::Plain(Type::Invalid) => Ok(Kind::Any),
         Kind::Object(fields) => fields.get(field).cloned().ok_or_else(|| format!("undefined field '{field}'")),
         Kind::Map(_, value) => Ok(Kind::clone(value)),
         // Selection through an optional results in an optional, as the evaluator does.
         Kind::Optional(inner) => field_kind(inner, field).map(Kind::optional),
+        // These types are messages without fields in cel-go.
+        Kind::Plain(Type::Quantity | Type::Url | Type::Semver | Type::Format) => {
+            Err(format!("unexpected failed resolution of '{of}'"))
+        }
         other => Err(format!("type '{other}' does not support field selection")),
     }
 }
 
 fn literal_kind(literal: &Literal) -> Kind {
+    if let Literal::Type(named) = literal {
+        return Kind::type_of(*named);
+    }
     Kind::Plain(match literal {
         Literal::Null => Type::Null,
         Literal::Bool(_) => Type::Bool,
@@ -327,61 +470,4 @@ fn literal_kind(literal: &Literal) -> Kind {
         Literal::Bytes(_) => Type::Bytes,
         Literal::Type(_) => Type::Type,
     })
-}
-
-/// Returns the type of values of two types: any if they differ.
-fn common(one: Kind, other: &Kind) -> Kind {
-    // Without a common type the result is `dyn`, instead of an error at this place. Later operators decide.
-    if one == *other { one } else { Kind::Any }
-}
-
-/// Returns the type of list items: the first known type.
-fn common_or_other(one: Kind, other: Kind) -> Kind {
-    if one.is_any() { other } else { one }
-}
-
-/// Returns the result type of an operator; `None` if the operator has no definition for the types.
-fn binary(operator: Operator, left: &Kind, right: &Kind) -> Option<Kind> {
-    use Type::{Bool, Bytes, Double, Duration, Int, String, Timestamp, Uint};
-    let (one, other) = match (left, right) {
-        // Equality is defined for all types, but cel-go requires operands of one type parameter.
-        _ if matches!(operator, Operator::Equal | Operator::NotEqual) => return left.fits(right).then_some(Kind::BOOL),
-        (_, Kind::List(items)) if operator == Operator::In => return left.fits(items).then_some(Kind::BOOL),
-        (_, Kind::Map(key, _)) if operator == Operator::In => return left.fits(key).then_some(Kind::BOOL),
-        (_, Kind::Any) if operator == Operator::In => return Some(Kind::BOOL),
-        _ if operator == Operator::In => return None,
-        (Kind::List(one), Kind::List(other)) if operator == Operator::Add => {
-            return one.fits(other).then(|| Kind::list(common(Kind::clone(one), other)));
-        }
-        // An operator with a `dyn` operand resolves at run time. Comparisons result in a bool in any case.
-        (Kind::Any, _) | (_, Kind::Any) => {
-            let is_order = matches!(
-                operator,
-                Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual
-            );
-            return Some(if is_order { Kind::BOOL } else { Kind::Any });
-        }
-        (Kind::Plain(one), Kind::Plain(other)) => (*one, *other),
-        _ => return None,
-    };
-    let is_number = |named| matches!(named, Int | Uint | Double);
-    Some(Kind::Plain(match (operator, one, other) {
-        (Operator::Add, Duration, Timestamp) | (Operator::Add | Operator::Subtract, Timestamp, Duration) => Timestamp,
-        (Operator::Subtract, Timestamp, Timestamp) | (Operator::Add | Operator::Subtract, Duration, Duration) => {
-            Duration
-        }
-        (Operator::Add, String | Bytes, _) if one == other => one,
-        // CEL defines no modulo for doubles.
-        (Operator::Modulo, Double, Double) => return None,
-        (Operator::Add | Operator::Subtract | Operator::Multiply | Operator::Divide | Operator::Modulo, ..) => {
-            // Arithmetic never mixes number types, unlike comparison below: cel-go enables cross-type comparison only.
-            if one != other || !is_number(one) {
-                return None;
-            }
-            one
-        }
-        _ if is_number(one) && is_number(other) => Bool,
-        _ if one == other && matches!(one, Bool | String | Bytes | Timestamp | Duration) => Bool,
-        _ => return None,
-    }))
 }

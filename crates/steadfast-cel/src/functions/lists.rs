@@ -159,13 +159,30 @@ fn extreme<'a>(name: &str, list: &List<'a>, meter: &mut Meter) -> CallResult<'a>
 }
 
 fn sort<'a>(list: &List<'a>, meter: &mut Meter) -> CallResult<'a> {
-    let mut sorted: Vec<Value<'a>> = Vec::with_capacity(list.len());
-    for item in list.iter() {
+    let sorted = sorted_pairs(list.iter().map(|item| (item, ())), meter)?;
+    Ok(sorted.map(|sorted| sorted.into_iter().map(|(item, ())| item).collect::<Vec<_>>().into()))
+}
+
+/// `sortBy`: the items in the order of their keys. Items with equal keys keep their order.
+pub(crate) fn sort_by<'a>(items: Vec<Value<'a>>, keys: Vec<Value<'a>>, meter: &mut Meter) -> Result<Value<'a>, Fault> {
+    let types: Vec<_> = keys.first().map(|key| key.type_of().name()).into_iter().collect();
+    let sorted = sorted_pairs(keys.into_iter().zip(items), meter)?;
+    let sorted = sorted.ok_or_else(|| Fault::overload("sortBy", types))?;
+    Ok(sorted.into_iter().map(|(_, item)| item).collect::<Vec<_>>().into())
+}
+
+/// Sorts pairs by their first values. Returns `None` if two of the values have no order.
+fn sorted_pairs<'a, T>(
+    pairs: impl Iterator<Item = (Value<'a>, T)>,
+    meter: &mut Meter,
+) -> Result<Option<Vec<(Value<'a>, T)>>, Fault> {
+    let mut sorted: Vec<(Value<'a>, T)> = Vec::with_capacity(pairs.size_hint().0);
+    for pair in pairs {
         // Insertion by bisection: the comparison can fail, which a sort of the standard library does not allow.
         let (mut low, mut high) = (0, sorted.len());
         while low < high {
             let middle = usize::midpoint(low, high);
-            match ordered(&item, &sorted[middle], meter, Ordering::is_lt)? {
+            match ordered(&pair.0, &sorted[middle].0, meter, Ordering::is_lt)? {
                 Some(true) => high = middle,
                 Some(false) => low = middle + 1,
                 None => return Ok(None),
@@ -173,9 +190,9 @@ fn sort<'a>(list: &List<'a>, meter: &mut Meter) -> CallResult<'a> {
         }
         // Moving the tail of the vector costs time that the comparisons do not cover.
         meter.charge((sorted.len() - low) as u64 / 16)?;
-        sorted.insert(low, item);
+        sorted.insert(low, pair);
     }
-    Ok(Some(sorted.into()))
+    Ok(Some(sorted))
 }
 
 fn sum<'a>(list: &List<'a>, meter: &mut Meter) -> CallResult<'a> {

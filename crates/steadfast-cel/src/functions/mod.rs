@@ -14,6 +14,7 @@ mod sets;
 mod strings;
 mod timestamps;
 
+pub(crate) use self::lists::sort_by;
 use crate::budget::Budget;
 use crate::error::Fault;
 use crate::meter::{Meter, Patterns};
@@ -37,6 +38,8 @@ pub(crate) fn call<'a>(
             timestamps::part(name, arguments, meter)
         }
         "hasValue" | "value" if is_member => optional::read(name, arguments),
+        "unwrapOpt" if is_member => optional::unwrap(arguments, meter),
+        "optional.unwrap" if !is_member => optional::unwrap(arguments, meter),
         "optional.of" | "optional.none" | "optional.ofNonZeroValue" if !is_member => {
             Ok(optional::build(name, arguments))
         }

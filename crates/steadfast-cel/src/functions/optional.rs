@@ -1,6 +1,7 @@
 //! Optional values.
 
 use crate::error::Fault;
+use crate::meter::Meter;
 use crate::value::Value;
 
 /// `optional.of`, `optional.none` and `optional.ofNonZeroValue`.
@@ -21,4 +22,19 @@ pub(super) fn read<'a>(name: &str, arguments: &[Value<'a>]) -> Result<Option<Val
         ("value", [Value::Optional(None)]) => Err(Fault::NoValue),
         _ => Ok(None),
     }
+}
+
+/// `optional.unwrap` and `unwrapOpt`: the values of the optionals in a list that are present.
+pub(super) fn unwrap<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Result<Option<Value<'a>>, Fault> {
+    let [Value::List(list)] = arguments else { return Ok(None) };
+    meter.charge(1 + list.len() as u64)?;
+    let mut present = Vec::new();
+    for item in list.iter() {
+        match item {
+            Value::Optional(Some(value)) => present.push(Value::clone(&value)),
+            Value::Optional(None) => {}
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(present.into()))
 }

@@ -52,6 +52,10 @@ fn true_expressions_evaluate_to_true() {
         "[?object.?name, ?object.?other] == ['web'] && {?'a': object.?name, ?'b': object.?other} == {'a': 'web'}",
         "optional.ofNonZeroValue('') == optional.none() && optional.ofNonZeroValue(1).value() == 1",
         "optional.of(1 ).orValue(1 / 0) == 1",
+        "[optional.of(1), optional.none(), optional.of(2)].unwrapOpt() == [1, 2] && optional.unwrap([]) == []",
+        // Order by computed keys; items with equal keys keep their order.
+        "['ccc', 'a', 'bb', 'b'].sortBy(x, x.size()) == ['a', 'b', 'bb', 'ccc'] && [].sortBy(x, x) == []",
+        "object.nested.list.sortBy(x, -x.a).map(x, x.a) == [2, 1]",
         // Types and conversions.
         "type(1) == int && type(1u) == uint && type(1.0) == double && type('') == string && type(null) == null_type",
         "type([]) == list && type({}) == map && type(b'') == bytes && type(int) == type && type(true) == bool",

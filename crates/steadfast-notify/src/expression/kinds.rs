@@ -283,7 +283,7 @@ impl<'e> Checker<'e> {
         });
         match of.kind {
             ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => Kind::Bool,
-            ComprehensionKind::List => Kind::List,
+            ComprehensionKind::List | ComprehensionKind::SortBy => Kind::List,
             ComprehensionKind::Map | ComprehensionKind::Entries => Kind::Map,
         }
     }

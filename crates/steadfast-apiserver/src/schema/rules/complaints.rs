@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use steadfast_cel::{Kind, Program};
+use steadfast_cel::{Kind, Program, TypeError};
 
 use super::kinds::kind;
 use crate::schema::{Cause, go};
@@ -56,7 +56,7 @@ struct Types<'s> {
 }
 
 impl<'s> Types<'s> {
-    /// Returns the type error of an expression in the words of a real server.
+    /// Returns the type errors of an expression in the words of a real server.
     fn error(&mut self, program: &Program, text: &str, key: &str, rule: &Value, of: &'s Value) -> Option<String> {
         // Both expressions of a rule use the schema, so its type is computed once.
         let own = match &self.last {
@@ -71,9 +71,9 @@ impl<'s> Types<'s> {
             _ => (Kind::STRING, "messageExpression must evaluate to a string"),
         };
         match program.check(&BTreeMap::from([("self", own), ("oldSelf", old)])) {
-            Ok(found) if found == result || found == Kind::Any => None,
+            Ok(found) if found == result => None,
             Ok(_) => Some(expected.to_owned()),
-            Err(error) => Some(located(text, error.at, &error.message)),
+            Err(errors) => Some(compilation(text, &errors)),
         }
     }
 }
@@ -94,14 +94,37 @@ fn shown(rule: &Value) -> String {
     )
 }
 
-/// Returns an error with its line, as the implementation in Go writes errors.
+/// Number of errors of an expression that the implementation in Go reports.
+const MAX_ERRORS: usize = 100;
+/// Longest line that the implementation in Go shows below an error.
+const MAX_SNIPPET_BYTES: usize = 16_384;
+
+/// Returns the type errors of an expression as the implementation in Go writes errors.
+fn compilation(text: &str, errors: &[TypeError]) -> String {
+    let mut lines: Vec<String> =
+        errors.iter().take(MAX_ERRORS).map(|error| located(text, error.at, &error.message)).collect();
+    if let Some(more) = errors.len().checked_sub(MAX_ERRORS).filter(|more| *more > 0) {
+        lines.push(format!("{more} more errors were truncated"));
+    }
+    format!("compilation failed: {}", lines.join("\n"))
+}
+
+/// Returns an error with its line and a mark below the position.
 fn located(text: &str, at: usize, message: &str) -> String {
     let before = text.get(..at).unwrap_or(text);
     let (line, start) = (before.matches('\n').count() + 1, before.rfind('\n').map_or(0, |end| end + 1));
     let column = before.get(start..).unwrap_or_default().chars().count();
-    let shown = text.get(start..).unwrap_or_default().lines().next().unwrap_or_default();
-    let dots = ".".repeat(column);
-    format!("compilation failed: ERROR: <input>:{line}:{}: {message}\n | {shown}\n | {dots}^", column + 1)
+    let shown = text.get(start..).unwrap_or_default().split('\n').next().unwrap_or_default().replace('\t', " ");
+    let error = format!("ERROR: <input>:{line}:{}: {message}", column + 1);
+    if shown.len() > MAX_SNIPPET_BYTES {
+        return error;
+    }
+    // The mark has the width of the characters above: characters of several bytes count as wide.
+    let mut letters = shown.chars();
+    let dots: String =
+        letters.by_ref().take(column).map(|letter| if letter.len_utf8() > 1 { '．' } else { '.' }).collect();
+    let mark = if letters.next().is_some_and(|letter| letter.len_utf8() > 1) { '＾' } else { '^' };
+    format!("{error}\n | {shown}\n | {dots}{mark}")
 }
 
 /// Adds the violations of the rules within a schema.
@@ -142,7 +165,8 @@ pub(crate) fn complaints<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
             let program = Program::compile(words);
             let error = match (&program, &mut types) {
                 (Err(error), _) => {
-                    Some(format!("compilation failed: ERROR: <input>:at byte {}: Syntax error: {error}", error.at))
+                    let why = located(words, error.at, &format!("Syntax error: {error}"));
+                    Some(format!("compilation failed: {why}"))
                 }
                 (Ok(program), Some(types)) => types.error(program, words, key, rule, found.of),
                 (Ok(_), None) => None,

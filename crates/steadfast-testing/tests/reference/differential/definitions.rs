@@ -214,7 +214,7 @@ pub async fn prepare(site: &TestServer) -> Result<(), WorldError> {
     Err("the pool is not served".into())
 }
 
-/// Returns a dry run that creates a definition with at most one error.
+/// Returns a dry run that creates a definition with errors in at most one place.
 pub fn random_definition_attempt(chance: &mut SeededRng) -> Step {
     let mut definition = definition(0);
     definition["metadata"]["name"] = "attempts.attempt.steadfast.dev".into();
@@ -257,6 +257,19 @@ pub fn random_definition_attempt(chance: &mut SeededRng) -> Step {
         json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > 1", "optionalOldSelf": true}]}),
         json!({"type": "integer", "allOf": [{"x-kubernetes-validations": [{"rule": "self > 1"}]}]}),
         json!({"type": "array", "maxItems": 3, "items": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > oldSelf"}]}}),
+        json!({"type": "integer", "x-kubernetes-validations": [
+            {"rule": "self == 'x' && self.foo() == 1 || nope"}, {"rule": "self > 1 && 'ab'.contains('a', 'b')"},
+            {"rule": "odd(self) && lists.odd(1)", "messageExpression": "self + 1"},
+        ]}),
+        json!({"type": "string", "maxLength": 9, "x-kubernetes-validations": [
+            {"rule": "self.trim(1) == '' && self.replace('a') == '' && self.getHours() == 1", "message": "m"},
+            {"rule": "self.matches('[') && duration('x') == duration('1s')"}, {"rule": "self in [1, 'a', 2]"},
+            {"rule": "self == 'é' &&\n\tself.size() == 'x'", "message": "m", "messageExpression": "self.size() + quantity()"},
+        ]}),
+        json!({"type": "array", "maxItems": 3, "items": {"type": "string", "maxLength": 9}, "x-kubernetes-validations": [
+            {"rule": "self.filter(x, x).size() == 1 && self.all(x, x.size()) && self.map(x, y, 1) == [1]"},
+            {"rule": "self.sortBy(x, [x]) == self || self.sum() == 1"}, {"rule": "self.sortBy(x, x.size()) == self"},
+        ]}),
     ];
     let which = chance.below(fields.len() + specs.len());
     let (place, value) = match fields.get(which) {

@@ -1,0 +1,27 @@
+//! Literals whose value is wrong: invalid patterns, durations and timestamps, and lists of mixed types.
+//!
+//! cel-go validates literals only if all types are right.
+
+use super::{TypeError, position};
+use crate::ast::{Expr, ExprKind, Literal};
+use crate::pattern::{MAX_CONSTANT_BYTES, Pattern};
+use crate::value::Value;
+
+/// Adds the errors of literal arguments within `expr`.
+pub(super) fn check(expr: &Expr, errors: &mut Vec<TypeError>) {
+    if let ExprKind::Call { target, name, arguments } = &expr.kind
+        && let Some(argument @ Expr { kind: ExprKind::Literal(Literal::String(text)), .. }) = arguments.first()
+    {
+        // As in cel-go: of the global form of `matches`, the first argument is validated, which is the text.
+        let is_wrong = match (name.as_str(), target) {
+            ("matches", _) => Pattern::compile(text, MAX_CONSTANT_BYTES).is_err(),
+            ("duration", None) => Value::duration(text).is_none(),
+            ("timestamp", None) => Value::timestamp(text).is_none(),
+            _ => false,
+        };
+        if is_wrong {
+            errors.push(TypeError::new(position(argument), format!("invalid {name} argument")));
+        }
+    }
+    expr.for_each_child(|child| check(child, errors));
+}

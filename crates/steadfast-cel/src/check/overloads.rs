@@ -1,0 +1,247 @@
+//! Functions of the environment of rules, with their types.
+//!
+//! `overloads.txt` is the list of a real API server: `go run ./rules functions` in `conformance/reference`. The list has
+//! operators too.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use super::Kind;
+use crate::types::Type;
+
+/// Prefix of the types of the authorization library. Rules of custom resources have no value of these types.
+const AUTHORIZATION: &str = "kubernetes.authorization.";
+
+/// Types without parameters whose name in declarations is their name in expressions.
+const TYPES: [Type; 12] = [
+    Type::Bool,
+    Type::Int,
+    Type::Uint,
+    Type::Double,
+    Type::String,
+    Type::Bytes,
+    Type::Quantity,
+    Type::Url,
+    Type::Ip,
+    Type::Cidr,
+    Type::Semver,
+    Type::Format,
+];
+
+/// Result of the search for a function.
+pub(super) enum Resolution {
+    /// Result type.
+    Found(Kind),
+    /// No overload of the function has these types.
+    NoOverload,
+    /// The environment has no function of this name.
+    Undeclared,
+}
+
+/// Returns the result type of a call; `target` is the receiver of a member call.
+pub(super) fn resolve(name: &str, target: Option<&Kind>, arguments: &[Kind]) -> Resolution {
+    let Some(overloads) = table().get(name) else { return Resolution::Undeclared };
+    let mut result = None;
+    for overload in overloads {
+        let Some(found) = overload.result(target, arguments) else { continue };
+        result = Some(match result {
+            None => found,
+            // Operands of type `dyn` can fit several overloads. As in cel-go, the type stays open if their results
+            // differ.
+            Some(other) if other == found => other,
+            Some(_) => Kind::Any,
+        });
+    }
+    result.map_or(Resolution::NoOverload, Resolution::Found)
+}
+
+struct Overload {
+    receiver: Option<Pattern>,
+    arguments: Vec<Pattern>,
+    result: Pattern,
+}
+
+impl Overload {
+    /// Returns the type of the result; `None` if the overload does not accept the operands.
+    fn result(&self, target: Option<&Kind>, arguments: &[Kind]) -> Option<Kind> {
+        let mut bindings = Bindings::new();
+        let target_fits = match (&self.receiver, target) {
+            (Some(pattern), Some(target)) => pattern.accepts(target, &mut bindings),
+            (None, None) => true,
+            _ => false,
+        };
+        if !target_fits || self.arguments.len() != arguments.len() {
+            return None;
+        }
+        let mut pairs = self.arguments.iter().zip(arguments);
+        pairs.all(|(pattern, argument)| pattern.accepts(argument, &mut bindings)).then(|| self.result.bound(&bindings))
+    }
+}
+
+/// Types of the type parameters of a call.
+type Bindings<'t> = BTreeMap<&'t str, Kind>;
+
+/// Type in a declaration.
+enum Pattern {
+    /// `dyn`
+    Any,
+    /// Type parameter.
+    Parameter(&'static str),
+    Plain(Type),
+    List(Box<Self>),
+    Map(Box<Self>, Box<Self>),
+    Optional(Box<Self>),
+    TypeOf(Box<Self>),
+    /// Type without values in rules of custom resources.
+    Foreign,
+}
+
+impl Pattern {
+    /// Parses the text of a type in `overloads.txt`.
+    fn parse(text: &'static str) -> Self {
+        let parameters = |name: &str| text.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')');
+        if let Some(items) = parameters("list") {
+            return Self::List(Box::new(Self::parse(items)));
+        }
+        if let Some(of) = parameters("optional_type") {
+            return Self::Optional(Box::new(Self::parse(of)));
+        }
+        if let Some((key, value)) = parameters("map").and_then(|both| both.split_once(", ")) {
+            return Self::Map(Box::new(Self::parse(key)), Box::new(Self::parse(value)));
+        }
+        if let Some(of) = parameters("type") {
+            return Self::TypeOf(Box::new(Self::parse(of)));
+        }
+        match text {
+            "dyn" => Self::Any,
+            "timestamp" => Self::Plain(Type::Timestamp),
+            "duration" => Self::Plain(Type::Duration),
+            _ if text.len() == 1 => Self::Parameter(text),
+            _ if text.starts_with(AUTHORIZATION) => Self::Foreign,
+            _ => Self::Plain(TYPES.into_iter().find(|named| named.name() == text).unwrap_or(Type::Invalid)),
+        }
+    }
+
+    /// Returns whether a value of type `kind` is accepted, and binds type parameters.
+    fn accepts(&self, kind: &Kind, bindings: &mut Bindings<'static>) -> bool {
+        match (self, kind) {
+            (Self::Any, _) => true,
+            (Self::Parameter(name), _) => match bindings.get(name) {
+                // A bound parameter accepts what fits the type, and becomes the more general of both types.
+                Some(bound) if !bound.fits(kind) => false,
+                Some(bound) => {
+                    if kind.is_more_general(bound) {
+                        bindings.insert(name, kind.clone());
+                    }
+                    true
+                }
+                None => {
+                    bindings.insert(name, kind.clone());
+                    true
+                }
+            },
+            (_, Kind::Any | Kind::Plain(Type::Invalid)) => true,
+            (Self::Plain(named), _) => Kind::Plain(*named).fits(kind),
+            (Self::List(items), Kind::List(of)) | (Self::Optional(items), Kind::Optional(of)) => {
+                items.accepts(of, bindings)
+            }
+            (Self::Map(key, value), Kind::Map(other_key, other_value)) => {
+                key.accepts(other_key, bindings) && value.accepts(other_value, bindings)
+            }
+            (Self::Optional(_), Kind::Plain(Type::Null)) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns the type with bound parameters. Unbound parameters are `dyn`.
+    fn bound(&self, bindings: &Bindings<'static>) -> Kind {
+        match self {
+            Self::Any | Self::Foreign => Kind::Any,
+            Self::Parameter(name) => bindings.get(name).cloned().unwrap_or(Kind::Any),
+            Self::Plain(named) => Kind::Plain(*named),
+            Self::List(items) => Kind::list(items.bound(bindings)),
+            Self::Optional(of) => Kind::optional(of.bound(bindings)),
+            Self::TypeOf(of) => Kind::TypeOf(Arc::new(of.bound(bindings))),
+            Self::Map(key, value) => Kind::Map(Arc::new(key.bound(bindings)), Arc::new(value.bound(bindings))),
+        }
+    }
+}
+
+/// Returns the overloads by the name of their function.
+fn table() -> &'static BTreeMap<&'static str, Vec<Overload>> {
+    static TABLE: OnceLock<BTreeMap<&'static str, Vec<Overload>>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let mut table = BTreeMap::<_, Vec<Overload>>::new();
+        for line in include_str!("overloads.txt").lines() {
+            // The tests parse each line, so that no line is skipped.
+            if let Some((name, overload)) = parse_line(line) {
+                table.entry(name).or_default().push(overload);
+            }
+        }
+        table
+    })
+}
+
+fn parse_line(line: &'static str) -> Option<(&'static str, Overload)> {
+    let (name, signature) = line.split_once(": ")?;
+    let (operands, result) = signature.split_once(" -> ")?;
+    // The receiver may have parameters in parentheses of its own.
+    let (receiver, arguments) = match operands.split_once(".(") {
+        Some((receiver, arguments)) => (Some(Pattern::parse(receiver)), arguments),
+        None => (None, operands.strip_prefix('(')?),
+    };
+    let arguments = arguments.strip_suffix(')')?;
+    Some((
+        name,
+        Overload {
+            receiver,
+            arguments: split_types(arguments).into_iter().map(Pattern::parse).collect(),
+            result: Pattern::parse(result),
+        },
+    ))
+}
+
+/// Splits a list of types at the commas outside of parentheses.
+fn split_types(text: &'static str) -> Vec<&'static str> {
+    let (mut types, mut depth, mut start) = (Vec::new(), 0_usize, 0);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                types.extend(text.get(start..at));
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    types.extend(text.get(start..).filter(|last| !last.is_empty()));
+    types.into_iter().map(str::trim_start).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pattern, parse_line, table};
+    use crate::types::Type;
+
+    fn is_known(pattern: &Pattern) -> bool {
+        match pattern {
+            Pattern::Plain(named) => *named != Type::Invalid,
+            Pattern::List(of) | Pattern::Optional(of) | Pattern::TypeOf(of) => is_known(of),
+            Pattern::Map(key, value) => is_known(key) && is_known(value),
+            Pattern::Any | Pattern::Parameter(_) | Pattern::Foreign => true,
+        }
+    }
+
+    #[test]
+    fn each_overload_is_parsed() {
+        let lines = include_str!("overloads.txt").lines();
+        assert!(lines.clone().count() > 200);
+        for line in lines {
+            let (name, overload) = parse_line(line).expect(line);
+            assert!(table().contains_key(name), "{line}");
+            let operands = overload.receiver.iter().chain(&overload.arguments).chain([&overload.result]);
+            assert!(operands.into_iter().all(is_known), "{line}");
+        }
+    }
+}
