@@ -51,12 +51,31 @@
 //! | report errors like the Kubernetes API | [`Status`] |
 //! | encode built-in types | [`protobuf`] |
 //!
-//! This crate shares no code with the library under test and has no Cargo features.
+//! This crate shares no code with the library under test.
+//!
+//! # Cargo features
+//!
+//! The default has everything that a test of an informer needs: resources, writes, lists, pages, streamed lists, watches,
+//! custom resources with their schemas, both encodings, and faults.
+//!
+//! | feature | adds | without the feature |
+//! |---|---|---|
+//! | `cel` | validation rules of custom resources (`x-kubernetes-validations`) | rules are not evaluated; a definition with rules returns a warning |
+//! | `exec` | `exec`, `attach` and `portforward` of pods, watches over WebSocket | `501` |
+//! | `openapi` | OpenAPI documents, for `kubectl explain` and `kubectl apply` | the list of documents is empty |
+//! | `tables` | tables, for `kubectl get` | lists of objects |
+//! | `yaml` | server-side apply of YAML | JSON only |
+//! | `full` | all of them | |
 //!
 //! # Guides
 //!
 //! - [Embedded server](https://github.com/steadfast-rs/steadfast/blob/main/docs/embedded-server.md): behaviour, and differences from a real API server
 //! - [Testing](https://github.com/steadfast-rs/steadfast/blob/main/docs/testing.md) of your own informers and controllers
+
+#![cfg_attr(
+    not(feature = "full"),
+    allow(dead_code, reason = "parts that only serve a feature which is not enabled stay, so that few places differ")
+)]
 
 /// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
 macro_rules! debug_as_message {

@@ -1,6 +1,7 @@
-//! Parser of applied objects: YAML, which includes JSON.
+//! Parser of applied objects: YAML, which includes JSON. Builds without the feature `yaml` read JSON only.
 
 use serde_json::Value;
+#[cfg(feature = "yaml")]
 use serde_saphyr::{DuplicateKeyPolicy, Error, options};
 
 use crate::status::Status;
@@ -12,16 +13,34 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value, Status> {
     let unreadable = |error: &dyn std::fmt::Display| Status::bad_request(format_args!("error decoding patch: {error}"));
     let parsed = match serde_json::from_slice::<Value>(body) {
         Ok(parsed) => parsed,
-        Err(_) => read(body, DuplicateKeyPolicy::LastWins).map_err(|error| unreadable(&error))?,
+        Err(error) => parse_yaml(body, &error).map_err(|error| unreadable(&error))?,
     };
     if parsed.is_object() { Ok(parsed) } else { Err(unreadable(&"the applied document is not an object")) }
 }
 
+#[cfg(feature = "yaml")]
+fn parse_yaml(body: &[u8], _: &serde_json::Error) -> Result<Value, Error> {
+    read(body, DuplicateKeyPolicy::LastWins)
+}
+
+#[cfg(not(feature = "yaml"))]
+fn parse_yaml(_: &[u8], error: &serde_json::Error) -> Result<Value, String> {
+    Err(format!("{error}; this server reads only JSON: enable the feature `yaml` of steadfast-apiserver for YAML"))
+}
+
 /// Returns the error of valid YAML with duplicate fields.
+#[cfg(feature = "yaml")]
 pub(crate) fn flaw(body: &[u8]) -> Option<String> {
     read(body, DuplicateKeyPolicy::Error).err().map(|error| error.to_string())
 }
 
+/// Returns no error: builds without YAML report duplicate fields of JSON elsewhere.
+#[cfg(not(feature = "yaml"))]
+pub(crate) fn flaw(_: &[u8]) -> Option<String> {
+    None
+}
+
+#[cfg(feature = "yaml")]
 fn read(body: &[u8], duplicate_keys: DuplicateKeyPolicy) -> Result<Value, Error> {
     serde_saphyr::from_slice_with_options(body, options! { duplicate_keys: duplicate_keys })
 }

@@ -2,7 +2,10 @@
 //!
 //! | modules | content |
 //! |---|---|
-//! | `serve` | processing of every request: its user, its target, and the faults that apply to it |
+//! | `serve` | entrance of every request and its response, and the faults that apply to both |
+//! | `dispatch` | from the entrance to the handler of a request |
+//! | `access`, `ruled` | rejected requests, and responses that faults dictate |
+//! | `context`, `credentials` | a request as understood at the entrance |
 //! | `discovery`, `openapi`, `reviews` | requests without an object |
 //! | `streaming` | requests that switch to WebSocket |
 //! | `write`, `scale` | writes |
@@ -14,15 +17,23 @@
 //!
 //! Imports point downwards.
 
+mod access;
 mod answer;
 mod body;
+mod context;
 mod corruption;
 mod counters;
+mod credentials;
 mod discovery;
+mod dispatch;
 pub(crate) mod encode;
 mod exchange;
 mod list;
 mod negotiate;
+#[cfg(feature = "openapi")]
+mod openapi;
+#[cfg(not(feature = "openapi"))]
+#[path = "no_openapi.rs"]
 mod openapi;
 mod options;
 mod payload;
@@ -30,10 +41,19 @@ mod read;
 mod rendering;
 mod reviews;
 mod route;
+mod ruled;
 mod scale;
 mod serve;
+#[cfg(feature = "exec")]
+mod streaming;
+#[cfg(not(feature = "exec"))]
+#[path = "no_streaming.rs"]
 mod streaming;
 mod subresources;
+#[cfg(feature = "tables")]
+mod tables;
+#[cfg(not(feature = "tables"))]
+#[path = "no_tables.rs"]
 mod tables;
 mod target;
 mod token;

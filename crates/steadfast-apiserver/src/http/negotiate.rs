@@ -150,7 +150,7 @@ fn offered(range: &str) -> Option<(Form, Encoding)> {
     let form = match (form, version) {
         ("", _) => Form::Object,
         // The cells of a table have any type, so a table has no protobuf message.
-        ("Table", "v1") if encoding == Encoding::Json => Form::Table,
+        ("Table", "v1") if encoding == Encoding::Json && cfg!(feature = "tables") => Form::Table,
         ("PartialObjectMetadata" | "PartialObjectMetadataList", "v1") => Form::Metadata,
         _ => return None,
     };

@@ -24,8 +24,8 @@ pub(super) async fn read(body: Incoming) -> Result<Bytes, Status> {
 }
 
 /// Returns a content type without its parameters.
-pub(super) fn media_type(content_type: Option<&str>) -> &str {
-    content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim()
+pub(super) fn media_type(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or_default().trim()
 }
 
 /// Decodes the object in a body, which must be of this kind.

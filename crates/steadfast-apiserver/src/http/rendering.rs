@@ -182,25 +182,11 @@ impl Rendering {
 
     /// Returns a table of objects.
     pub(super) fn table(&self, list_metadata: &Value, objects: &[Value]) -> Value {
-        let columns = tables::columns(&self.resource);
-        let definitions: Vec<Value> = columns
-            .iter()
-            .map(|column| {
-                json!({
-                    "name": column.name, "type": column.kind, "format": column.format(),
-                    "description": column.description(), "priority": u8::from(column.wide),
-                })
-            })
-            .collect();
-        let own = self.resource.columns(self.version());
-        let definitions = own.map_or(definitions, tables::defined::definitions);
+        let definitions = || tables::definitions(&self.resource, self.version());
         let rows: Vec<Value> = objects
             .iter()
             .map(|object| {
-                let cells: Vec<Value> = match own {
-                    None => columns.iter().map(|column| column.cell(object, &self.clock)).collect(),
-                    Some(own) => tables::defined::cells(own, object, &self.clock),
-                };
+                let cells = tables::cells(&self.resource, self.version(), object, &self.clock);
                 match self.included {
                     Included::Metadata => json!({"cells": cells, "object": partial(object)}),
                     Included::Object => json!({"cells": cells, "object": self.identified(object)}),
@@ -211,7 +197,7 @@ impl Rendering {
         // Only the first event of a watch contains the column definitions.
         json!({
             "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata,
-            "columnDefinitions": self.with_columns.then_some(definitions),
+            "columnDefinitions": self.with_columns.then(definitions),
             "rows": rows,
         })
     }
@@ -243,7 +229,9 @@ impl Rendering {
 
     /// Returns whether the stored object can be sent unchanged, without conversion or defaults.
     fn reads_as_stored(&self, change: &Change) -> bool {
-        let Some(definition) = &self.resource.definition else { return !self.resource.is_stored_as_another() };
+        let Some(definition) = &self.resource.definition else {
+            return !self.resource.is_converted(self.version());
+        };
         // Another definition may read the stored object in another way.
         // Compared by address: an updated definition is another one, even if it reads the object in the same way.
         let known = change.read_by.as_ref().is_some_and(|known| Arc::ptr_eq(known, definition));

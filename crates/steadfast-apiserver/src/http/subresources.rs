@@ -3,13 +3,13 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::{Method, Request, header};
+use http::{Method, header};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
 use super::answer::Answer;
+use super::context::RequestContext;
 use super::exchange::Exchange;
-use super::options::Query;
 use super::payload;
 use super::route::ResourcePath;
 use super::target::Target;
@@ -62,11 +62,12 @@ pub(super) async fn answer(
     subresource: Subresource,
     target: &Target,
     path: &ResourcePath,
-    request: Request<Incoming>,
+    context: &RequestContext,
+    body: Incoming,
 ) -> Result<Answer, Status> {
     let name = path.name.as_deref().unwrap_or_default();
     let wanted = if subresource == Subresource::Log { Method::GET } else { Method::POST };
-    if *request.method() != wanted {
+    if context.method != wanted {
         return Err(Status::method_not_allowed());
     }
     // Subresources use the write path, so that the history attributes their changes to this request.
@@ -75,7 +76,7 @@ pub(super) async fn answer(
         namespace: target.namespace.clone().unwrap_or_default(),
         name: name.to_owned(),
         part: Part::Main,
-        dry_run: Query::parse(request.uri().query().unwrap_or_default()).text("dryRun") == "All",
+        dry_run: context.query.text("dryRun") == "All",
         asked: Asked::default(),
     };
     let key = ObjectKey::new(&aim.namespace, name);
@@ -84,8 +85,7 @@ pub(super) async fn answer(
     if subresource == Subresource::Log {
         return Err(no_logs(&object, name));
     }
-    let (head, body) = request.into_parts();
-    let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = context.header(&header::CONTENT_TYPE);
     let kind = match subresource {
         Subresource::Binding => "Binding",
         Subresource::Eviction => "Eviction",

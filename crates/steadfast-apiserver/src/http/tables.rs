@@ -3,19 +3,45 @@
 mod cells;
 mod column;
 mod columns;
-pub(super) mod defined;
+mod defined;
 mod network;
 mod pods;
 mod row;
 mod volumes;
 
+use serde_json::{Value, json};
+
+use crate::clock::Clock;
 use crate::resources::ServedResource;
 
-pub(super) use column::Column;
+use column::Column;
 
-/// Returns the columns of a resource's table.
-pub(super) fn columns(resource: &ServedResource) -> &'static [Column] {
+/// Returns the columns of a resource's table, if no definition declares others.
+fn columns(resource: &ServedResource) -> &'static [Column] {
     if resource.custom { columns::CUSTOM } else { columns::of(resource.name.group(), &resource.kind) }
+}
+
+/// Returns the column definitions of the table of a version.
+pub(super) fn definitions(resource: &ServedResource, version: &str) -> Vec<Value> {
+    if let Some(own) = resource.columns(version) {
+        return defined::definitions(own);
+    }
+    let definition = |column: &Column| {
+        json!({
+            "name": column.name, "type": column.kind, "format": column.format(), "description": column.description(),
+            "priority": u8::from(column.wide),
+        })
+    };
+    columns(resource).iter().map(definition).collect()
+}
+
+/// Returns the cells of an object in the table of a version.
+pub(super) fn cells(resource: &ServedResource, version: &str, object: &Value, clock: &Clock) -> Vec<Value> {
+    if let Some(own) = resource.columns(version) {
+        return defined::cells(own, object, clock);
+    }
+    let object = resource.in_table(object, version);
+    columns(resource).iter().map(|column| column.cell(&object, clock)).collect()
 }
 
 #[cfg(test)]

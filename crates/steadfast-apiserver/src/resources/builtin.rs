@@ -90,6 +90,14 @@ const NEW_EVENT_FIELDS: &[&str] = &[
     "type",
 ];
 
+/// Returns the versions of a resource that are served after the preferred one.
+pub(super) fn older_versions(of: &Builtin) -> &'static [&'static str] {
+    match (of.group, of.kind) {
+        ("autoscaling", "HorizontalPodAutoscaler") => &["v1"],
+        _ => &[],
+    }
+}
+
 pub(super) const BUILTIN: &[Builtin] = &[
     row("", "v1", "ConfigMap", "configmaps", &["cm"], N, &[]),
     row("", "v1", "Endpoints", "endpoints", &["ep"], N, &[]),
@@ -175,7 +183,7 @@ pub(super) const BUILTIN: &[Builtin] = &[
     row("apps", "v1", "Deployment", "deployments", &["deploy"], NSGA, &[]),
     row("apps", "v1", "ReplicaSet", "replicasets", &["rs"], NSGA, &[]),
     row("apps", "v1", "StatefulSet", "statefulsets", &["sts"], NSGA, &[]),
-    row("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &["hpa"], NSA, &[]),
+    row("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", &["hpa"], NSGA, &[]),
     row("batch", "v1", "CronJob", "cronjobs", &["cj"], NSGA, &[]),
     row("batch", "v1", "Job", "jobs", &[], NSGA, &["status.successful"]),
     row(

@@ -1,5 +1,6 @@
 //! Served resources: built in, declared, or defined by a `CustomResourceDefinition`.
 
+mod autoscaling;
 mod builtin;
 mod collections;
 mod defined;

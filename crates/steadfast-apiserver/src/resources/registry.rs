@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::builtin::BUILTIN;
+use super::builtin::{BUILTIN, older_versions};
 use super::definition::{defined_name, served_by};
 use super::{GroupResource, ResourceDeclaration, ServedResource};
 
@@ -27,7 +27,7 @@ impl Registry {
     pub(crate) fn with_declared(declared: &[ResourceDeclaration]) -> Self {
         let builtin = BUILTIN.iter().map(|row| ServedResource {
             name: GroupResource::new(row.group, row.plural),
-            versions: vec![row.version.to_owned()],
+            versions: [row.version].iter().chain(older_versions(row)).map(|&version| version.to_owned()).collect(),
             kind: row.kind.to_owned(),
             list_kind: format!("{}List", row.kind),
             singular: row.kind.to_lowercase(),

@@ -1,10 +1,11 @@
 //! Served resources.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Definition, GroupResource, PrinterColumn, ResourceDeclaration, ScalePaths, events};
+use super::{Definition, GroupResource, PrinterColumn, ResourceDeclaration, ScalePaths, autoscaling, events};
 use crate::apply::Type;
 use crate::schema;
 
@@ -41,7 +42,7 @@ impl ServedResource {
     pub(crate) fn storage_version(&self) -> &str {
         match &self.definition {
             Some(definition) => &definition.storage,
-            // Built-in kinds have no conversion on this server: the first version is the stored one.
+            // The first version of a built-in kind is the stored one.
             None => self.versions.first().map_or("", String::as_str),
         }
     }
@@ -87,6 +88,11 @@ impl ServedResource {
         if is_new_event { &events::STORE } else { &self.name }
     }
 
+    /// Returns whether the built-in kind has two versions with different fields.
+    fn is_autoscaler(&self) -> bool {
+        !self.custom && self.name.group() == "autoscaling" && self.name.resource() == "horizontalpodautoscalers"
+    }
+
     /// Returns whether objects are stored in the form of another group with other field names.
     pub(crate) fn is_stored_as_another(&self) -> bool {
         *self.store() != self.name
@@ -97,10 +103,18 @@ impl ServedResource {
         if self.is_stored_as_another() { events::core_path(path) } else { path.to_owned() }
     }
 
+    /// Returns whether a version of a built-in kind has other fields than the stored form.
+    pub(crate) fn is_converted(&self, version: &str) -> bool {
+        self.is_stored_as_another() || self.is_autoscaler() && version != self.storage_version()
+    }
+
     /// Converts an object of a version to its stored form.
-    pub(crate) fn to_store(&self, mut object: Value) -> Value {
+    pub(crate) fn to_store(&self, mut object: Value, version: &str) -> Value {
         if self.is_stored_as_another() {
             return events::to_core(&object);
+        }
+        if self.is_converted(version) {
+            return autoscaling::to_v2(object);
         }
         if let Some(definition) = &self.definition {
             let storage = &definition.storage;
@@ -116,11 +130,21 @@ impl ServedResource {
         if self.is_stored_as_another() {
             return Arc::new(events::to_new(stored));
         }
+        if self.is_converted(version) {
+            return Arc::new(autoscaling::to_v1(stored));
+        }
         let Some(definition) = &self.definition else { return Arc::clone(stored) };
         let mut object = Value::clone(stored);
         definition.read(&mut object, version);
         // An unchanged view shares the stored object, so the cached encoding can be reused.
         if object == **stored { Arc::clone(stored) } else { Arc::new(object) }
+    }
+
+    /// Returns the form of a built-in object that the columns of its table read.
+    pub(crate) fn in_table<'a>(&self, object: &'a Value, version: &str) -> Cow<'a, Value> {
+        // Both versions of an autoscaler have the same table.
+        let is_older = self.is_autoscaler() && self.is_converted(version);
+        if is_older { Cow::Owned(autoscaling::to_v2(object.clone())) } else { Cow::Borrowed(object) }
     }
 
     /// Returns the type for comparing and merging objects of a version.

@@ -26,6 +26,10 @@ mod numbers;
 mod parse;
 mod pattern;
 mod prune;
+#[cfg(feature = "cel")]
+mod rules;
+#[cfg(not(feature = "cel"))]
+#[path = "no_rules.rs"]
 mod rules;
 mod structural;
 mod validate;

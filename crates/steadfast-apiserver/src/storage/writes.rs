@@ -107,9 +107,10 @@ impl State {
         if target.resource.counts_generation {
             metadata::set(&mut object, "generation", Some(1.into()));
         }
-        defaults::on_create(target.group_resource(), &mut object);
+        defaults::on_create(target.group_resource(), &self.clock.timestamp(), &mut object);
+        fields::complete_status(target, &mut object);
         self.assign_addresses(target.group_resource(), &mut object, None)?;
-        let object = target.resource.to_store(object);
+        let object = target.resource.to_store(object, target.version());
         // A dry run passes all checks and ends before the history changes.
         if target.dry_run {
             return Ok(Arc::new(object));
@@ -227,6 +228,8 @@ impl State {
             }
             Part::Main | Part::Whole => wanted,
         };
+        // Before the comparison of managed fields, so that an omitted zero is not a change.
+        fields::complete_status(target, &mut object);
         // An update cannot change these fields. Differences were rejected above, or are ignored as on the real server.
         for field in ["name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion"] {
             metadata::copy(&mut object, &existing, field);
@@ -267,7 +270,7 @@ impl State {
         if fields::counts_generation(target, &existing, &object) {
             metadata::set(&mut object, "generation", Some((metadata::generation(&existing) + 1).into()));
         }
-        let object = target.resource.to_store(object);
+        let object = target.resource.to_store(object, target.version());
         // As on the real server, an update without a difference keeps the version and causes no event.
         if object == *stored {
             return Ok(Outcome::Stored(stored));

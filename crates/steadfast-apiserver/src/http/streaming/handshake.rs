@@ -9,10 +9,8 @@ use hyper::upgrade::OnUpgrade;
 use parking_lot::Mutex;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
+use crate::http::credentials::{BEARER_PREFIX, protocols};
 use crate::status::Status;
-
-/// Subprotocol that carries a bearer token: pages in a browser cannot set a header.
-const BEARER_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Session of an HTTP/1.1 connection after its last response.
 #[derive(Clone, Default)]
@@ -55,14 +53,4 @@ fn key(headers: &HeaderMap) -> Option<&HeaderValue> {
 /// Returns the client's subprotocols in order, without a subprotocol that carries a token.
 pub(super) fn offered(headers: &HeaderMap) -> Vec<&str> {
     protocols(headers).filter(|protocol| !protocol.starts_with(BEARER_PREFIX)).collect()
-}
-
-/// Returns the token that a client sends as a subprotocol, still encoded.
-pub(crate) fn offered_token(headers: &HeaderMap) -> Option<&str> {
-    protocols(headers).find_map(|protocol| protocol.strip_prefix(BEARER_PREFIX))
-}
-
-fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let texts = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
-    texts.flat_map(|text| text.split(',')).map(str::trim)
 }

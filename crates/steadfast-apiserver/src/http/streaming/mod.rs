@@ -21,8 +21,8 @@ use hyper::body::Incoming;
 use serde_json::Value;
 
 use super::answer::Answer;
+use super::context::RequestContext;
 use super::exchange::Exchange;
-use super::options::Query;
 use super::route::ResourcePath;
 use super::target::Target;
 use crate::status::Status;
@@ -30,7 +30,6 @@ use crate::storage::ObjectKey;
 use channels::Channels;
 pub(super) use events::EventSocket;
 pub(crate) use handshake::Sessions;
-pub(super) use handshake::offered_token;
 use handshake::{Handshake, offered};
 
 /// Requested session.
@@ -54,6 +53,7 @@ pub(super) fn answer(
     exchange: &Exchange,
     target: &Target,
     path: &ResourcePath,
+    context: &RequestContext,
     mut request: Request<Incoming>,
 ) -> Result<Answer, Status> {
     let name = path.name.as_deref().unwrap_or_default();
@@ -61,20 +61,20 @@ pub(super) fn answer(
     // The pod is checked before the upgrade, so that the client receives an ordinary status.
     let pod = exchange.cluster.store.read(|state| state.latest(&target.resource.name, &key)?.object.clone());
     let pod = pod.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
-    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let query = &context.query;
     let session = match path.subresource.as_deref() {
-        Some("portforward") => Session::Ports(ports::Ports::of(&query)?),
+        Some("portforward") => Session::Ports(ports::Ports::of(query)?),
         subresource => {
             // Only containers have commands; ports belong to the whole pod.
             check_container(&pod, name, query.text("container"))?;
-            Session::Command(command::Command::of(&query, subresource == Some("exec"))?)
+            Session::Command(command::Command::of(query, subresource == Some("exec"))?)
         }
     };
     let Some(handshake) = Handshake::of(&mut request)? else {
         return Err(Status::bad_request("Upgrade request required"));
     };
     let Handshake { sessions, accept, upgrade } = handshake;
-    let protocol = agreed(request.headers(), session.protocols())?;
+    let protocol = agreed(&context.headers, session.protocols())?;
     let (gate, entry) = (exchange.gate(), Arc::clone(&exchange.entry));
     // The upgrade completes only after the response was sent, so the session runs separately.
     sessions.put(Box::pin(async move {

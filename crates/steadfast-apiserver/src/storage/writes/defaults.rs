@@ -8,18 +8,23 @@ use super::super::metadata;
 use super::kinds::is_namespace;
 use crate::resources::GroupResource;
 
-/// Sets the defaults of a new object.
-pub(super) fn on_create(resource: &GroupResource, object: &mut Value) {
+/// Sets the defaults of an object that is created at the time `now`.
+pub(super) fn on_create(resource: &GroupResource, now: &str, object: &mut Value) {
     if is_namespace(resource) {
         // The finalizer keeps a namespace until its contents are deleted.
         object["spec"] = json!({"finalizers": ["kubernetes"]});
         object["status"] = json!({"phase": "Active"});
     }
-    if is_core(resource, "pods") && object.pointer("/status/phase").is_none() {
+    let is_volume = is_core(resource, "persistentvolumes");
+    let has_phase = is_volume || is_core(resource, "pods") || is_core(resource, "persistentvolumeclaims");
+    if has_phase && object.pointer("/status/phase").is_none() {
         if !object["status"].is_object() {
             object["status"] = json!({});
         }
         object["status"]["phase"] = "Pending".into();
+        if is_volume {
+            object["status"]["lastPhaseTransitionTime"] = now.into();
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::request::{Part, WriteTarget};
-use super::{defaults, validation};
+use super::{defaults, services, validation};
 use crate::apply;
 use crate::schema::Cause;
 use crate::status::Status;
@@ -84,8 +84,37 @@ pub(super) fn take_in_applied(target: &WriteTarget, object: &mut Value) {
     }
 }
 
+/// Adds the zero values of a status, as a real server writes them.
+pub(super) fn complete_status(target: &WriteTarget, object: &mut Value) {
+    if has_builtin_type(target) && target.resource.status_subresource {
+        types::complete_status(&target.resource.api_version(target.version()), &target.resource.kind, object);
+    }
+}
+
+/// Returns the invalid ports of an object of a built-in kind.
+fn wrong_ports(target: &WriteTarget, object: &Value) -> Vec<Cause> {
+    if !has_builtin_type(target) || target.part == Part::Status {
+        return Vec::new();
+    }
+    let api_version = target.resource.api_version(target.version());
+    let wrong = types::wrong_ports(&api_version, &target.resource.kind, object).into_iter();
+    let mut causes: Vec<Cause> = wrong
+        .map(|port| match port.number {
+            Some(number) => Cause::invalid(port.path, &number.into(), port.why),
+            None => Cause::required(port.path, ""),
+        })
+        .collect();
+    if causes.is_empty() {
+        causes.extend(services::wrong_node_ports(target.group_resource(), object));
+    }
+    causes
+}
+
 /// Returns the violations of an object, or of its status alone. `before` is the object before an update.
 pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>) -> Vec<Cause> {
+    if !target.resource.custom {
+        return wrong_ports(target, object);
+    }
     let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) else {
         return Vec::new();
     };

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::State;
 use crate::resources::GroupResource;
+use crate::schema::Cause;
 use crate::status::Status;
 
 /// First and last address of Services. The range is that of a kubeadm cluster, without its network and broadcast
@@ -28,6 +29,30 @@ fn node_port(port: &Value) -> Option<i64> {
     port.get("nodePort").and_then(Value::as_i64).filter(|port| *port > 0)
 }
 
+/// Returns whether the resource is that of Services.
+fn is_service(resource: &GroupResource) -> bool {
+    resource.group().is_empty() && resource.resource() == "services"
+}
+
+/// Returns the node ports of a Service that are out of range. A real server finds them when it allocates the ports.
+pub(super) fn wrong_node_ports(resource: &GroupResource, service: &Value) -> Vec<Cause> {
+    if !is_service(resource) || !matches!(text(service, "/spec/type"), "NodePort" | "LoadBalancer") {
+        return Vec::new();
+    }
+    let given = ports(service).map(|port| port.get("nodePort").and_then(Value::as_i64).unwrap_or_default());
+    let wrong = given.enumerate().filter(|(_, port)| *port != 0 && !NODE_PORTS.contains(port));
+    wrong
+        .map(|(index, port)| {
+            let why = format!(
+                "provided port is not in the valid range. The range of valid ports is {}-{}",
+                NODE_PORTS.start(),
+                NODE_PORTS.end()
+            );
+            Cause::invalid(format!("spec.ports[{index}].nodePort"), &port.into(), &why)
+        })
+        .collect()
+}
+
 impl State {
     /// Assigns the missing addresses of a Service. An update keeps the previous addresses.
     pub(super) fn assign_addresses(
@@ -36,9 +61,8 @@ impl State {
         service: &mut Value,
         before: Option<&Value>,
     ) -> Result<(), Status> {
-        let is_service = resource.group().is_empty() && resource.resource() == "services";
         let kind = text(service, "/spec/type").to_owned();
-        if !is_service || kind == "ExternalName" || !service.get("spec").is_some_and(Value::is_object) {
+        if !is_service(resource) || kind == "ExternalName" || !service.get("spec").is_some_and(Value::is_object) {
             return Ok(());
         }
         // `None` is a valid address of a headless service, and not empty.

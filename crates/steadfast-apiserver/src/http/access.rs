@@ -1,0 +1,59 @@
+//! Access of requests: their credentials and their origin.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header;
+
+use super::context::RequestContext;
+use super::credentials::token_in_protocol;
+use crate::cluster::Cluster;
+use crate::status::Status;
+
+/// Rejects a request without valid credentials.
+pub(super) fn authenticate(cluster: &Cluster, request: &RequestContext) -> Result<(), Status> {
+    let tokens = cluster.tokens();
+    // A server that was configured without credentials accepts every request.
+    let open = tokens.is_empty() && cluster.users.is_empty() && !cluster.closed;
+    let headers = &request.headers;
+    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let issued = |token: &str| cluster.issued.user(token, cluster.clock.seconds()).is_some();
+    let known = |token: &str| tokens.iter().any(|known| known == token) || issued(token);
+    // Browsers cannot set headers on WebSockets, so the token may arrive as a subprotocol.
+    let in_protocol = token_in_protocol(headers);
+    let decoded = in_protocol.and_then(|token| String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok());
+    let is_known = given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| known(token.trim()))
+        || decoded.is_some_and(|token| known(&token));
+    if open || is_known || request.user.is_some() {
+        return Ok(());
+    }
+    let has_credentials = headers.contains_key(header::AUTHORIZATION) || in_protocol.is_some();
+    // Wrong credentials never count as anonymous, as on the real server.
+    if !cluster.settings.anonymous || has_credentials {
+        return Err(Status::of_code(401));
+    }
+    if is_from_elsewhere(request) {
+        let why = "a request without a token must not come from a page of another origin; send the token";
+        return Err(Status::new(403, "Forbidden", why));
+    }
+    Ok(())
+}
+
+/// Returns whether a page of another site in a browser may have sent the request.
+///
+/// Checks the origin of the page, and the host name. A site can let its name server resolve its own host name to this
+/// machine.
+fn is_from_elsewhere(request: &RequestContext) -> bool {
+    let host = request.headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    let authority = request.authority.as_deref().or(host);
+    let host = authority.and_then(|authority| authority.parse::<http::uri::Authority>().ok());
+    // A hostile page could bind its own DNS name to this address (DNS rebinding).
+    let is_local = host.as_ref().is_none_or(|authority| {
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok()
+    });
+    let is_same_origin = request.headers.get(header::ORIGIN).is_none_or(|origin| {
+        let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        origin.is_some_and(|(_, origin)| Some(origin) == authority)
+    });
+    !is_local || !is_same_origin
+}

@@ -1,0 +1,145 @@
+//! A request as understood at the entrance.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, Method, Request, header};
+use hyper::body::Incoming;
+
+use super::credentials;
+use super::negotiate::{self, Encoding, Form};
+use super::options::Query;
+use super::route::Route;
+use crate::cluster::Cluster;
+use crate::net::Link;
+use crate::records::{RequestRecord, Verb};
+use crate::resources::GroupResource;
+use crate::status::Status;
+
+/// A request as understood at the entrance. All later steps read the request from here, except its body.
+pub(super) struct RequestContext {
+    pub(super) method: Method,
+    /// Full path, as sent.
+    path: String,
+    pub(super) route: Route,
+    pub(super) verb: Verb,
+    /// Text of the query, as sent.
+    raw_query: String,
+    pub(super) query: Query,
+    pub(super) headers: HeaderMap,
+    /// Authority of the URI; HTTP/2 sends it instead of a `Host` header.
+    pub(super) authority: Option<String>,
+    /// Media types that the client accepts and the server supports.
+    accept: String,
+    /// Encoding of a status.
+    pub(super) encoding: Encoding,
+    /// User of the certificate or the password.
+    pub(super) user: Option<String>,
+}
+
+impl RequestContext {
+    pub(super) fn of(cluster: &Cluster, link: &Link, request: &Request<Incoming>) -> Self {
+        let (uri, headers) = (request.uri(), request.headers());
+        let raw_query = uri.query().unwrap_or_default();
+        let (route, query) = (Route::of(uri.path()), Query::parse(raw_query));
+        let accept = accept(cluster, headers);
+        Self {
+            verb: verb(request.method(), &route, &query),
+            encoding: negotiate::told_in(&accept),
+            accept: accept.into_owned(),
+            user: credentials::user(cluster, link, headers),
+            method: request.method().clone(),
+            path: uri.path().to_owned(),
+            route,
+            raw_query: raw_query.to_owned(),
+            query,
+            headers: headers.clone(),
+            authority: uri.authority().map(|authority| authority.as_str().to_owned()),
+        }
+    }
+
+    /// Returns the text of a header; empty if the header is absent.
+    pub(super) fn header(&self, name: &header::HeaderName) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// Returns the form and the encoding of the response. Custom resources have no protobuf messages.
+    pub(super) fn accepted(&self, is_custom: bool) -> Result<(Form, Encoding), Status> {
+        negotiate::accepted(&self.accept, is_custom)
+    }
+
+    /// Interprets the request like one with another method.
+    pub(super) fn read_as(&mut self, method: Method) {
+        self.verb = verb(&method, &self.route, &self.query);
+        self.method = method;
+    }
+
+    /// Creates the record of the request.
+    pub(super) fn record(&self, cluster: &Cluster, link: &Link) -> RequestRecord {
+        let impersonation = self.headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"));
+        RequestRecord {
+            id: 0,
+            at: cluster.clock.elapsed(),
+            replica: link.replica,
+            connection: link.id,
+            verb: self.verb,
+            resource: match &self.route {
+                Route::Resource(path) => Some(GroupResource::new(&path.group, &path.plural)),
+                _ => None,
+            },
+            path: self.path.clone(),
+            query: self.raw_query.clone(),
+            user_agent: self.header(&header::USER_AGENT).to_owned(),
+            user: self.user.clone(),
+            // All impersonation headers are recorded, including the extra fields.
+            impersonation: impersonation
+                .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+                .collect(),
+            code: None,
+            bytes_sent: 0,
+            finished: false,
+        }
+    }
+}
+
+/// Returns the media types that both the client accepts and the server supports.
+fn accept<'a>(cluster: &Cluster, headers: &'a HeaderMap) -> Cow<'a, str> {
+    let header_value = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if cluster.settings.protobuf { Cow::Borrowed(header_value) } else { negotiate::without_protobuf(header_value) }
+}
+
+/// Returns the verb of a request; [`Verb::Other`] for requests without a resource.
+fn verb(method: &Method, route: &Route, query: &Query) -> Verb {
+    let Route::Resource(path) = route else { return Verb::Other };
+    match (method.as_str(), path.name.is_some()) {
+        ("GET", true) => Verb::Get,
+        ("GET", false) if query.is_watch() => {
+            // A watch without a version delivers the whole collection first.
+            let everything = query.flag("sendInitialEvents") == Some(true)
+                || matches!(query.text("resourceVersion"), "" | "0") && query.flag("sendInitialEvents").is_none();
+            // A streamed list of nothing transfers no object, and does not count as a full transfer.
+            if everything && !is_of_nothing(query) { Verb::StreamedList } else { Verb::Watch }
+        }
+        ("GET", false) if !query.text("continue").is_empty() => Verb::Page,
+        // Such a list only serves to read the version of the collection.
+        ("GET", false) if query.text("limit") == "1" || is_of_nothing(query) => Verb::Probe,
+        // Steadfast reads a single object at a version in this way to determine a missed state.
+        ("GET", false) if query.text("resourceVersionMatch") == "Exact" && names(query) == 1 => Verb::State,
+        ("GET", false) => Verb::List,
+        ("POST", _) => Verb::Create,
+        ("PUT", _) => Verb::Update,
+        ("PATCH", _) => Verb::Patch,
+        ("DELETE", true) => Verb::Delete,
+        ("DELETE", false) => Verb::DeleteCollection,
+        _ => Verb::Other,
+    }
+}
+
+/// Returns whether the query requests two names at once, which matches no object. Such a list transfers only a version.
+fn is_of_nothing(query: &Query) -> bool {
+    names(query) > 1
+}
+
+/// Returns the number of requested names.
+fn names(query: &Query) -> usize {
+    query.text("fieldSelector").split(',').filter(|term| term.trim().starts_with("metadata.name=")).count()
+}

@@ -1,0 +1,36 @@
+//! Credentials in the headers and in the certificate of a request.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, header};
+
+use crate::cluster::Cluster;
+use crate::net::Link;
+
+/// Subprotocol that carries a bearer token: pages in a browser cannot set a header.
+pub(super) const BEARER_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Returns the user of the certificate or the password.
+pub(super) fn user(cluster: &Cluster, link: &Link, headers: &HeaderMap) -> Option<String> {
+    // A client certificate takes precedence over basic credentials.
+    let shown = link.certificate.get().and_then(|certificate| cluster.tls()?.client(certificate));
+    let basic = || {
+        let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Basic ")?;
+        let given = String::from_utf8(STANDARD.decode(given.trim()).ok()?).ok()?;
+        let (name, password) = given.split_once(':')?;
+        let known = cluster.users.iter().any(|(known, secret)| known == name && secret == password);
+        known.then(|| name.to_owned())
+    };
+    shown.or_else(basic)
+}
+
+/// Returns the token that a client sends as a subprotocol, still encoded.
+pub(super) fn token_in_protocol(headers: &HeaderMap) -> Option<&str> {
+    protocols(headers).find_map(|protocol| protocol.strip_prefix(BEARER_PREFIX))
+}
+
+/// Returns the offered subprotocols of a WebSocket, in order.
+pub(super) fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let texts = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).map(str::trim)
+}

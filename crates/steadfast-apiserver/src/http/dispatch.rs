@@ -1,0 +1,226 @@
+//! From the entrance to the handler of a request.
+
+use std::sync::Arc;
+
+use http::{Method, Request, header};
+use hyper::body::Incoming;
+use serde_json::json;
+
+use super::answer::Answer;
+use super::context::RequestContext;
+use super::exchange::Exchange;
+use super::negotiate::{self, Encoding, Form, Included};
+use super::options::{ListOptions, Query};
+use super::rendering::Rendering;
+use super::route::{ResourcePath, Route};
+use super::streaming::{self, EventSocket};
+use super::target::Target;
+use super::{access, counters, discovery, list, payload, read, reviews, scale, subresources, watch, write};
+use crate::records::Verb;
+use crate::selector::Selector;
+use crate::status::Status;
+use crate::storage::Part;
+
+/// Responds to a request. `request` has the body; all other parts are read from `context`.
+pub(super) async fn answer(
+    exchange: &Exchange,
+    mut context: RequestContext,
+    request: Request<Incoming>,
+) -> Result<Answer, Status> {
+    access::authenticate(&exchange.cluster, &context)?;
+    // Before the checks of the method, since the handler of custom resources has other rules.
+    read_as_custom(exchange, &mut context);
+    if !context.route.allows(&context.method) {
+        // A missing subresource is reported as `404` before the method is checked.
+        if let Route::Resource(path) = &context.route
+            && let Some(subresource) = path.subresource.as_deref()
+            && Target::of(&exchange.cluster, path).is_none_or(|target| !has_subresource(&target, subresource))
+        {
+            return Err(Status::of_code(404).with_details(json!({})));
+        }
+        return Err(not_allowed(exchange, &context));
+    }
+    match &context.route {
+        Route::Resource(path) => match reviews::of(path) {
+            Some(review) => {
+                let media_type = payload::media_type(context.header(&header::CONTENT_TYPE));
+                let object = payload::object(media_type, &payload::read(request.into_body()).await?, review.kind)?;
+                Ok(review.answer(exchange, &object, context.user.as_deref()))
+            }
+            None => resource(exchange, path, &context, request).await,
+        },
+        Route::Unknown => Ok(Answer::page_not_found()),
+        other => discovery::answer(exchange, other, &context.query, &context.headers).await,
+    }
+}
+
+/// Interprets a request for custom resources like their handler. The handler uses the verb of the method: it serves
+/// `HEAD` like `GET`, and accepts a creation at the path of an object.
+fn read_as_custom(exchange: &Exchange, context: &mut RequestContext) {
+    let Route::Resource(path) = &mut context.route else { return };
+    let is_head = context.method == Method::HEAD;
+    let is_creation = context.method == Method::POST && path.name.is_some() && path.subresource.is_none();
+    // Other requests need no lookup of their target yet.
+    if !(is_head || is_creation) || !Target::of(&exchange.cluster, path).is_some_and(|target| target.resource.custom) {
+        return;
+    }
+    // The handler of custom resources serves HEAD as GET and ignores the name of a creation.
+    if is_head {
+        context.read_as(Method::GET);
+    } else {
+        path.name = None;
+    }
+}
+
+/// Returns whether a resource has a subresource with methods of its own.
+fn has_subresource(target: &Target, name: &str) -> bool {
+    match name {
+        "status" => target.resource.has_status(&target.version),
+        "scale" => target.resource.scale(&target.version).is_some(),
+        _ => subresources::of(target, name).is_some(),
+    }
+}
+
+/// Creates the status for a method that a path does not support. The handler of custom resources has its own messages.
+fn not_allowed(exchange: &Exchange, context: &RequestContext) -> Status {
+    let Route::Resource(path) = &context.route else { return Status::method_not_allowed() };
+    let Some(target) = Target::of(&exchange.cluster, path).filter(|target| target.resource.custom) else {
+        return Status::method_not_allowed();
+    };
+    let resource = &target.resource.name;
+    let verb = match context.method.as_str() {
+        "PATCH" | "PUT" => return Status::bad_request("name must be provided"),
+        "POST" => "create",
+        _ => "",
+    };
+    Status::new(405, "MethodNotAllowed", format_args!("{verb} is not supported on resources of kind \"{resource}\""))
+        .with_details(crate::status::object_details(resource, ""))
+}
+
+async fn resource(
+    exchange: &Exchange,
+    path: &ResourcePath,
+    context: &RequestContext,
+    request: Request<Incoming>,
+) -> Result<Answer, Status> {
+    let Some(target) = Target::of(&exchange.cluster, path) else {
+        return not_found(exchange, &path.group);
+    };
+    // Only the handler of custom resources ignores further segments.
+    if path.deeper && !target.resource.custom {
+        return not_found(exchange, &path.group);
+    }
+    let deprecation = target.resource.deprecation(&target.version);
+    // The deprecation warning comes first, before warnings about the content.
+    let mut answer = of_target(exchange, target, path, context, request).await.unwrap_or_else(Answer::from);
+    // An error carries the warning as well.
+    if let Some(warning) = deprecation {
+        answer.warnings.insert(0, warning);
+    }
+    Ok(answer)
+}
+
+async fn of_target(
+    exchange: &Exchange,
+    target: Target,
+    path: &ResourcePath,
+    context: &RequestContext,
+    mut request: Request<Incoming>,
+) -> Result<Answer, Status> {
+    if path.is_streaming() {
+        return streaming::answer(exchange, &target, path, context, request);
+    }
+    if let Some(found) = path.subresource.as_deref().and_then(|name| subresources::of(&target, name)) {
+        return subresources::answer(exchange, found, &target, path, context, request.into_body()).await;
+    }
+    let part = match path.subresource.as_deref() {
+        None => Part::Main,
+        Some("status") if target.resource.has_status(&target.version) => Part::Status,
+        Some("scale") if target.resource.scale(&target.version).is_some() => Part::Main,
+        Some(_) if target.resource.custom => {
+            return Err(Status::not_found(&target.resource.name, path.name.as_deref().unwrap_or_default()));
+        }
+        Some(_) => return Err(Status::of_code(404).with_details(json!({}))),
+    };
+    let query = &context.query;
+    // The upgrade must be taken from the request before its body is read.
+    let socket = if query.is_watch() { EventSocket::of(&mut request)? } else { None };
+    let mut rendering = rendering(exchange, &target, path, context.accepted(target.resource.custom)?);
+    if rendering.form == Form::Table {
+        rendering.included = negotiate::included(query.text("includeObject"))?;
+    }
+    let selector = || Selector::parse(query.text("labelSelector"), query.text("fieldSelector"), &target.resource);
+    match context.verb {
+        Verb::Get if path.subresource.as_deref() != Some("scale") => {
+            let name = path.name.as_deref().unwrap_or_default();
+            read::get(&exchange.cluster, exchange.replica, &target, name, query, &rendering).await
+        }
+        Verb::List | Verb::Page | Verb::Probe | Verb::State => {
+            let options = list_options(query, &rendering)?;
+            list::list(exchange, &target, &options, &selector()?, rendering).await
+        }
+        Verb::Watch | Verb::StreamedList => {
+            let options = list_options(query, &rendering)?;
+            let encoding = rendering.encoding;
+            let answer = watch::watch(exchange, &target, &options, selector()?, rendering).await?;
+            Ok(match socket {
+                Some(socket) => socket.carry(answer, exchange, encoding),
+                None => answer,
+            })
+        }
+        _ => {
+            let content_type = payload::media_type(context.header(&header::CONTENT_TYPE));
+            let verb = context.verb;
+            let write = write::Write {
+                target: &target,
+                name: path.name.as_deref().unwrap_or_default(),
+                part,
+                query,
+                content_type,
+                user_agent: context.header(&header::USER_AGENT),
+                body: payload::read(request.into_body()).await?,
+            };
+            if path.subresource.as_deref() == Some("scale") {
+                return scale::answer(exchange, verb, &write, &rendering).await;
+            }
+            if verb == Verb::DeleteCollection {
+                let options = ListOptions::parse(query)?;
+                return write::delete_collection(exchange, &write, &options, &selector()?, rendering).await;
+            }
+            write::write(exchange, verb, &write, &rendering).await
+        }
+    }
+}
+
+/// Creates the response for an unknown resource. Groups of built-in kinds send their own response.
+fn not_found(exchange: &Exchange, group: &str) -> Result<Answer, Status> {
+    // A missing resource of a built-in group is reported as a `Status`, a missing group as plain
+    // text.
+    let known = exchange
+        .cluster
+        .store
+        .read(|state| state.registry.all().any(|served| served.name.group() == group && !served.custom));
+    if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(Answer::page_not_found()) }
+}
+
+fn list_options(query: &Query, rendering: &Rendering) -> Result<ListOptions, Status> {
+    let options = ListOptions::parse(query)?;
+    let version = options.version.filter(|_| rendering.own_counters);
+    Ok(ListOptions { version: version.map(counters::revision).or(options.version), ..options })
+}
+
+fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, accepted: (Form, Encoding)) -> Rendering {
+    let conditions = &exchange.cluster.replicas[exchange.replica].conditions;
+    let (spoiled, own_counters) = conditions.look(|now| (Arc::clone(&now.spoiled), now.own_counters));
+    Rendering {
+        form: accepted.0,
+        encoding: accepted.1,
+        resource: Arc::clone(&target.resource),
+        api_version: target.resource.api_version(&path.version),
+        clock: exchange.cluster.clock,
+        included: Included::Metadata,
+        with_columns: true,
+        spoiled,
+        own_counters,
+    }
+}

@@ -1,0 +1,58 @@
+//! Rejection of requests that switch to WebSocket, in builds without the feature `exec`.
+
+use futures::future::BoxFuture;
+use http::{Request, header};
+use hyper::body::Incoming;
+
+use super::answer::Answer;
+use super::context::RequestContext;
+use super::exchange::Exchange;
+use super::negotiate::Encoding;
+use super::route::ResourcePath;
+use super::target::Target;
+use crate::status::Status;
+
+/// Session of an HTTP/1.1 connection after its last response; never present.
+#[derive(Clone, Default)]
+pub(crate) struct Sessions;
+
+impl Sessions {
+    #[expect(clippy::unused_self, reason = "the same interface as with the feature")]
+    pub(crate) fn take(&self) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
+}
+
+/// WebSocket for the events of a watch; never present.
+pub(super) enum EventSocket {}
+
+impl EventSocket {
+    /// Rejects a watch over WebSocket.
+    pub(super) fn of(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
+        let upgrade = request.headers().get(header::UPGRADE).and_then(|value| value.to_str().ok());
+        match upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket")) {
+            true => Err(unsupported("watches over WebSocket")),
+            false => Ok(None),
+        }
+    }
+
+    pub(super) fn carry(self, _: Answer, _: &Exchange, _: Encoding) -> Answer {
+        match self {}
+    }
+}
+
+/// Rejects `exec`, `attach` and `portforward`.
+pub(super) fn answer(
+    _: &Exchange,
+    _: &Target,
+    path: &ResourcePath,
+    _: &RequestContext,
+    _: Request<Incoming>,
+) -> Result<Answer, Status> {
+    Err(unsupported(path.subresource.as_deref().unwrap_or_default()))
+}
+
+fn unsupported(what: &str) -> Status {
+    let why = format!("{what}: this server was built without the feature `exec` of steadfast-apiserver; enable the feature");
+    Status::new(501, "NotImplemented", why)
+}

@@ -1,0 +1,66 @@
+//! Rules in CEL in builds without the feature `cel`: no rule is evaluated, and definitions with rules return warnings.
+
+use serde_json::Value;
+
+use super::{Cause, Schema};
+
+const KEY: &str = "x-kubernetes-validations";
+
+/// Rule of a schema; never parsed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Rule {}
+
+impl Rule {
+    pub(crate) fn all_of(_: &Value) -> Vec<Self> {
+        Vec::new()
+    }
+}
+
+/// Verdict of the rules about an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) causes: Vec<Cause>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Schema {
+    #[expect(clippy::unused_self, reason = "the same interface as with the feature")]
+    pub(crate) fn judge(&self, _: &Value, _: Option<&Value>) -> Verdict {
+        Verdict::default()
+    }
+}
+
+/// Returns false: without rules, nothing depends on other violations.
+pub(crate) fn is_blocking(_: &Cause) -> bool {
+    false
+}
+
+/// Creates the cause that reports skipped rules.
+pub(crate) fn unchecked() -> Cause {
+    Cause::invalid("<nil>", &Value::Null, "no validation rule was checked")
+}
+
+/// Accepts all rules of a definition.
+pub(crate) fn complaints(_: &Value, _: &str, _: &mut Vec<Cause>) {}
+
+/// Returns the rules within a schema, none of which is evaluated: their paths, and the reason.
+pub(crate) fn unsupported(schema: &Value, path: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    collect(schema, path, &mut found);
+    found
+}
+
+fn collect(schema: &Value, path: &str, found: &mut Vec<(String, String)>) {
+    for index in 0..schema.get(KEY).and_then(Value::as_array).map_or(0, Vec::len) {
+        let why = "all, since the feature `cel` of steadfast-apiserver is not enabled";
+        found.push((format!("{path}.{KEY}[{index}].rule"), why.to_owned()));
+    }
+    for inner in ["items", "additionalProperties"] {
+        if let Some(of) = schema.get(inner).filter(|of| of.is_object()) {
+            collect(of, &format!("{path}.{inner}"), found);
+        }
+    }
+    for (name, of) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        collect(of, &format!("{path}.properties[{name}]"), found);
+    }
+}

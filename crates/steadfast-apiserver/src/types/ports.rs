@@ -1,0 +1,139 @@
+//! Ports of built-in kinds.
+
+use serde_json::Value;
+
+use super::table::{Field, Holds, Kind, fields, of_kind};
+
+/// Zero value of a port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Zero {
+    /// The port is required, and zero is out of range.
+    Invalid,
+    /// Zero counts as absent, which is an error.
+    Absent,
+    /// Zero counts as absent.
+    Unset,
+}
+
+/// Types with ports: the type, the field, and the meaning of zero.
+const PORTS: [(&str, &str, Zero); 12] = [
+    ("core.v1.ServicePort", "port", Zero::Invalid),
+    ("core.v1.ServicePort", "targetPort", Zero::Unset),
+    ("core.v1.ContainerPort", "containerPort", Zero::Absent),
+    ("core.v1.ContainerPort", "hostPort", Zero::Unset),
+    ("core.v1.EndpointPort", "port", Zero::Invalid),
+    ("core.v1.HTTPGetAction", "port", Zero::Invalid),
+    ("core.v1.TCPSocketAction", "port", Zero::Invalid),
+    ("core.v1.GRPCAction", "port", Zero::Invalid),
+    ("networking.v1.ServiceBackendPort", "number", Zero::Unset),
+    ("networking.v1.NetworkPolicyPort", "port", Zero::Invalid),
+    ("networking.v1.NetworkPolicyPort", "endPort", Zero::Invalid),
+    ("admissionregistration.v1.ServiceReference", "port", Zero::Invalid),
+];
+
+const RANGE: &str = "must be between 1 and 65535, inclusive";
+
+/// Invalid port of an object.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct WrongPort {
+    /// Path of the port.
+    pub(crate) path: String,
+    /// Number; `None` if a required port is absent.
+    pub(crate) number: Option<i64>,
+    /// Reason in the words of a real server.
+    pub(crate) why: &'static str,
+}
+
+/// Returns the ports of an object of a built-in kind that are not between 1 and 65535.
+pub(crate) fn wrong_ports(api_version: &str, kind: &str, object: &Value) -> Vec<WrongPort> {
+    let mut wrong = Vec::new();
+    if let Some(name) = of_kind(api_version, kind) {
+        search(name, object, "", &mut wrong);
+    }
+    wrong
+}
+
+fn search(name: &'static str, object: &Value, path: &str, wrong: &mut Vec<WrongPort>) {
+    for field in fields(name).unwrap_or_default() {
+        let Some(value) = object.get(field.name) else { continue };
+        let path = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
+        if let Some((.., zero)) = PORTS.into_iter().find(|(of, port, _)| (*of, *port) == (name, field.name)) {
+            wrong.extend(check(name, field, value, path, zero));
+            continue;
+        }
+        match (field.holds, value) {
+            (Holds::One(Kind::Named(of)), _) => search(of, value, &path, wrong),
+            (Holds::List(Kind::Named(of)), Value::Array(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    search(of, item, &format!("{path}[{index}]"), wrong);
+                }
+            }
+            // No type with ports is the value of a map.
+            _ => {}
+        }
+    }
+    // By default, the target is the port itself, and has the same error.
+    let is_unset = object.get("targetPort").is_none_or(|target| target.is_null() || *target == 0);
+    if name == "core.v1.ServicePort"
+        && is_unset
+        && let Some(number) = object.get("port").and_then(Value::as_i64).filter(|port| !(1..=65_535).contains(port))
+    {
+        wrong.push(WrongPort { path: format!("{path}.targetPort"), number: Some(number), why: RANGE });
+    }
+}
+
+fn check(name: &str, field: &Field, value: &Value, path: String, zero: Zero) -> Option<WrongPort> {
+    // Ports by name have other rules.
+    let number = value.as_i64()?;
+    match (number, zero) {
+        (1..=65_535, _) | (0, Zero::Unset) => None,
+        (0, Zero::Absent) => Some(WrongPort { path, number: None, why: "" }),
+        _ if name.starts_with("admissionregistration") && field.name == "port" => {
+            Some(WrongPort { path, number: Some(number), why: "port is not valid: must be between 1 and 65535, inclusive" })
+        }
+        _ => Some(WrongPort { path, number: Some(number), why: RANGE }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::wrong_ports;
+
+    #[test]
+    fn ports_out_of_range_are_found() {
+        let service = json!({"spec": {"ports": [
+            {"port": 99_999_999}, {"port": 80, "targetPort": 65_536}, {"port": 0, "targetPort": "web"},
+            {"port": 65_535, "targetPort": 1, "nodePort": 30_000}, {"port": 81, "targetPort": 0},
+        ]}});
+        let found = wrong_ports("v1", "Service", &service);
+        let paths: Vec<_> = found.iter().map(|wrong| (wrong.path.as_str(), wrong.number)).collect();
+        assert_eq!(
+            paths,
+            [
+                ("spec.ports[0].port", Some(99_999_999)),
+                ("spec.ports[0].targetPort", Some(99_999_999)),
+                ("spec.ports[1].targetPort", Some(65_536)),
+                ("spec.ports[2].port", Some(0)),
+            ]
+        );
+    }
+
+    #[test]
+    fn ports_within_pod_templates_are_found() {
+        let containers = json!([{
+            "name": "c", "ports": [{"containerPort": 0}, {"containerPort": 1, "hostPort": 70_000}, {"hostPort": 0}],
+            "livenessProbe": {"httpGet": {"port": -1}}, "readinessProbe": {"tcpSocket": {"port": "web"}},
+        }]);
+        let found = wrong_ports("apps/v1", "Deployment", &json!({"spec": {"template": {"spec": {"containers": containers}}}}));
+        let paths: Vec<_> = found.iter().map(|wrong| (wrong.path.as_str(), wrong.number)).collect();
+        let place = "spec.template.spec.containers[0]";
+        let expected = [
+            (format!("{place}.livenessProbe.httpGet.port"), Some(-1)),
+            (format!("{place}.ports[0].containerPort"), None),
+            (format!("{place}.ports[1].hostPort"), Some(70_000)),
+        ];
+        assert_eq!(paths, expected.each_ref().map(|(path, number)| (path.as_str(), *number)));
+    }
+}

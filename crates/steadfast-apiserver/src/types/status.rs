@@ -1,0 +1,112 @@
+//! Status of built-in kinds: zero values that a real server always writes.
+
+use serde_json::{Map, Value, json};
+
+use super::table::{Field, Holds, Kind, fields, of_kind};
+
+/// Number of levels below which no status has fields of its own.
+const MAX_DEPTH: usize = 8;
+
+/// Optional fields without `omitempty` in Go. The schemas of a real server do not name them.
+const WRITTEN_OPTIONAL: [(&str, &str); 6] = [
+    ("apps.v1.StatefulSetStatus", "availableReplicas"),
+    ("policy.v1.PodDisruptionBudgetStatus", "currentHealthy"),
+    ("policy.v1.PodDisruptionBudgetStatus", "desiredHealthy"),
+    ("policy.v1.PodDisruptionBudgetStatus", "disruptionsAllowed"),
+    ("policy.v1.PodDisruptionBudgetStatus", "expectedPods"),
+    ("autoscaling.v2.HorizontalPodAutoscalerStatus", "currentMetrics"),
+];
+
+/// Adds the status of an object of a built-in kind if the status is absent, and the zero values within.
+pub(crate) fn complete_status(api_version: &str, kind: &str, object: &mut Value) {
+    let of = of_kind(api_version, kind).and_then(fields).unwrap_or_default();
+    if let (Some(field), Value::Object(object)) = (of.iter().find(|field| field.name == "status"), object) {
+        complete_field(field, object, MAX_DEPTH);
+    }
+}
+
+/// Adds the value that Go writes for an absent struct or required field, and completes a struct.
+fn complete_field(field: &'static Field, object: &mut Map<String, Value>, depth: usize) {
+    let Holds::One(Kind::Named(name)) = field.holds else { return };
+    if field.pointer || depth == 0 {
+        return;
+    }
+    let value = object.entry(field.name).or_insert_with(|| json!({}));
+    if value.is_null() {
+        *value = json!({});
+    }
+    let Value::Object(value) = value else { return };
+    for inner in fields(name).unwrap_or_default() {
+        let is_written = inner.required || WRITTEN_OPTIONAL.contains(&(name, inner.name));
+        if is_written && !inner.pointer && value.get(inner.name).is_none_or(Value::is_null) {
+            if let Some(zero) = zero(inner.holds) {
+                value.insert(inner.name.to_owned(), zero);
+            }
+        }
+        complete_field(inner, value, depth - 1);
+    }
+}
+
+/// Returns the zero value of a field; `None` for structs, which are completed by their fields.
+fn zero(holds: Holds) -> Option<Value> {
+    match holds {
+        Holds::One(Kind::Text) => Some("".into()),
+        Holds::One(Kind::Bool) => Some(false.into()),
+        Holds::One(Kind::Integer32 | Kind::Integer64) => Some(0.into()),
+        Holds::List(_) => Some(Value::Null),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::complete_status;
+
+    fn completed(api_version: &str, kind: &str, mut object: Value) -> Value {
+        complete_status(api_version, kind, &mut object);
+        object["status"].take()
+    }
+
+    /// The values are those of a real server.
+    #[test]
+    fn status_has_the_zero_values_of_go() {
+        for (api_version, kind, status) in [
+            ("apps/v1", "Deployment", json!({})),
+            ("apps/v1", "ReplicaSet", json!({"replicas": 0})),
+            ("apps/v1", "StatefulSet", json!({"availableReplicas": 0, "replicas": 0})),
+            (
+                "apps/v1",
+                "DaemonSet",
+                json!({"currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0}),
+            ),
+            ("v1", "Service", json!({"loadBalancer": {}})),
+            ("v1", "ResourceQuota", json!({})),
+            (
+                "policy/v1",
+                "PodDisruptionBudget",
+                json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}),
+            ),
+            ("autoscaling/v2", "HorizontalPodAutoscaler", json!({"currentMetrics": null, "desiredReplicas": 0})),
+            ("autoscaling/v1", "HorizontalPodAutoscaler", json!({"currentReplicas": 0, "desiredReplicas": 0})),
+            ("storage.k8s.io/v1", "VolumeAttachment", json!({"attached": false})),
+            ("v1", "ConfigMap", Value::Null),
+        ] {
+            assert_eq!(completed(api_version, kind, json!({})), status, "{kind}");
+        }
+        let node = completed("v1", "Node", json!({}));
+        assert_eq!(node["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 0}}));
+        assert_eq!(node["nodeInfo"]["osImage"], "");
+    }
+
+    #[test]
+    fn given_status_keeps_its_values() {
+        let given = json!({"status": {"numberReady": 3, "numberMisscheduled": null, "conditions": []}});
+        let expected = json!({
+            "conditions": [], "currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0,
+            "numberReady": 3,
+        });
+        assert_eq!(completed("apps/v1", "DaemonSet", given), expected);
+    }
+}
