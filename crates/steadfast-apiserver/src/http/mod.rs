@@ -30,10 +30,13 @@ pub(crate) mod encode;
 mod exchange;
 mod list;
 mod negotiate;
-#[cfg(feature = "openapi")]
-mod openapi;
 #[cfg(not(feature = "openapi"))]
-#[path = "no_openapi.rs"]
+mod no_openapi;
+#[cfg(not(feature = "exec"))]
+mod no_streaming;
+#[cfg(not(feature = "tables"))]
+mod no_tables;
+#[cfg(feature = "openapi")]
 mod openapi;
 mod options;
 mod payload;
@@ -46,19 +49,19 @@ mod scale;
 mod serve;
 #[cfg(feature = "exec")]
 mod streaming;
-#[cfg(not(feature = "exec"))]
-#[path = "no_streaming.rs"]
-mod streaming;
 mod subresources;
 #[cfg(feature = "tables")]
-mod tables;
-#[cfg(not(feature = "tables"))]
-#[path = "no_tables.rs"]
 mod tables;
 mod target;
 mod token;
 mod watch;
 mod write;
 
+#[cfg(not(feature = "openapi"))]
+use no_openapi as openapi;
+#[cfg(not(feature = "exec"))]
+use no_streaming as streaming;
+#[cfg(not(feature = "tables"))]
+use no_tables as tables;
 pub(crate) use serve::serve;
 pub(crate) use streaming::Sessions;

@@ -53,6 +53,7 @@ pub(super) fn answer(
 }
 
 fn unsupported(what: &str) -> Status {
-    let why = format!("{what}: this server was built without the feature `exec` of steadfast-apiserver; enable the feature");
+    let why =
+        format!("{what}: this server was built without the feature `exec` of steadfast-apiserver; enable the feature");
     Status::new(501, "NotImplemented", why)
 }

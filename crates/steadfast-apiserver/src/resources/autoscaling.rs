@@ -34,7 +34,11 @@ const SOURCES: &[(&str, Names)] = &[
     ),
     (
         "pods",
-        &[("metricName", "/metric/name"), ("targetAverageValue", "/target/averageValue"), ("selector", "/metric/selector")],
+        &[
+            ("metricName", "/metric/name"),
+            ("targetAverageValue", "/target/averageValue"),
+            ("selector", "/metric/selector"),
+        ],
     ),
     (
         "resource",
@@ -78,7 +82,11 @@ const STATUSES: &[(&str, Names)] = &[
     ),
     (
         "pods",
-        &[("metricName", "/metric/name"), ("currentAverageValue", "/current/averageValue"), ("selector", "/metric/selector")],
+        &[
+            ("metricName", "/metric/name"),
+            ("currentAverageValue", "/current/averageValue"),
+            ("selector", "/metric/selector"),
+        ],
     ),
     (
         "resource",
@@ -113,7 +121,9 @@ pub(super) fn to_v2(mut object: Value) -> Value {
     set_version(&mut object, V2);
     let mut metrics = kept(&object, METRICS).map(|kept| each(&kept, |metric| metric_to_v2(metric, SOURCES, "target")));
     if let Some(utilization) = take(&mut object, "spec", "targetCPUUtilizationPercentage") {
-        metrics.get_or_insert_default().push(cpu("target", json!({"type": "Utilization", "averageUtilization": utilization})));
+        metrics
+            .get_or_insert_default()
+            .push(cpu("target", json!({"type": "Utilization", "averageUtilization": utilization})));
     }
     let metrics = metrics.filter(|metrics| !metrics.is_empty()).unwrap_or_else(|| {
         vec![cpu("target", json!({"type": "Utilization", "averageUtilization": DEFAULT_UTILIZATION}))]
@@ -152,8 +162,9 @@ pub(super) fn to_v1(stored: &Value) -> Value {
     let mut annotations = Vec::new();
     let metrics = take(&mut object, "spec", "metrics").unwrap_or_default();
     let metrics = metrics.as_array().map(Vec::as_slice).unwrap_or_default();
-    let utilization =
-        |metric: &Value| Some(metric.pointer("/resource/target/averageUtilization").filter(|_| is_cpu(metric))?.clone());
+    let utilization = |metric: &Value| {
+        Some(metric.pointer("/resource/target/averageUtilization").filter(|_| is_cpu(metric))?.clone())
+    };
     if let Some(utilization) = metrics.iter().find_map(utilization) {
         object["spec"]["targetCPUUtilizationPercentage"] = utilization;
     }
@@ -162,7 +173,8 @@ pub(super) fn to_v1(stored: &Value) -> Value {
     let current = take(&mut object, "status", "currentMetrics").unwrap_or_default();
     let current = current.as_array().map(Vec::as_slice).unwrap_or_default();
     let of_cpu = current.iter().filter(|metric| is_cpu(metric));
-    if let Some(utilization) = of_cpu.filter_map(|metric| metric.pointer("/resource/current/averageUtilization")).next_back()
+    if let Some(utilization) =
+        of_cpu.filter_map(|metric| metric.pointer("/resource/current/averageUtilization")).next_back()
     {
         object["status"]["currentCPUUtilizationPercentage"] = utilization.clone();
     }
@@ -170,13 +182,14 @@ pub(super) fn to_v1(stored: &Value) -> Value {
         // `v1` always has the number.
         object["status"]["currentReplicas"] = 0.into();
     }
-    annotations
-        .push((CURRENT_METRICS, current.iter().map(|metric| metric_to_v1(metric, STATUSES)).collect::<Vec<_>>().into()));
+    annotations.push((
+        CURRENT_METRICS,
+        current.iter().map(|metric| metric_to_v1(metric, STATUSES)).collect::<Vec<_>>().into(),
+    ));
     annotations.extend(take(&mut object, "status", "conditions").map(|conditions| (CONDITIONS, conditions)));
     let behavior = take(&mut object, "spec", "behavior");
     // As on a real server: the names are those of a Go type without JSON names.
-    annotations
-        .extend(behavior.map(|behavior| (BEHAVIOR, with_first_letters(&behavior, char::to_ascii_uppercase))));
+    annotations.extend(behavior.map(|behavior| (BEHAVIOR, with_first_letters(&behavior, char::to_ascii_uppercase))));
     for (name, value) in annotations {
         if value.as_array().is_none_or(|items| !items.is_empty()) {
             object["metadata"]["annotations"][name] = value.to_string().into();
@@ -331,7 +344,8 @@ mod tests {
         let v1 = to_v1(&v2);
         assert_eq!(v1["spec"], json!({"maxReplicas": 3, "targetCPUUtilizationPercentage": 7}));
         assert_eq!(v1["metadata"]["annotations"]["own"], "x");
-        let behavior = v1["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/behavior"].as_str().unwrap_or_default();
+        let behavior =
+            v1["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/behavior"].as_str().unwrap_or_default();
         assert!(behavior.contains(r#""ScaleUp":{"Policies":[{"PeriodSeconds":15"#), "{behavior}");
         assert_eq!(to_v2(v1), v2);
     }

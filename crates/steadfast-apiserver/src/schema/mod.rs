@@ -22,14 +22,13 @@ mod findings;
 mod formats;
 pub(crate) mod go;
 mod lists;
+#[cfg(not(feature = "cel"))]
+mod no_rules;
 mod numbers;
 mod parse;
 mod pattern;
 mod prune;
 #[cfg(feature = "cel")]
-mod rules;
-#[cfg(not(feature = "cel"))]
-#[path = "no_rules.rs"]
 mod rules;
 mod structural;
 mod validate;
@@ -39,6 +38,8 @@ use std::collections::BTreeMap;
 use serde_json::{Number, Value};
 
 pub(crate) use cause::Cause;
+#[cfg(not(feature = "cel"))]
+use no_rules as rules;
 pub(crate) use pattern::Pattern;
 pub(crate) use rules::{Rule, Verdict, is_blocking, unchecked, unsupported};
 pub(crate) use structural::{complaints, no_label};

@@ -88,9 +88,11 @@ fn check(name: &str, field: &Field, value: &Value, path: String, zero: Zero) -> 
     match (number, zero) {
         (1..=65_535, _) | (0, Zero::Unset) => None,
         (0, Zero::Absent) => Some(WrongPort { path, number: None, why: "" }),
-        _ if name.starts_with("admissionregistration") && field.name == "port" => {
-            Some(WrongPort { path, number: Some(number), why: "port is not valid: must be between 1 and 65535, inclusive" })
-        }
+        _ if name.starts_with("admissionregistration") && field.name == "port" => Some(WrongPort {
+            path,
+            number: Some(number),
+            why: "port is not valid: must be between 1 and 65535, inclusive",
+        }),
         _ => Some(WrongPort { path, number: Some(number), why: RANGE }),
     }
 }
@@ -126,7 +128,8 @@ mod tests {
             "name": "c", "ports": [{"containerPort": 0}, {"containerPort": 1, "hostPort": 70_000}, {"hostPort": 0}],
             "livenessProbe": {"httpGet": {"port": -1}}, "readinessProbe": {"tcpSocket": {"port": "web"}},
         }]);
-        let found = wrong_ports("apps/v1", "Deployment", &json!({"spec": {"template": {"spec": {"containers": containers}}}}));
+        let found =
+            wrong_ports("apps/v1", "Deployment", &json!({"spec": {"template": {"spec": {"containers": containers}}}}));
         let paths: Vec<_> = found.iter().map(|wrong| (wrong.path.as_str(), wrong.number)).collect();
         let place = "spec.template.spec.containers[0]";
         let expected = [

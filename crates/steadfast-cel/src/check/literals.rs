@@ -2,7 +2,7 @@
 //!
 //! cel-go validates literals only if all types are right.
 
-use super::{TypeError, position};
+use super::error::{TypeError, position};
 use crate::ast::{Expr, ExprKind, Literal};
 use crate::pattern::{MAX_CONSTANT_BYTES, Pattern};
 use crate::value::Value;

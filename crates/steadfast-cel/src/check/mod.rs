@@ -4,16 +4,18 @@
 //! functions with their receivers and arguments. A wrong operand fits everywhere, so that one check finds independent
 //! errors.
 
+mod error;
 mod kind;
 mod literals;
 mod overloads;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
+pub use error::TypeError;
 pub use kind::Kind;
 
+use self::error::position;
 use self::overloads::{Resolution, resolve};
 use crate::ast::{Comprehension, ComprehensionKind, Entry, Expr, ExprKind, Item, Link, Literal};
 use crate::types::Type;
@@ -23,31 +25,6 @@ const QUALIFIERS: [&str; 3] = ["google", "kubernetes", "net"];
 
 /// Number of errors up to which the operand of a macro is reported twice.
 const MAX_COPIED_ERRORS: usize = 200;
-
-/// Type error in an expression.
-#[derive(Clone, PartialEq, Eq)]
-pub struct TypeError {
-    /// Byte offset in the text of the expression.
-    pub at: usize,
-    /// Description in the words of the implementation in Go.
-    pub message: String,
-}
-
-impl TypeError {
-    fn new(at: usize, message: String) -> Self {
-        Self { at, message }
-    }
-}
-
-impl fmt::Display for TypeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for TypeError {}
-
-debug_as_message!(TypeError);
 
 /// Returns the type of `expr` with variables of these types.
 ///
@@ -80,35 +57,6 @@ struct Checker<'e> {
     errors: Vec<TypeError>,
     /// Errors of literals with items of several types.
     mixed: Vec<TypeError>,
-}
-
-/// Offset at which the implementation in Go reports an expression.
-fn position(expr: &Expr) -> usize {
-    let at = expr.at as usize;
-    match &expr.kind {
-        // The point in front of the field.
-        ExprKind::Select { optional: false, .. } => at.saturating_sub(1),
-        // The parenthesis behind the name. A namespace is in front of the position.
-        ExprKind::Call { name, .. } => at + name.rsplit('.').next().unwrap_or_default().len(),
-        ExprKind::Has { .. } => at + "has".len(),
-        ExprKind::Comprehension(of) => at + macro_name(of).len(),
-        ExprKind::OptionalMap { flat, .. } => at + if *flat { "optFlatMap" } else { "optMap" }.len(),
-        _ => at,
-    }
-}
-
-fn macro_name(of: &Comprehension) -> &'static str {
-    match (of.kind, &of.second, &of.body) {
-        (ComprehensionKind::All, ..) => "all",
-        (ComprehensionKind::Exists, ..) => "exists",
-        (ComprehensionKind::ExistsOne, ..) => "exists_one",
-        (ComprehensionKind::List, _, None) => "filter",
-        (ComprehensionKind::List, None, _) => "map",
-        (ComprehensionKind::List, Some(_), _) => "transformList",
-        (ComprehensionKind::Map, ..) => "transformMap",
-        (ComprehensionKind::Entries, ..) => "transformMapEntry",
-        (ComprehensionKind::SortBy, ..) => "sortBy",
-    }
 }
 
 impl<'e> Checker<'e> {

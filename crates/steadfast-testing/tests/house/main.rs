@@ -137,7 +137,7 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 14] = [
     ),
     ("steadfast-cel", &[], &[]),
     ("steadfast-contract", &[], &[]),
-    ("steadfast-apiserver", &["steadfast-cel"], &[]),
+    ("steadfast-apiserver", &["steadfast-cel"], &["steadfast-apiserver"]),
     ("steadfast-targets", &[], &[]),
     (
         "steadfast-testing",

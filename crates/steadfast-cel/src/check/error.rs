@@ -1,0 +1,59 @@
+//! Type errors and their positions.
+
+use std::fmt;
+
+use crate::ast::{Comprehension, ComprehensionKind, Expr, ExprKind};
+
+/// Type error in an expression.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TypeError {
+    /// Byte offset in the text of the expression.
+    pub at: usize,
+    /// Description in the words of the implementation in Go.
+    pub message: String,
+}
+
+impl TypeError {
+    pub(super) fn new(at: usize, message: String) -> Self {
+        Self { at, message }
+    }
+}
+
+impl fmt::Display for TypeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for TypeError {}
+
+debug_as_message!(TypeError);
+
+/// Offset at which the implementation in Go reports an expression.
+pub(super) fn position(expr: &Expr) -> usize {
+    let at = expr.at as usize;
+    match &expr.kind {
+        // The point in front of the field.
+        ExprKind::Select { optional: false, .. } => at.saturating_sub(1),
+        // The parenthesis behind the name. A namespace is in front of the position.
+        ExprKind::Call { name, .. } => at + name.rsplit('.').next().unwrap_or_default().len(),
+        ExprKind::Has { .. } => at + "has".len(),
+        ExprKind::Comprehension(of) => at + macro_name(of).len(),
+        ExprKind::OptionalMap { flat, .. } => at + if *flat { "optFlatMap" } else { "optMap" }.len(),
+        _ => at,
+    }
+}
+
+fn macro_name(of: &Comprehension) -> &'static str {
+    match (of.kind, &of.second, &of.body) {
+        (ComprehensionKind::All, ..) => "all",
+        (ComprehensionKind::Exists, ..) => "exists",
+        (ComprehensionKind::ExistsOne, ..) => "exists_one",
+        (ComprehensionKind::List, _, None) => "filter",
+        (ComprehensionKind::List, None, _) => "map",
+        (ComprehensionKind::List, Some(_), _) => "transformList",
+        (ComprehensionKind::Map, ..) => "transformMap",
+        (ComprehensionKind::Entries, ..) => "transformMapEntry",
+        (ComprehensionKind::SortBy, ..) => "sortBy",
+    }
+}
