@@ -141,7 +141,7 @@ async fn status_and_spec_are_written_separately() {
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let object = json!({"metadata": {"name": "d"}, "spec": {"replicas": 1}, "status": {"replicas": 9}});
     let (_, created) = post(&mut client, DEPLOYMENTS, &object).await;
-    assert_eq!((created.get("status"), &created["metadata"]["generation"]), (None, &json!(1)));
+    assert_eq!((&created["status"], &created["metadata"]["generation"]), (&json!({}), &json!(1)));
     let main = format!("{DEPLOYMENTS}/d");
     let status = format!("{DEPLOYMENTS}/d/status");
     let both = json!({"spec": {"replicas": 2}, "status": {"replicas": 2}});
