@@ -76,7 +76,21 @@ pub(crate) fn nanos(mut message: Reader<'_>) -> Result<i64, Fault> {
 }
 
 /// Presents a number or a text, by the type field of the message.
-pub(crate) fn int_or_string<'de, V: Visitor<'de>>(mut message: Reader<'de>, visitor: V) -> Result<V::Value, Error> {
+pub(crate) fn int_or_string<'de, V: Visitor<'de>>(message: Reader<'de>, visitor: V) -> Result<V::Value, Error> {
+    match read_int_or_string(message)? {
+        IntOrString::Int(number) => integer(i64::from(number), visitor),
+        IntOrString::String(written) => text(written, visitor),
+    }
+}
+
+/// Content of an `IntOrString`.
+enum IntOrString<'de> {
+    Int(i32),
+    String(&'de [u8]),
+}
+
+/// Reads an `IntOrString`. Not generic, so that it is compiled once instead of once per visitor.
+fn read_int_or_string(mut message: Reader<'_>) -> Result<IntOrString<'_>, Fault> {
     let (mut kind, mut number, mut written) = (0, 0, message.nothing());
     let at = message.at();
     while let Some(tag) = message.tag()? {
@@ -88,8 +102,8 @@ pub(crate) fn int_or_string<'de, V: Visitor<'de>>(mut message: Reader<'de>, visi
         }
     }
     match kind {
-        0 => integer(i64::from(number), visitor),
-        1 => text(written.rest(), visitor),
-        _ => Err(Fault { at }.into()),
+        0 => Ok(IntOrString::Int(number)),
+        1 => Ok(IntOrString::String(written.rest())),
+        _ => Err(Fault { at }),
     }
 }

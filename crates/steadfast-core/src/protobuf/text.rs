@@ -47,6 +47,9 @@ pub(crate) struct Moment {
     micros: Option<u32>,
 }
 
+/// Form of an instant in RFC 3339, with microseconds.
+const FORM: &[u8; 27] = b"0000-00-00T00:00:00.000000Z";
+
 /// Zero of Go's time, the year 1, in seconds relative to 1970.
 const ZERO: i64 = -62_135_596_800;
 
@@ -89,9 +92,19 @@ impl Moment {
 
     /// Presents the instant in RFC 3339.
     pub(crate) fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.written(&mut [0; FORM.len()]) {
+            Cow::Borrowed(text) => visitor.visit_str(text),
+            Cow::Owned(text) => visitor.visit_string(text),
+        }
+    }
+
+    /// Writes the instant in RFC 3339 into `text`. Years of other than four digits need a text of their own.
+    ///
+    /// Not generic, so that it is compiled once instead of once per visitor.
+    fn written(self, text: &mut [u8; FORM.len()]) -> Cow<'_, str> {
         let (days, second) = (self.seconds.div_euclid(86_400), self.seconds.rem_euclid(86_400));
         let (year, month, day) = date(days);
-        let mut text = *b"0000-00-00T00:00:00.000000Z";
+        *text = *FORM;
         let mut write = |at: usize, number: i64| {
             let number = number.unsigned_abs() as u8;
             (text[at], text[at + 1]) = (b'0' + number / 10, b'0' + number % 10);
@@ -117,10 +130,10 @@ impl Moment {
         };
         let text = str::from_utf8(&text[..length]).unwrap_or_default();
         if is_usual {
-            return visitor.visit_str(text);
+            return Cow::Borrowed(text);
         }
         let sign = if year < 0 { "-" } else { "" };
-        visitor.visit_string(format!("{sign}{:04}{}", year.unsigned_abs(), &text[4..]))
+        Cow::Owned(format!("{sign}{:04}{}", year.unsigned_abs(), &text[4..]))
     }
 }
 
