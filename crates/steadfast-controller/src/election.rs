@@ -407,6 +407,14 @@ impl Leader {
         self.term.client.clone()
     }
 
+    /// Returns a client with the guarantees of [`client`](Self::client), whose requests run on `runtime`: see
+    /// [`Connection::client_on`](steadfast::Connection::client_on).
+    ///
+    /// Create one client per term, not one per request: each client starts a task.
+    pub fn client_on(&self, runtime: &tokio::runtime::Handle) -> kube::Client {
+        self.term.client_on(runtime)
+    }
+
     /// Returns true if the term has not ended yet.
     pub fn is_leader(&self) -> bool {
         self.term.fence.is_open()

@@ -17,12 +17,14 @@ mod blocking_pool;
 mod helpers;
 mod io_executor;
 pub mod local;
+mod on_runtime;
 mod random;
 mod tcp;
 pub mod threads;
 
 pub use blocking_pool::BlockingThreads;
 pub use helpers::{Help, Helpers};
+pub(crate) use on_runtime::OnRuntime;
 pub use steadfast_core::Instant;
 
 /// Time, threads, randomness and sockets behind one value.
@@ -82,6 +84,17 @@ pub trait Environment: Send + Sync + 'static {
     ///
     /// Returns the network error, without the address.
     fn dial(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>>;
+
+    /// Opens a byte stream as [`dial`](Self::dial) does, for use on the tokio runtime that polls the returned future.
+    ///
+    /// The default implementation calls `dial`, for streams that belong to no runtime.
+    ///
+    /// # Errors
+    ///
+    /// Returns the network error, without the address.
+    fn dial_here(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
+        self.dial(address)
+    }
 }
 
 /// A shared environment.

@@ -19,6 +19,7 @@
 //! | `http1_slot`, `upload`, `windows` | use of an HTTP/1.1 connection by one request; request bodies; flow control |
 //! | `fence` | time limit for sending, checked at each write to a socket |
 //! | `purpose`, `placement_request`, `end`, `failure` | purpose of a connection, requirements of a request, ends and failures |
+//! | `home`, `waiting` | runtime that drives a connection; requests that wait for a connection, by runtime |
 //! | `settings`, `report`, `error`, `cause`, `socket` | limits, reports, errors and their texts, byte counts |
 //! | `nanos` | instants as integers, for atomics |
 //!
@@ -37,6 +38,7 @@ mod error;
 mod failure;
 mod fence;
 mod heartbeat;
+mod home;
 mod http1;
 mod http1_slot;
 mod http2;
@@ -52,6 +54,7 @@ mod socket;
 mod state;
 mod upgrade;
 mod upload;
+mod waiting;
 mod windows;
 
 pub use body::ResponseBody;
@@ -60,6 +63,7 @@ pub(crate) use connector::{Connector, Login, Proxy, Route, Target};
 pub(crate) use dispatch::{copy_request, is_long_lived};
 pub use error::TransportError;
 pub use fence::Fence;
+pub(crate) use home::Home;
 pub(crate) use pool::Pool;
 pub use report::{ClosedConnection, ConnectionReport, Protocol};
 pub(crate) use settings::{Carrier, Reader};

@@ -315,6 +315,12 @@ impl KeyGuard {
         self.term.client.clone()
     }
 
+    /// Returns a client with the guarantees of [`client`](Self::client), whose requests run on `runtime`: see
+    /// [`Connection::client_on`](steadfast::Connection::client_on). Each client starts a task.
+    pub fn client_on(&self, runtime: &tokio::runtime::Handle) -> kube::Client {
+        self.term.client_on(runtime)
+    }
+
     /// Returns true if requests may be sent now.
     pub fn is_held(&self) -> bool {
         self.term.fence.is_open()

@@ -7,6 +7,7 @@ use steadfast::Connection;
 use steadfast::environment::{Instant, SharedEnvironment};
 use steadfast::kube;
 use steadfast::transport::Fence;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::timing::Timing;
@@ -18,7 +19,8 @@ pub(super) struct Term {
     /// Increases with each holder of the lease.
     pub(super) token: u64,
     pub(super) fence: Fence,
-    /// Client whose requests are sent within the term or not at all.
+    /// Connection whose requests are sent within the term or not at all.
+    connection: Connection,
     pub(super) client: kube::Client,
 }
 
@@ -27,8 +29,14 @@ impl Term {
     pub(super) fn new(connection: &Connection, [number, token]: [u64; 2], until: Instant, timing: &Timing) -> Self {
         // Half of the margin is for the arrival of sent requests, the other half for their processing at the server.
         let fence = Fence::new(connection.environment().clone(), until, timing.margin() / 2);
-        let client = connection.behind(fence.clone()).client();
-        Self { number, token, fence, client }
+        let connection = connection.behind(fence.clone());
+        let client = connection.client();
+        Self { number, token, fence, connection, client }
+    }
+
+    /// Returns a client with the guarantees of `client`, whose requests run on `runtime`.
+    pub(super) fn client_on(&self, runtime: &Handle) -> kube::Client {
+        self.connection.client_on(runtime)
     }
 }
 

@@ -1,4 +1,5 @@
 //! User code that is slow, hangs or panics does not affect other handlers (C8). The tests run in real time, on threads.
 
+mod clients;
 mod handlers;
 mod own_code;

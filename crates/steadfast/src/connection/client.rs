@@ -9,11 +9,12 @@ use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use http_body_util::Either;
 use kube::client::Body;
+use tokio::runtime::Handle;
 use tower::{BoxError, Service};
 
 use super::discreet::{Checked, Sensitive};
 use super::{Connection, SendError, patience};
-use crate::transport::{KeptValues, ResponseBody, is_upgrade};
+use crate::transport::{Home, KeptValues, ResponseBody, is_upgrade};
 use crate::writes::Writes;
 use crate::writes::answer::Witness;
 use crate::writes::recording::Recording;
@@ -21,16 +22,48 @@ use crate::writes::request;
 
 impl Connection {
     /// Returns an ordinary client, which keeps this connection open as a clone does.
+    ///
+    /// The client belongs to no runtime: callers on any thread can use it, and its requests run on the threads of this
+    /// connection. [`client_on`](Self::client_on) returns a client that saves the switches between threads.
     pub fn client(&self) -> kube::Client {
         let namespace = self.default_namespace();
         let mut client = None;
         // `kube::Client::new` spawns a task on the current runtime. The caller's runtime may end before the client does,
         // so the task belongs to the environment.
         self.environment().enter(&mut || {
-            client = Some(kube::Client::new(Transport { connection: self.clone() }, namespace));
+            client =
+                Some(kube::Client::new(Transport { connection: self.clone(), home: Home::Environment }, namespace));
         });
         let Some(client) = client else { unreachable!("an environment runs the action it is given") };
         client
+    }
+
+    /// Returns an ordinary client whose requests run on `runtime`, over connections of that runtime.
+    ///
+    /// A request from a task of `runtime` then wakes no other thread. Use this client for reconciles that write often.
+    /// Deadlines, retries, pings, fences and the record of writes are those of [`client`](Self::client). The connections and
+    /// the watches of informers stay on their own threads, so that a blocked `runtime` delays only the requests of this
+    /// client.
+    ///
+    /// Like any client of `kube`, this client ends with its runtime: afterwards each of its requests fails. Its
+    /// connections end as well, and other clients are not affected.
+    ///
+    /// `runtime` must have I/O enabled ([`enable_io`](tokio::runtime::Builder::enable_io)). Without I/O, each request fails.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use kube::Api;
+    /// # use steadfast::Connection;
+    /// # async fn example(connection: Connection) {
+    /// let client = connection.client_on(&tokio::runtime::Handle::current());
+    /// let maps = Api::<ConfigMap>::namespaced(client, "shop");
+    /// # }
+    /// ```
+    pub fn client_on(&self, runtime: &Handle) -> kube::Client {
+        let transport = Transport { connection: self.clone(), home: Home::Runtime(runtime.clone()) };
+        // The task of `kube::Client::new` belongs to the runtime, so that a request does not cross threads to reach it.
+        let _current = runtime.enter();
+        kube::Client::new(transport, self.default_namespace())
     }
 
     /// Starts to record the writes of this connection's clients, so that a caller can wait until caches contain them.
@@ -64,6 +97,8 @@ impl Connection {
 /// Adapter from a connection to the service type of `kube`.
 struct Transport {
     connection: Connection,
+    /// Runtime of the requests.
+    home: Home,
 }
 
 impl Service<Request<Body>> for Transport {
@@ -83,6 +118,9 @@ impl Service<Request<Body>> for Transport {
         }
         let sensitive = Sensitive::of(&request);
         connection.inner.manners.deadlines(&mut request);
+        if self.home != Home::Environment {
+            request.extensions_mut().insert(self.home.clone());
+        }
         Box::pin(async move {
             // Inside the future: the task that polls it identifies the recording to which the write belongs.
             let mut witness = connection.inner.recordings.write(|| request::target(&request)).map(|write| {

@@ -147,6 +147,10 @@ impl Environment for Threads {
     fn dial(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
         self.run_here(tcp::dial(address))
     }
+
+    fn dial_here(&self, address: SocketAddr) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> {
+        Box::pin(tcp::dial(address))
+    }
 }
 
 impl Drop for Threads {

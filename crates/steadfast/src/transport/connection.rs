@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use super::end::End;
 use super::error::TransportError;
 use super::fence::Fence;
+use super::home::Home;
 use super::nanos::nanos;
 use super::purpose::{Purpose, Role};
 use super::report::{ConnectionReport, Protocol};
@@ -43,6 +44,8 @@ pub(super) enum Way {
 pub(super) struct Connection {
     pub(super) id: u64,
     pub(super) purpose: Purpose,
+    /// Runtime of the driver.
+    pub(super) home: Home,
     /// Time of the dial.
     pub(super) opened: Instant,
     pub(super) traffic: Arc<Traffic>,
@@ -58,7 +61,8 @@ pub(super) struct Connection {
     answered: AtomicU64,
     faults: FaultInjection,
     server: String,
-    environment: SharedEnvironment,
+    /// Environment of the connection's tasks, on its own runtime.
+    pub(super) environment: SharedEnvironment,
     shared: Mutex<Shared>,
 }
 
@@ -83,19 +87,22 @@ struct Shared {
 }
 
 impl Connection {
-    /// Creates a connection before its dial. The connection writes only while `fence` is open.
+    /// Creates a connection before its dial, on the runtime `home`. The connection writes only while `fence` is open.
     pub(super) fn new(
         id: u64,
         purpose: Purpose,
+        home: Home,
         server: String,
         environment: SharedEnvironment,
         faults: FaultInjection,
         fence: Option<Fence>,
     ) -> Self {
         let opened = environment.now();
+        let environment = home.environment(&environment);
         Self {
             id,
             purpose,
+            home,
             opened,
             traffic: Arc::new(Traffic::new(opened, fence)),
             unused: Notify::new(),

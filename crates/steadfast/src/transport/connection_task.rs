@@ -7,11 +7,13 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::{Ping, PingPong};
 use steadfast_core::cause::root_cause;
+use tokio::task::JoinHandle;
 
 use super::connection::{Connection, Sender};
 use super::connector::{Connector, Stage, Wire};
 use super::end::End;
 use super::error::TransportError;
+use super::home::Home;
 use super::lease::PoolHandle;
 use super::liveness_probes::{self, LivenessProbes};
 use super::report::Protocol;
@@ -22,7 +24,7 @@ use crate::environment::SharedEnvironment;
 /// Maximum time for the orderly close of an unused connection.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Opens `connection` and drives it until it ends.
+/// Opens `connection` and drives it on its runtime until it ends. The caller must spawn this in the environment.
 pub(super) async fn run(
     connection: Arc<Connection>,
     pool_handle: Weak<dyn PoolHandle>,
@@ -30,8 +32,39 @@ pub(super) async fn run(
     connector: Arc<Connector>,
     settings: Settings,
 ) {
-    let mut record = Record::new(connection.clone(), pool_handle.clone());
-    let environment = connector.environment().clone();
+    // The record exists before the driver: a runtime that has ended drops the driver without a poll.
+    let record = Record::new(connection.clone(), pool_handle.clone());
+    let home = connection.home.clone();
+    let driver = open_and_drive(connection, record, pool_handle, liveness_probes, connector, settings);
+    match home {
+        Home::Environment => driver.await,
+        // Spawned from here and not by the pool: a runtime that has ended drops the driver at once, and its record locks
+        // the pool.
+        Home::Runtime(runtime) => {
+            let mut driving = AbortOnDrop(runtime.spawn(driver));
+            // A panic or the end of the runtime has dropped the record, which reports the end of the connection.
+            drop((&mut driving.0).await);
+        }
+    }
+}
+
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn open_and_drive(
+    connection: Arc<Connection>,
+    mut record: Record,
+    pool_handle: Weak<dyn PoolHandle>,
+    liveness_probes: Arc<LivenessProbes>,
+    connector: Arc<Connector>,
+    settings: Settings,
+) {
+    let environment = connection.environment.clone();
     let stage = Stage::new();
     let opened = tokio::select! {
         biased;
@@ -69,7 +102,7 @@ async fn open(
     streams: usize,
     stage: &Stage,
 ) -> Result<Opened, TransportError> {
-    let Wire { stream, protocol, peer, reached } = connector.open(connection.traffic.clone(), stage).await?;
+    let Wire { stream, protocol, peer, reached } = connector.open(&connection.environment, connection.traffic.clone(), stage).await?;
     let broken = |protocol: &'static str, detail: String| TransportError::Protocol {
         peer: connector.name(),
         protocol,

@@ -104,7 +104,7 @@ impl Connector {
         self.route.store(Arc::new(route));
     }
 
-    /// Returns the environment of the sockets.
+    /// Returns the environment of the connections without another runtime.
     pub(super) fn environment(&self) -> &SharedEnvironment {
         &self.environment
     }
@@ -114,26 +114,32 @@ impl Connector {
         self.target.name()
     }
 
-    /// Opens one stream and counts its traffic in `traffic`.
-    pub(super) async fn open(&self, traffic: Arc<Traffic>, stage: &Stage) -> Result<Wire, TransportError> {
-        self.open_offering(None, traffic, stage).await
+    /// Opens one stream in `environment` and counts its traffic in `traffic`.
+    pub(super) async fn open(
+        &self,
+        environment: &SharedEnvironment,
+        traffic: Arc<Traffic>,
+        stage: &Stage,
+    ) -> Result<Wire, TransportError> {
+        self.open_offering(None, environment, traffic, stage).await
     }
 
     /// Opens one stream that offers only HTTP/1.1.
     pub(super) async fn open_http1(&self, traffic: Arc<Traffic>, stage: &Stage) -> Result<Wire, TransportError> {
-        self.open_offering(Some(Protocol::Http1), traffic, stage).await
+        self.open_offering(Some(Protocol::Http1), &self.environment, traffic, stage).await
     }
 
     async fn open_offering(
         &self,
         only: Option<Protocol>,
+        environment: &SharedEnvironment,
         traffic: Arc<Traffic>,
         stage: &Stage,
     ) -> Result<Wire, TransportError> {
         // Loaded once: a route that changes during the dial applies from the next dial on.
         let route = self.route.load_full();
         let next = route.proxy.as_ref().map_or(&self.target, |proxy| &proxy.target);
-        let dialled = race::dial(&self.addresses, &next.host, next.port, || stage.enter("TCP")).await;
+        let dialled = race::dial(&self.addresses, environment, &next.host, next.port, || stage.enter("TCP")).await;
         let (socket, reached) = dialled.map_err(|error| match &route.proxy {
             Some(proxy) => self.refused(proxy, format!("it cannot be reached: {error}")),
             None => TransportError::Dial { peer: self.name(), source: Arc::new(error) },
@@ -143,7 +149,7 @@ impl Connector {
             socket.limit_lateness(fence.lateness());
         }
         let peer = socket.peer();
-        let mut stream: Box<dyn Stream> = Box::new(Counted::new(socket, traffic.clone(), self.environment.clone()));
+        let mut stream: Box<dyn Stream> = Box::new(Counted::new(socket, traffic.clone(), environment.clone()));
         if let Some(proxy) = &route.proxy {
             stage.enter("the proxy");
             let passed = proxy.pass(stream, &self.target).await;

@@ -13,6 +13,7 @@ use super::connection::Sender;
 use super::connection_event::Awaited;
 use super::error::TransportError;
 use super::failure::{Again, Failure};
+use super::home::Home;
 use super::liveness_probes::Ask;
 use super::placement_request::PlacementRequest;
 use super::pool::Pool;
@@ -136,6 +137,7 @@ impl Pool {
         let safe = is_safe(request.method());
         let carrier = request.extensions().get::<Carrier>().copied();
         let awaited = request.extensions().get::<Awaited>().cloned();
+        let home = request.extensions().get::<Home>().cloned().unwrap_or_default();
         let mut next = Some(request);
         let mut attempt = 0;
         let mut avoid = Vec::new();
@@ -149,7 +151,7 @@ impl Pool {
                 place = async {
                     match carrier {
                         Some(carrier) => self.place_on(carrier, want.purpose()),
-                        None => self.place(want, &avoid).await,
+                        None => self.place(want, &home, &avoid).await,
                     }
                 } => place?,
                 () = &mut deadline => return Err(self.no_place(limit)),
@@ -165,6 +167,8 @@ impl Pool {
                 }
             };
             let sent = async {
+                // Tasks of the request belong to the connection's runtime.
+                let environment = &connection.environment;
                 match sender {
                     Sender::Http2(sender) => http2::send(sender, lease, environment, request).await,
                     Sender::Http1(sender) => http1::send(sender, lease, environment, request).await,

@@ -22,7 +22,7 @@ use super::failure::Failure;
 use super::lease::{Lease, PoolHandle};
 use super::socket::Stream;
 use super::state::Signal;
-use super::upload::Upload;
+use super::upload::{self, Upload};
 use super::windows::windows;
 use crate::environment::SharedEnvironment;
 
@@ -141,14 +141,23 @@ pub(super) async fn send(
     }
     let empty = body.is_end_stream();
     let mark = lease.connection.traffic.sent();
-    let (answer, stream) = match sender.send_request(bare, empty) {
+    let (answer, mut stream) = match sender.send_request(bare, empty) {
         Ok(sent) => sent,
         Err(error) if error.is_go_away() || error.is_io() || error.reason().is_some() => {
             return Err(Failure::unsent(lease.connection.lost(cause::http2(&error), false)));
         }
         Err(error) => return Err(Failure::of(TransportError::Invalid { peer, detail: error.to_string() })),
     };
-    let upload = (!empty).then(|| Upload::begin(body, stream, environment));
+    let upload = match upload::buffered(body) {
+        _ if empty => None,
+        Ok(data) => {
+            // h2 keeps the data until the window allows it. A failure to queue the data is a failure of the stream, which the
+            // response reports.
+            drop(stream.send_data(data, true));
+            None
+        }
+        Err(body) => Some(Upload::begin(body, stream, environment)),
+    };
     match answer.await {
         Ok(answer) => Ok(answer.map(|stream| ResponseBody::http2(stream, upload, lease, environment.clone()))),
         // A failed upload resets the stream. The source's error explains the reset.

@@ -9,12 +9,13 @@ use steadfast_core::Instant;
 use steadfast_core::fault_injection::inject;
 use tokio::sync::{oneshot, watch};
 
-use super::connection::{Connection, Sender};
+use super::connection::Connection;
 use super::connection_task;
 use super::connector::{Connector, Route};
 use super::end::End;
 use super::error::TransportError;
 use super::fence::Fence;
+use super::home::Home;
 use super::lease::{Lease, PoolHandle};
 use super::liveness_probes::LivenessProbes;
 use super::placement_request::PlacementRequest;
@@ -22,6 +23,7 @@ use super::purpose::{Purpose, Role};
 use super::report::{ClosedConnection, ConnectionReport, Protocol};
 use super::settings::{Carrier, Placement, Reader, Settings};
 use super::state::ConnectionState;
+use super::waiting::{Assignment, Waiter, Waiting};
 use super::windows::MOST_STREAMS;
 use crate::environment::{SharedEnvironment, Task};
 use crate::metrics::traffic::Traffic;
@@ -67,8 +69,7 @@ pub(super) struct Inner {
 struct State {
     /// All connections except dead ones, oldest first.
     connections: Vec<Arc<Connection>>,
-    /// Waiting requests by their requirements.
-    waiting: [VecDeque<Waiter>; PlacementRequest::COUNT],
+    waiting: Waiting,
     /// Number of requests that the next connection is expected to serve.
     expected: usize,
     opened: u64,
@@ -83,28 +84,18 @@ struct State {
     ended: VecDeque<(Instant, ConnectionReport, String)>,
 }
 
-type Assignment = (Lease, Sender);
-
 /// Purpose of a dedicated connection.
 const DEDICATED: Purpose = Purpose { role: Role::Upgrade, reader: Reader::Caller };
 
-struct Waiter {
-    /// Connections that rejected the request.
-    avoid: Vec<u64>,
-    place: oneshot::Sender<Result<Assignment, TransportError>>,
-}
-
 impl State {
-    /// Returns true if a connection for `purpose` is being dialled.
-    fn is_connecting(&self, purpose: Purpose) -> bool {
-        self.connections
-            .iter()
-            .any(|connection| connection.purpose == purpose && connection.state() == ConnectionState::Connecting)
+    /// Returns the connections for `purpose` on the runtime `home`.
+    fn connections_for(&self, home: &Home, purpose: Purpose) -> impl Iterator<Item = &Arc<Connection>> {
+        self.connections.iter().filter(move |connection| connection.purpose == purpose && connection.home == *home)
     }
 
-    /// Returns the number of waiting requests whose purpose satisfies `such`.
-    fn waiting(&self, such: impl Fn(Purpose) -> bool) -> usize {
-        PlacementRequest::all().filter(|want| such(want.purpose())).map(|want| self.waiting[want.index()].len()).sum()
+    /// Returns true if a connection for `purpose` is being dialled on the runtime `home`.
+    fn is_connecting(&self, home: &Home, purpose: Purpose) -> bool {
+        self.connections_for(home, purpose).any(|connection| connection.state() == ConnectionState::Connecting)
     }
 }
 
@@ -138,7 +129,7 @@ impl Pool {
     fn of(connector: Arc<Connector>, settings: Settings, fence: Option<Fence>) -> Self {
         let state = State {
             connections: Vec::new(),
-            waiting: std::array::from_fn(|_| VecDeque::new()),
+            waiting: Waiting::new(),
             expected: settings.streams,
             opened: 0,
             closed: false,
@@ -235,28 +226,34 @@ impl Pool {
         self.drain();
     }
 
-    /// Waits for a place for one request. Dials a new connection if all but those in `avoid` are full.
-    pub(super) async fn place(&self, want: PlacementRequest, avoid: &[u64]) -> Result<Assignment, TransportError> {
+    /// Waits for a place for one request on a connection of the runtime `home`. Dials a new connection if all but those
+    /// in `avoid` are full.
+    pub(super) async fn place(
+        &self,
+        want: PlacementRequest,
+        home: &Home,
+        avoid: &[u64],
+    ) -> Result<Assignment, TransportError> {
         let place = {
             let mut state = self.inner.lock();
             if state.closed {
                 return Err(self.inner.over());
             }
             // A request that avoids connections does not block other requests.
-            let first = state.waiting[want.index()].iter().all(|waiter| !waiter.avoid.is_empty());
-            if let Some(place) = first.then(|| self.inner.choose(&state, want, avoid)).flatten() {
+            let first = state.waiting.at(home).queue(want).iter().all(|waiter| !waiter.avoid.is_empty());
+            if let Some(place) = first.then(|| self.inner.choose(&state, want, home, avoid)).flatten() {
                 return Ok(place);
             }
             // The limit counts per reader: callers that flood the pool cannot reject informers.
             let reader = want.purpose().reader;
-            let waiting = state.waiting(|purpose| purpose.reader == reader);
+            let waiting = state.waiting.count(|purpose| purpose.reader == reader);
             if waiting >= self.inner.settings.waiting {
                 let detail = format!("{waiting} requests wait already; make fewer at once");
                 return Err(TransportError::Busy { peer: self.server(), detail, waited: Duration::ZERO });
             }
             let (sender, place) = oneshot::channel();
-            state.waiting[want.index()].push_back(Waiter { avoid: avoid.to_vec(), place: sender });
-            self.inner.dial(&mut state, want.purpose());
+            state.waiting.at(home).queue(want).push_back(Waiter { avoid: avoid.to_vec(), place: sender });
+            self.inner.dial(&mut state, home, want.purpose());
             place
         };
         place.await.unwrap_or_else(|_| Err(self.inner.over()))
@@ -282,8 +279,8 @@ impl Inner {
         self.state.lock()
     }
 
-    fn connection(&self, id: u64, purpose: Purpose, server: String) -> Connection {
-        Connection::new(id, purpose, server, self.environment.clone(), self.settings.faults, self.fence.clone())
+    fn connection(&self, id: u64, purpose: Purpose, home: Home, server: String) -> Connection {
+        Connection::new(id, purpose, home, server, self.environment.clone(), self.settings.faults, self.fence.clone())
     }
 
     /// Returns the error for an unsent request after the end of the pool.
@@ -300,7 +297,7 @@ impl Inner {
         let (connections, waiting) = {
             let mut state = self.lock();
             state.closed = true;
-            let waiting: Vec<Waiter> = state.waiting.iter_mut().flat_map(std::mem::take).collect();
+            let waiting = state.waiting.take_all();
             (state.connections.clone(), waiting)
         };
         for connection in connections {
@@ -316,9 +313,15 @@ impl Inner {
         pool
     }
 
-    /// Returns a place on an existing connection. Prefers the oldest connection with capacity, so that others become
-    /// idle.
-    fn choose(self: &Arc<Self>, state: &State, want: PlacementRequest, avoid: &[u64]) -> Option<Assignment> {
+    /// Returns a place on an existing connection of the runtime `home`. Prefers the oldest connection with capacity, so
+    /// that others become idle.
+    fn choose(
+        self: &Arc<Self>,
+        state: &State,
+        want: PlacementRequest,
+        home: &Home,
+        avoid: &[u64],
+    ) -> Option<Assignment> {
         let now = self.environment.now();
         let behind = inject!(self.settings.faults, QueuedBehindWatches);
         // Watches and other requests use separate connections, so that neither takes the streams and windows of the
@@ -327,6 +330,7 @@ impl Inner {
             state.connections.iter().find_map(|connection| {
                 let Purpose { role, reader } = connection.purpose;
                 let fits = reader == want.purpose().reader
+                    && connection.home == *home
                     && (beside
                         || behind
                         || role == want.purpose().role
@@ -341,16 +345,15 @@ impl Inner {
         find(false).or_else(|| (want.placement() == Placement::Beside).then(|| find(true)).flatten())
     }
 
-    /// Dials as many connections for `purpose` as the waiting requests are expected to need.
-    fn dial(self: &Arc<Self>, state: &mut State, purpose: Purpose) {
-        let wanted = state.waiting(|other| other == purpose);
-        if wanted == 0 || self.is_held_off(state, purpose) {
+    /// Dials as many connections for `purpose` on the runtime `home` as the waiting requests are expected to need.
+    fn dial(self: &Arc<Self>, state: &mut State, home: &Home, purpose: Purpose) {
+        let wanted = state.waiting.at(home).count(|other| other == purpose);
+        if wanted == 0 || self.is_held_off(state, home, purpose) {
             return;
         }
-        let connecting = |connection: &&Arc<Connection>| {
-            connection.purpose == purpose && connection.state() == ConnectionState::Connecting
+        let same = |connection: &Arc<Connection>| {
+            connection.purpose.reader == purpose.reader && connection.home == *home
         };
-        let same = |connection: &Arc<Connection>| connection.purpose.reader == purpose.reader;
         if inject!(self.settings.faults, QueuedBehindWatches)
             && purpose.role == Role::Requests
             && state.connections.iter().any(same)
@@ -359,23 +362,24 @@ impl Inner {
         }
         // Each dial in flight counts for the requests that its connection is expected to serve. A burst of requests so
         // opens few connections.
-        let mut dialling = state.connections.iter().filter(connecting).count();
+        let connecting = |connection: &&Arc<Connection>| connection.state() == ConnectionState::Connecting;
+        let mut dialling = state.connections_for(home, purpose).filter(connecting).count();
         while dialling < DIALS
             && dialling.saturating_mul(state.expected) < wanted
             && self.may_open(state, purpose.reader)
         {
             dialling += 1;
-            self.dial_one(state, purpose);
+            self.dial_one(state, purpose, home.clone());
         }
     }
 
     /// Returns true if a recent connection allows no streams, as any other would not. A re-check is scheduled.
-    fn is_held_off(self: &Arc<Self>, state: &mut State, purpose: Purpose) -> bool {
+    fn is_held_off(self: &Arc<Self>, state: &mut State, home: &Home, purpose: Purpose) -> bool {
         let now = self.environment.now();
         let barren = |connection: &Arc<Connection>| {
-            connection.purpose == purpose && now.since(connection.opened) < REDIAL_DELAY && connection.takes_none()
+            now.since(connection.opened) < REDIAL_DELAY && connection.takes_none()
         };
-        let is_held_off = state.connections.iter().any(barren);
+        let is_held_off = state.connections_for(home, purpose).any(barren);
         if is_held_off && !std::mem::replace(&mut state.looking, true) {
             let (later, pool) = (self.environment.sleep_until(now + REDIAL_DELAY), Arc::downgrade(self));
             self.environment.spawn(Box::pin(async move {
@@ -400,10 +404,10 @@ impl Inner {
         state.connections.len() < self.settings.connections && same < self.settings.connections_for(reader)
     }
 
-    fn dial_one(self: &Arc<Self>, state: &mut State, purpose: Purpose) {
+    fn dial_one(self: &Arc<Self>, state: &mut State, purpose: Purpose, home: Home) {
         state.opened += 1;
         let server = self.connector.name();
-        let connection = Arc::new(self.connection(state.opened, purpose, server));
+        let connection = Arc::new(self.connection(state.opened, purpose, home, server));
         state.connections.push(connection.clone());
         let (liveness_probes, connector) = (self.liveness_probes.clone(), self.connector.clone());
         let task = connection_task::run(
@@ -434,7 +438,7 @@ impl Inner {
             return Err(TransportError::Busy { peer: server, detail, waited: Duration::ZERO });
         }
         state.opened += 1;
-        let connection = Arc::new(self.connection(state.opened, DEDICATED, server));
+        let connection = Arc::new(self.connection(state.opened, DEDICATED, Home::Environment, server));
         connection.occupy();
         state.connections.push(connection.clone());
         let task = task(connection.clone(), self.connector.clone(), self.pool_handle());
@@ -442,15 +446,21 @@ impl Inner {
         Ok(Lease::new(connection, self.pool_handle()))
     }
 
-    /// Assigns places to the waiting requests with requirements `want`, in their order.
-    fn give(self: &Arc<Self>, state: &mut State, want: PlacementRequest, given: &mut Vec<(Waiter, Assignment)>) {
-        let mut queue = std::mem::take(&mut state.waiting[want.index()]);
+    /// Assigns places on the runtime `home` to the waiting requests with requirements `want`, in their order.
+    fn give(
+        self: &Arc<Self>,
+        state: &mut State,
+        home: &Home,
+        want: PlacementRequest,
+        given: &mut Vec<(Waiter, Assignment)>,
+    ) {
+        let mut queue = std::mem::take(state.waiting.at(home).queue(want));
         let mut index = 0;
         while let Some(waiter) = queue.get(index) {
             // A closed receiver belongs to a cancelled request.
             if waiter.place.is_closed() {
                 queue.remove(index);
-            } else if let Some(place) = self.choose(state, want, &waiter.avoid) {
+            } else if let Some(place) = self.choose(state, want, home, &waiter.avoid) {
                 given.extend(queue.remove(index).map(|waiter| (waiter, place)));
             } else if waiter.avoid.is_empty() {
                 // No place for this request means none for later ones, which have the same requirements.
@@ -459,7 +469,7 @@ impl Inner {
                 index += 1;
             }
         }
-        state.waiting[want.index()] = queue;
+        *state.waiting.at(home).queue(want) = queue;
     }
 
     /// Records a response of the server.
@@ -482,19 +492,22 @@ impl PoolHandle for Inner {
         let mut given = Vec::new();
         {
             let mut state = self.lock();
-            for want in PlacementRequest::all() {
-                self.give(&mut state, want, &mut given);
-            }
-            for purpose in Purpose::SHARED {
-                self.dial(&mut state, purpose);
-            }
-            for want in PlacementRequest::all() {
-                // If no further connection can be opened, an avoided connection is better than none.
-                if state.waiting[want.index()].iter().any(|waiter| !waiter.avoid.is_empty())
-                    && !state.is_connecting(want.purpose())
-                {
-                    state.waiting[want.index()].iter_mut().for_each(|waiter| waiter.avoid.clear());
-                    self.give(&mut state, want, &mut given);
+            for home in &state.waiting.homes() {
+                for want in PlacementRequest::all() {
+                    self.give(&mut state, home, want, &mut given);
+                }
+                for purpose in Purpose::SHARED {
+                    self.dial(&mut state, home, purpose);
+                }
+                for want in PlacementRequest::all() {
+                    // If no further connection can be opened, an avoided connection is better than none.
+                    let avoids = |waiter: &Waiter| !waiter.avoid.is_empty();
+                    if state.waiting.at(home).queue(want).iter().any(avoids)
+                        && !state.is_connecting(home, want.purpose())
+                    {
+                        state.waiting.at(home).queue(want).iter_mut().for_each(|waiter| waiter.avoid.clear());
+                        self.give(&mut state, home, want, &mut given);
+                    }
                 }
             }
         }
@@ -508,19 +521,20 @@ impl PoolHandle for Inner {
     /// dialled immediately.
     fn unsettled(self: Arc<Self>) {
         let mut state = self.lock();
-        for reader in [Reader::Informer, Reader::Caller] {
-            let watches = Purpose { role: Role::Watches, reader };
-            let same = |connection: &&Arc<Connection>| connection.purpose == watches;
-            let unsettled = state.connections.iter().filter(same).any(|connection| connection.is_unsettled());
+        let watches = |connection: &&Arc<Connection>| {
+            connection.purpose.role == Role::Watches && connection.is_unsettled()
+        };
+        let unsettled: Vec<_> = state.connections.iter().filter(watches).cloned().collect();
+        for connection in unsettled {
+            let (home, purpose) = (&connection.home, connection.purpose);
             let other = |connection: &Arc<Connection>| {
                 matches!(connection.state(), ConnectionState::Ready | ConnectionState::Connecting)
             };
-            if unsettled
-                && !state.closed
-                && !state.connections.iter().filter(same).any(other)
-                && self.may_open(&state, reader)
+            if !state.closed
+                && !state.connections_for(home, purpose).any(other)
+                && self.may_open(&state, purpose.reader)
             {
-                self.dial_one(&mut state, watches);
+                self.dial_one(&mut state, purpose, home.clone());
             }
         }
         clear_suspects(&state);
@@ -562,14 +576,14 @@ impl PoolHandle for Inner {
             let lost = matches!(gone.ended(), Some(End::Failed(_)));
             // Orderly ends, for example of idle connections, say nothing about the server's health.
             state.failing |= lost || error.is_some();
-            let others = state.is_connecting(gone.purpose);
-            let well = state.connections.iter().any(|other| other.purpose == gone.purpose && other.state().accepts());
+            let others = state.is_connecting(&gone.home, gone.purpose);
+            let well = state.connections_for(&gone.home, gone.purpose).any(|other| other.state().accepts());
             if error.is_some() && !gone.was_superseded() {
                 // The requests that this connection would have served fail with it; without other dials in flight all
                 // waiting requests fail. An immediate redial would be a hot loop.
                 let mut share = if others { state.expected.max(1) } else { usize::MAX };
                 for want in PlacementRequest::all().filter(|want| want.purpose() == gone.purpose) {
-                    let queue = &mut state.waiting[want.index()];
+                    let queue = state.waiting.at(&gone.home).queue(want);
                     let taken = queue.len().min(share);
                     share -= taken;
                     for mut waiter in queue.drain(..taken).rev().collect::<Vec<_>>() {

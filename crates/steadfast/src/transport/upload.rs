@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use h2::{Reason, SendStream};
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -12,6 +13,16 @@ use steadfast_core::cause::root_cause;
 
 use super::error::TransportError;
 use crate::environment::{SharedEnvironment, Task};
+
+/// Returns the content of `body` if it is completely in memory, else `body`.
+pub(super) fn buffered(mut body: Body) -> Result<Bytes, Body> {
+    // Only such a body can be cloned. Polling any other body may run user code.
+    if body.try_clone().is_none() {
+        return Err(body);
+    }
+    let frame = body.frame().now_or_never().flatten().and_then(Result::ok);
+    Ok(frame.and_then(|frame| frame.into_data().ok()).unwrap_or_default())
+}
 
 /// Upload in progress, aborted when dropped.
 pub(super) struct Upload {

@@ -12,6 +12,7 @@ mod patience;
 mod reaching;
 mod requests;
 mod retries;
+mod runtimes;
 mod slow;
 mod streams;
 mod teardown;

@@ -115,18 +115,19 @@ impl Drop for UnprovenAddress {
     }
 }
 
-/// Connects to the first address of `host` that accepts. Calls `on_resolved` once the addresses are known.
+/// Connects in `environment` to the first address of `host` that accepts. Calls `on_resolved` once the addresses are
+/// known.
 ///
 /// # Errors
 ///
 /// Returns the errors of all addresses.
 pub(super) async fn dial(
     addresses: &Arc<Addresses>,
+    environment: &SharedEnvironment,
     host: &str,
     port: u16,
     on_resolved: impl FnOnce(),
 ) -> io::Result<(Box<dyn Socket>, UnprovenAddress)> {
-    let environment = &addresses.environment;
     let found = environment.resolve(host, port).await.map_err(|error| {
         let text = format!("cannot resolve {host:?}: {error}");
         io::Error::new(error.kind(), text)
