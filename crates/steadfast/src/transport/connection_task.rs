@@ -102,7 +102,8 @@ async fn open(
     streams: usize,
     stage: &Stage,
 ) -> Result<Opened, TransportError> {
-    let Wire { stream, protocol, peer, reached } = connector.open(&connection.environment, connection.traffic.clone(), stage).await?;
+    let Wire { stream, protocol, peer, reached } =
+        connector.open(&connection.environment, connection.traffic.clone(), stage).await?;
     let broken = |protocol: &'static str, detail: String| TransportError::Protocol {
         peer: connector.name(),
         protocol,

@@ -351,9 +351,8 @@ impl Inner {
         if wanted == 0 || self.is_held_off(state, home, purpose) {
             return;
         }
-        let same = |connection: &Arc<Connection>| {
-            connection.purpose.reader == purpose.reader && connection.home == *home
-        };
+        let same =
+            |connection: &Arc<Connection>| connection.purpose.reader == purpose.reader && connection.home == *home;
         if inject!(self.settings.faults, QueuedBehindWatches)
             && purpose.role == Role::Requests
             && state.connections.iter().any(same)
@@ -376,9 +375,8 @@ impl Inner {
     /// Returns true if a recent connection allows no streams, as any other would not. A re-check is scheduled.
     fn is_held_off(self: &Arc<Self>, state: &mut State, home: &Home, purpose: Purpose) -> bool {
         let now = self.environment.now();
-        let barren = |connection: &Arc<Connection>| {
-            now.since(connection.opened) < REDIAL_DELAY && connection.takes_none()
-        };
+        let barren =
+            |connection: &Arc<Connection>| now.since(connection.opened) < REDIAL_DELAY && connection.takes_none();
         let is_held_off = state.connections_for(home, purpose).any(barren);
         if is_held_off && !std::mem::replace(&mut state.looking, true) {
             let (later, pool) = (self.environment.sleep_until(now + REDIAL_DELAY), Arc::downgrade(self));
@@ -521,9 +519,8 @@ impl PoolHandle for Inner {
     /// dialled immediately.
     fn unsettled(self: Arc<Self>) {
         let mut state = self.lock();
-        let watches = |connection: &&Arc<Connection>| {
-            connection.purpose.role == Role::Watches && connection.is_unsettled()
-        };
+        let watches =
+            |connection: &&Arc<Connection>| connection.purpose.role == Role::Watches && connection.is_unsettled();
         let unsettled: Vec<_> = state.connections.iter().filter(watches).cloned().collect();
         for connection in unsettled {
             let (home, purpose) = (&connection.home, connection.purpose);
