@@ -288,7 +288,8 @@ impl Engine {
         // The number is taken while holding the lock, so that results of one object are numbered in order of
         // evaluation.
         let record = record.map(|record| (record.clone(), record.number(), change.subject.clone()));
-        match self.judge(&acting, sink, &change).await {
+        let is_recorded = record.as_ref().is_some_and(|(record, ..)| record.has_results());
+        match self.judge(&acting, sink, &change, is_recorded).await {
             EvaluationResult::Message { message, hash } => {
                 self.shared.counts.lock().changes += 1;
                 let is_deleted = change.kind == EventKind::Deleted;
@@ -339,7 +340,7 @@ impl Engine {
             // The leader may have sent another result since, at an instant or after a change of another object. For
             // rules with time or lookups, the state before a change determines the sent result instead.
             if !acting.rule.is_of_context() {
-                let _ = self.judge(&acting, sink, &change).await;
+                let _ = self.judge(&acting, sink, &change, false).await;
             }
         }
     }
@@ -369,7 +370,13 @@ impl Engine {
     }
 
     /// Evaluates the rule, and compares the result with the previous result sent to `sink`.
-    async fn judge(&self, acting: &Arc<ActiveRule>, sink: &str, change: &Arc<Change>) -> EvaluationResult {
+    async fn judge(
+        &self,
+        acting: &Arc<ActiveRule>,
+        sink: &str,
+        change: &Arc<Change>,
+        is_recorded: bool,
+    ) -> EvaluationResult {
         let (asked, sink, of) = (acting.clone(), sink.to_owned(), change.clone());
         let judged = offload(move || {
             // Evaluated without a lock, because an expression may run for a long time.
@@ -380,7 +387,7 @@ impl Engine {
             }
             let mut sent = asked.sent.lock();
             let sent = sent.entry(sink).or_default();
-            let news = sent.record(&asked.rule, &of, &verdict);
+            let news = sent.record(&asked.rule, &of, &verdict, is_recorded);
             Some((verdict, news, sent.of(&of.subject)))
         });
         let failed = |why| Some((Verdict::Failed { expression: "when", why }, News::Unchanged, None));

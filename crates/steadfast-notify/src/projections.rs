@@ -40,8 +40,9 @@ pub(crate) enum News {
 }
 
 impl Projections {
-    /// Records the result of `rule` for `change`.
-    pub(crate) fn record(&mut self, rule: &Compiled, change: &Change, verdict: &Verdict) -> News {
+    /// Records the result of `rule` for `change`. With `is_recorded`, a file has the results of earlier runs. A result that
+    /// is missing there was lost in a crash, and its message may not have been the one that the present lookups give.
+    pub(crate) fn record(&mut self, rule: &Compiled, change: &Change, verdict: &Verdict, is_recorded: bool) -> News {
         let subject = &change.subject;
         // The recorded result may belong to this very change, which may be undelivered.
         if change.again {
@@ -62,6 +63,7 @@ impl Projections {
                 let known = Known { hash: Some(hash), at: change.at };
                 let before = match self.0.insert(subject.clone(), known) {
                     Some(known) => known.hash,
+                    None if is_recorded => None,
                     // The object was known before the start: its old state gives the sent result.
                     None => sent_before(rule, change),
                 };

@@ -267,6 +267,11 @@ impl Watermark {
         std::mem::take(&mut state.is_restored) && !state.results.is_empty()
     }
 
+    /// Returns true if the file records the results of objects.
+    pub(crate) fn has_results(&self) -> bool {
+        self.state().has_results
+    }
+
     /// Returns true if a result of this object is recorded.
     pub(crate) fn knows(&self, subject: &Subject) -> bool {
         self.state().results.get(&key(subject)).is_some_and(|recorded| recorded.uid == subject.uid)

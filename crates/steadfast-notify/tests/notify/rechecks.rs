@@ -434,6 +434,14 @@ async fn rechecks_are_deterministic_across_runs() {
     }
 }
 
+/// Seeds in which a kill loses the record of a delivered message, and a looked-up object changes while the program is down.
+#[tokio::test(start_paused = true)]
+async fn lost_record_hides_no_lookup_change() {
+    for seed in [79, 116] {
+        history(seed).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn aged_object_is_reported_once() {
     let mut world = World::new().await;
