@@ -1,5 +1,8 @@
 //! Driver of one informer: passes arrivals to the reflector and executes its actions.
 
+mod actions;
+mod command;
+mod commands;
 mod comparison;
 mod deadline_timer;
 mod decoding;
@@ -8,11 +11,13 @@ mod keeping;
 mod log_throttle;
 mod object_decoder;
 mod ordering_detector;
+mod publishing;
 mod records;
 mod requests;
 #[cfg(feature = "checkpoint")]
 mod restoring;
 mod resyncs;
+mod transfer;
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -22,17 +27,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use steadfast_core::Instant;
 use steadfast_core::decode::{DecodeError, Encoding, Kept};
-use steadfast_core::event::Event;
 use steadfast_core::freshness::Condition;
-use steadfast_core::record::RecordKind;
-use steadfast_core::reflector::{
-    Diagnostic, Failure, FailureKind, Input, ListHints, Output, Reflector, Request, RequestId, Severity,
-};
-use steadfast_core::store::{Staging, Store};
-use steadfast_core::{Instant, ResourceVersion};
-use tokio::sync::{mpsc, oneshot, watch};
+use steadfast_core::reflector::{Diagnostic, Failure, FailureKind, Input, ListHints, Reflector, RequestId};
+use steadfast_core::store::Staging;
+use tokio::sync::{mpsc, watch};
 
 #[cfg(feature = "checkpoint")]
 use crate::cache_storage::CacheStorage;
@@ -42,8 +42,9 @@ use crate::probes::Probed;
 use crate::responses::{Arrival, InflightResponses, RequestBuilder};
 use crate::shared::Shared;
 use crate::transport::ConnectionEvent;
+pub(crate) use command::Command;
 use comparison::Comparison;
-use deadline_timer::{DeadlineTimer, LATENESS};
+use deadline_timer::DeadlineTimer;
 use decoding::Decoding;
 use edits::Edit;
 use log_throttle::LogThrottle;
@@ -51,20 +52,7 @@ pub(crate) use object_decoder::{ObjectDecoder, Transform};
 use ordering_detector::OrderingDetector;
 use requests::{Parser, Requests};
 use resyncs::Resyncs;
-
-/// Commands from an informer's handles to its driver.
-pub(crate) enum Command {
-    /// Request a proof of freshness.
-    SeekProof,
-    /// Request the server's current version, unless a request was sent since the given time.
-    Newest(Instant, oneshot::Sender<Option<ResourceVersion>>),
-    /// Process newly added handlers.
-    Handlers,
-    /// Record that a cached object failed to decode on a read.
-    Unread(DecodeError),
-    /// Stop the watch. Handlers end immediately or after they have drained.
-    Stop { handlers: bool },
-}
+use transfer::Transfer;
 
 /// Maximum number of body chunks processed before other informers on this thread run; a time limit applies too.
 const ARRIVALS_IN_A_ROW: u32 = 16;
@@ -131,13 +119,6 @@ impl<K: Send + Sync + 'static> Drop for Ending<K> {
     fn drop(&mut self) {
         self.0.end();
     }
-}
-
-/// Slot among the concurrent full transfers of a server.
-enum Transfer {
-    None,
-    Awaited(BoxFuture<'static, TransferSlot>),
-    Held(TransferSlot),
 }
 
 enum Wake {
@@ -224,22 +205,6 @@ impl<K: Kept> Driver<K> {
         std::future::ready(None)
     }
 
-    /// Executes a command. Returns `Some` if the driver must end; the value is true if the handlers must end too.
-    fn obey(&mut self, command: Option<Command>) -> Option<bool> {
-        match command {
-            None => {
-                self.shared.warn_of_handlers_left();
-                return Some(true);
-            }
-            Some(Command::Stop { handlers }) => return Some(handlers),
-            Some(Command::SeekProof) => self.step(Input::SeekProof),
-            Some(Command::Newest(since, asks)) => self.find_newest(since, asks),
-            Some(Command::Handlers) => self.look_after_newcomers(),
-            Some(Command::Unread(error)) => self.unread(&error),
-        }
-        None
-    }
-
     /// Runs until the end, and returns true if the handlers must end too.
     async fn work(&mut self) -> bool {
         if let Some(handlers) = self.begin().await {
@@ -285,17 +250,6 @@ impl<K: Kept> Driver<K> {
                 }
             }
         }
-    }
-
-    /// Requests the server's current version. The sender is dropped if no response is available.
-    fn find_newest(&self, since: Instant, asks: oneshot::Sender<Option<ResourceVersion>>) {
-        // A task of its own: the driver must continue to read the watch while the caller waits for the version.
-        let newest = self.request_builder.newest(since);
-        self.shared.environment.spawn(Box::pin(async move {
-            if let Ok(version) = newest.await {
-                drop(asks.send(version));
-            }
-        }));
     }
 
     /// Processes a timer event.
@@ -348,13 +302,6 @@ impl<K: Kept> Driver<K> {
             held: self.shared.snapshot().len(),
             metadata_only: self.request_builder.metadata_only,
         }
-    }
-
-    fn step(&mut self, input: Input) {
-        let now = self.shared.environment.now();
-        let outputs = self.reflector.step(now, input);
-        self.perform(outputs);
-        self.flush();
     }
 
     fn arrived(&mut self, id: RequestId, arrival: Arrival) {
@@ -472,26 +419,6 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Returns an error if the cache, or the list so far, exceeds the memory limit.
-    ///
-    /// A cache above the limit does not abort a list, because the list may be smaller.
-    pub(super) fn within_memory(&self) -> Result<(), Failure> {
-        let Some(limit) = self.limits.memory else { return Ok(()) };
-        let (what, bytes) = match &self.staging {
-            // The base objects of delta compression are shared with the cache and count for both.
-            Some(staging) => ("the list", staging.held_bytes() + self.shared.beside_bytes()),
-            None => ("the cache", self.shared.held_bytes()),
-        };
-        if bytes <= limit {
-            return Ok(());
-        }
-        let (bytes, limit) = (bytes as f64 / 1e6, limit as f64 / 1e6);
-        Err(Failure::full(format!(
-            "{what} comes to {bytes:.1} MB, more than the {limit:.1} MB that memory_limit grants: narrow its scope, keep less \
-             of each object, or raise the limit"
-        )))
-    }
-
     /// Requests JSON for a while after protobuf failed to decode: a proxy may corrupt protobuf.
     fn doubt_protobuf(&mut self, failure: &Failure) {
         if self.request_builder.asks_for_protobuf() {
@@ -500,207 +427,6 @@ impl<K: Kept> Driver<K> {
             self.request_builder.json_until = Some(until);
             self.request_builder.connection.remember_json(&self.request_builder.everywhere, until);
             self.diagnostics.push(Diagnostic::FellBackToJson { why: failure.why.clone() });
-        }
-    }
-
-    fn perform(&mut self, outputs: Vec<Output>) {
-        for output in outputs {
-            match output {
-                Output::Send(id, request) => self.send(id, &request),
-                Output::Cancel(id) => self.drop_request(id),
-                Output::AwaitTransfer => {
-                    self.transfer =
-                        Transfer::Awaited(self.request_builder.connection.transfer(&self.request_builder.path));
-                }
-                Output::ReleaseTransfer => self.transfer = Transfer::None,
-                Output::BeginStaging { anew } => {
-                    let begun = |store: &mut Store<K>| if anew { store.begin_anew() } else { store.begin_relist() };
-                    // Objects of an abandoned list may still be in decoding, with places in the old staging.
-                    self.decoding.forget_listed();
-                    self.staging = Some(self.shared.edit(begun));
-                }
-                Output::DropStaging => {
-                    self.decoding.forget_listed();
-                    self.staging = None;
-                    self.log_throttle.listed();
-                }
-                Output::Commit { version, initial, new_epoch } => {
-                    // The commit replaces the cache: every listed object must be decoded and in its place before.
-                    self.finish_decoding();
-                    let Some(staging) = self.staging.take() else { continue };
-                    self.diagnostics.extend(self.log_throttle.listed());
-                    self.edits.push(Edit::Commit { staging, version, initial, new_epoch });
-                }
-                Output::Advance(version) => self.edits.push(Edit::Advance(version)),
-                Output::BeginComparison => self.comparison = Some(Comparison::default()),
-                Output::JudgeComparison => {
-                    self.comparison.iter_mut().for_each(|comparison| comparison.is_due = true);
-                }
-                Output::NameLost => {
-                    self.diagnostics.extend(self.comparison.iter_mut().flat_map(Comparison::take_lost));
-                }
-                Output::EndComparison => self.comparison = None,
-                Output::RememberPages { until } => {
-                    self.request_builder.connection.remember_pages(&self.request_builder.everywhere, until);
-                }
-                Output::RememberFull { until } => {
-                    self.request_builder.connection.remember_full(&self.request_builder.everywhere, until);
-                }
-                Output::Diagnostic(diagnostic) => self.diagnostics.push(diagnostic),
-            }
-        }
-    }
-
-    fn send(&mut self, id: RequestId, request: &Request) {
-        self.requests.sent(id, request.is_stream());
-        if let Request::Metadata { .. } = request {
-            self.skimmed = Some(id);
-        }
-        if let Request::Versions { continue_token, .. } = request
-            && let Some(comparison) = &mut self.comparison
-        {
-            comparison.id = Some(id);
-            // A comparison only verifies the cache, so it never waits for a place that a real list could use. All its
-            // pages keep the place of the first page.
-            if continue_token.is_none() {
-                comparison.place = self.request_builder.connection.spare_transfer(&self.request_builder.path);
-            }
-            if comparison.place.is_none() {
-                let why = "lists that are needed more have taken the places of a list of versions".into();
-                let retry_after = Some(LATENESS);
-                self.answers.refuse(id, Failure { kind: FailureKind::Busy, why, retry_after, code: 0, reason: None });
-                return;
-            }
-        }
-        self.request_metrics.sent(id, request);
-        let doubted = self.reflector.evidence().condition == Condition::Suspect;
-        self.answers.send(id, request, doubted, &self.request_builder);
-    }
-
-    fn drop_request(&mut self, id: RequestId) {
-        // Dropping the response resets its HTTP/2 stream, so that the server stops sending.
-        self.answers.cancel(id);
-        self.request_metrics.cancelled(id);
-        self.requests.over(id);
-    }
-
-    /// Keeps the slot of a full transfer while the transfer makes progress (R7).
-    fn keep_place(&mut self) {
-        if let (Transfer::Held(place), Some(heard)) = (&mut self.transfer, self.reflector.list_progress()) {
-            place.heard(heard);
-        }
-        let comparison = self.comparison.as_mut().and_then(|comparison| comparison.place.as_mut());
-        if let (Some(place), Some(heard)) = (comparison, self.reflector.comparison_heard()) {
-            place.heard(heard);
-        }
-    }
-
-    /// Delivers diagnostics, applies edits, publishes the result, and notifies handlers and waiters.
-    fn flush(&mut self) {
-        self.unpublished = None;
-        // An edit must have its decoded object before it is applied. Objects of an unfinished list can wait.
-        if self.decoding.has_edits() {
-            self.finish_decoding();
-        }
-        self.keep_place();
-        self.late_diagnostics = 0;
-        // Callbacks run before the lock is taken, because they may call this informer.
-        for diagnostic in std::mem::take(&mut self.diagnostics) {
-            self.report(&diagnostic);
-        }
-        if let Some(more) = self.log_throttle.sum(self.shared.environment.now()) {
-            let informer = &self.shared.name;
-            tracing::warn!(%informer, "{more} more objects that cannot be decoded; each is named at debug, and by diagnostics");
-        }
-        let edited = !self.edits.is_empty();
-        let disordered = edited && self.edit();
-        if edited && !self.early.is_empty() {
-            self.look_again();
-        }
-        // After the publication, so that a woken waiter finds the new state.
-        if self.shared.stand(self.reflector.evidence()) || edited {
-            self.shared.notify_changed();
-        }
-        if disordered {
-            self.ordering.is_known = true;
-            self.step(Input::Disordered);
-        }
-        if let Some(comparison) = &mut self.comparison
-            && std::mem::take(&mut comparison.is_due)
-        {
-            // The list is complete. The evaluation uses no bandwidth, so another transfer can start.
-            comparison.place = None;
-            let found = comparison.judge(&self.shared.snapshot());
-            self.step(Input::Judged(found));
-        }
-    }
-
-    fn report(&mut self, diagnostic: &Diagnostic) {
-        self.request_metrics.diagnostic(diagnostic);
-        let informer = &self.shared.name;
-        let spared = matches!(diagnostic, Diagnostic::Undecodable { .. })
-            && !self.log_throttle.names(self.shared.environment.now());
-        match diagnostic.severity() {
-            Severity::Fault if let Diagnostic::Failed { code, reason, .. } = diagnostic => {
-                // Fields without a value are absent from the log line.
-                tracing::warn!(%informer, code, reason = reason.as_deref(), "{diagnostic}");
-            }
-            Severity::Fault if !spared => tracing::warn!(%informer, "{diagnostic}"),
-            Severity::Fault | Severity::Routine => tracing::debug!(%informer, "{diagnostic}"),
-        }
-        self.shared.report(diagnostic);
-    }
-
-    /// Applies all edits under one lock, with one publication. Returns true if a list has proven that versions are
-    /// unordered.
-    fn edit(&mut self) -> bool {
-        let mut changes = Vec::new();
-        let (mut viewed, mut disordered) = (false, false);
-        let shared = self.shared.clone();
-        // Objects held only by the old snapshot are dropped after the lock is released: this can take long, and their
-        // `Drop` is user code.
-        let _before = shared.snapshot();
-        shared.edit(|store| {
-            // Removals are recorded before the edits, so that the comparison does not count them as lost.
-            if let Some(comparison) = &mut self.comparison {
-                for edit in &self.edits {
-                    if let Edit::Apply(RecordKind::Deleted, identity, _) = edit {
-                        comparison.removed(&identity.uid);
-                    }
-                }
-            }
-            for edit in self.edits.drain(..) {
-                let before = changes.len();
-                let committed = if let Edit::Commit { new_epoch, .. } = &edit { Some(*new_epoch) } else { None };
-                let relisted = matches!(edit, Edit::Commit { initial: false, new_epoch: false, .. });
-                viewed |= edit.carry_out(store, &mut changes, &shared.name);
-                if relisted {
-                    self.reflector.found(changes.len() - before);
-                }
-                shared.counted.changes(&changes[before..], committed.is_some());
-                let proven = committed.map(|new_epoch| self.ordering.is_proven(store.working(), new_epoch));
-                disordered |= proven.unwrap_or_default();
-            }
-            for change in &changes {
-                if let Event::Deleted { .. } = change.event {
-                    self.ordering.ended(change.uid());
-                }
-            }
-            // Before the publication, because the evidence published with it contains the tainted objects.
-            self.reflector.set_tainted(store.working().tainted().clone());
-            shared.publish(store, &changes, viewed, self.reflector.evidence());
-        });
-        disordered
-    }
-
-    /// Sends handlers with a filter their initial objects, and schedules resyncs.
-    fn look_after_newcomers(&mut self) {
-        let now = self.shared.environment.now();
-        for handler in self.shared.take_newcomers() {
-            self.shared.join(&handler);
-            if let Some(period) = handler.resync {
-                self.resyncs.add(now, period, &handler);
-            }
         }
     }
 

@@ -5,7 +5,7 @@
 use steadfast_core::decode::{DecodeError, Kept, RawObject};
 use steadfast_core::fault_injection::inject;
 use steadfast_core::record::{Identity, RecordKind};
-use steadfast_core::reflector::{Diagnostic, Input, RequestId};
+use steadfast_core::reflector::{Diagnostic, Input, Output, RequestId};
 use steadfast_core::store::{Offer, Tainted};
 use steadfast_core::{Instant, ResourceVersion, WithSize};
 
@@ -58,12 +58,14 @@ impl<K: Kept> Driver<K> {
         }
     }
 
-    /// Processes the metadata of an object in a delta list: the cached object is current, or must be requested.
-    pub(super) fn offer(&mut self, now: Instant, id: RequestId, identity: Identity) {
-        let Some(staging) = &mut self.staging else { return };
+    /// Processes the metadata of an object in a delta list: the cached object is current, or must be requested. Returns
+    /// the reflector's actions.
+    pub(super) fn offer(&mut self, now: Instant, id: RequestId, identity: Identity) -> Vec<Output> {
+        let Some(staging) = &mut self.staging else { return Vec::new() };
         if staging.offer_unseen(&identity) == Offer::Wanted {
-            let outputs = self.reflector.step(now, Input::Differs(id, identity));
-            self.perform(outputs);
+            self.reflector.step(now, Input::Differs(id, identity))
+        } else {
+            Vec::new()
         }
     }
 
@@ -73,17 +75,6 @@ impl<K: Kept> Driver<K> {
         }
         if let Some(staging) = &mut self.staging {
             staging.put(identity, Err::<WithSize<K>, _>(Tainted));
-        }
-    }
-
-    /// Re-checks failures that were reported before their objects were in the cache. Failures of objects that are still
-    /// missing are dropped, unless a list is in progress.
-    pub(super) fn look_again(&mut self) {
-        for error in std::mem::take(&mut self.early) {
-            self.unread(&error);
-        }
-        if self.staging.is_none() {
-            self.early.clear();
         }
     }
 
@@ -150,8 +141,9 @@ impl<K: Kept> Driver<K> {
         Some(Diagnostic::Undecodable { key: key.clone(), version: version.clone(), why: why.to_string().into() })
     }
 
-    /// Records a cached state that failed to decode on a read (R8).
-    pub(super) fn unread(&mut self, error: &DecodeError) {
+    /// Records a cached state that failed to decode on a read (R8). Returns true if enough failures are recorded to
+    /// publish them now.
+    pub(super) fn unread(&mut self, error: &DecodeError) -> bool {
         let (key, version) = (error.key(), error.version());
         let snapshot = self.shared.snapshot();
         let held = snapshot.entry(key.namespace(), key.name()).filter(|held| !held.is_tainted());
@@ -161,19 +153,19 @@ impl<K: Kept> Driver<K> {
             if self.early.len() < MOST_EARLY {
                 self.early.push(error.clone());
             }
-            return;
+            return false;
         };
         // Each reader of the object reports the failure, but one edit is enough.
         let is_noted = |edit: &Edit<K>| matches!(edit, Edit::Taint(noted, at) if noted == key && at == held.version());
         if self.edits.iter().any(is_noted) {
-            return;
+            return false;
         }
         self.diagnostics.extend(self.undecodable(held.identity(), error));
         self.edits.push(Edit::Taint(key.clone(), held.version().clone()));
-        if self.edits.len() >= MOST_TOGETHER {
-            self.flush();
-        } else {
+        let publishes = self.edits.len() >= MOST_TOGETHER;
+        if !publishes {
             self.unpublished.get_or_insert(self.shared.environment.now());
         }
+        publishes
     }
 }

@@ -103,7 +103,8 @@ impl<K: Kept> Driver<K> {
                                 self.within_memory()?;
                             }
                             Verdict::Offer => {
-                                self.offer(now, id, object.identity);
+                                let outputs = self.offer(now, id, object.identity);
+                                self.perform(outputs);
                                 self.within_memory()?;
                             }
                             Verdict::Compare => self.compare(&object.identity),
@@ -172,7 +173,10 @@ impl<K: Kept> Driver<K> {
             (Verdict::Do(outputs), _) => self.perform(outputs),
             (Verdict::Compare, _) => self.compare(&identity),
             // A comparison needs only the identity and version.
-            (Verdict::Offer, _) => self.offer(now, id, identity),
+            (Verdict::Offer, _) => {
+                let outputs = self.offer(now, id, identity);
+                self.perform(outputs);
+            }
             (Verdict::Older { unbroken }, _) => self.older(now, id, kind, &identity, unbroken),
             (Verdict::Skip, _) => {}
         }

@@ -1,0 +1,19 @@
+//! Commands from an informer's handles to its driver.
+
+use steadfast_core::decode::DecodeError;
+use steadfast_core::{Instant, ResourceVersion};
+use tokio::sync::oneshot;
+
+/// Commands from an informer's handles to its driver.
+pub(crate) enum Command {
+    /// Request a proof of freshness.
+    SeekProof,
+    /// Request the server's current version, unless a request was sent since the given time.
+    Newest(Instant, oneshot::Sender<Option<ResourceVersion>>),
+    /// Process newly added handlers.
+    Handlers,
+    /// Record that a cached object failed to decode on a read.
+    Unread(DecodeError),
+    /// Stop the watch. Handlers end immediately or after they have drained.
+    Stop { handlers: bool },
+}
