@@ -44,6 +44,17 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Inject faults into a running `steadfast serve`: lost connections, a replica that lags, error statuses instead of responses.
     Fault(FaultArgs),
+    /// Write shell completions and man pages to a folder, for packages of this program.
+    #[command(hide = true)]
+    Generate(GenerateArgs),
+}
+
+/// `steadfast generate`.
+#[derive(Args, Debug)]
+pub(crate) struct GenerateArgs {
+    /// The folder, which is created if it does not exist. Existing files are overwritten.
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
 }
 
 /// Output formats.

@@ -19,6 +19,7 @@
 //! | `lab` | runs fault scenarios and checks the results |
 //! | `serve` | the embedded API server in the foreground |
 //! | `fault` | switches faults of a running `serve` |
+//! | `generate` | shell completions and man pages |
 
 mod catalog;
 mod cli;
@@ -31,12 +32,18 @@ mod exchange;
 mod failure;
 mod fault;
 mod fleet;
+mod generate;
 mod lab;
 mod names;
 mod notify;
 mod serve;
 mod signals;
 mod watch;
+
+/// musl's allocator serializes all threads. The release links musl statically, so it replaces the allocator.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 use std::process::ExitCode;
 
@@ -63,6 +70,7 @@ fn main() -> ExitCode {
             Command::Lab(args) => lab::run(args).await,
             Command::Serve(args) => serve::run(args).await,
             Command::Fault(args) => fault::run(args).await,
+            Command::Generate(args) => generate::run(&args),
         }
     });
     // Blocked tasks, such as a write to a full pipe, are abandoned: waiting for them could take forever.

@@ -12,6 +12,7 @@ mod dns_server;
 mod endpoint;
 #[cfg(unix)]
 mod etcd_tls;
+mod generate;
 #[cfg(unix)]
 mod haproxy;
 #[cfg(unix)]
