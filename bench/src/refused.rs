@@ -136,7 +136,7 @@ fn run_scenario(library: Library, fault: InjectedFault, every: Duration, count: 
     runtime.block_on(async {
         let server = ApiServer::builder().in_memory().start().await?;
         if fault == InjectedFault::Refusal {
-            server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
+            server.faults().respond(RequestRule::any().resource("secrets"), Answer::Forbidden);
         }
         let (objects, owners) = (names("object", count), names("owner", count));
         for name in objects.iter().chain(&owners) {

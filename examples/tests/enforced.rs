@@ -145,7 +145,7 @@ async fn operator_role_suffices_on_enforcing_server() -> Result<(), Error> {
     fs::write(&policy, POLICY)?;
     let flags = [format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", log.display())];
     let Some(kubectl) = kubectl()? else { return skip("kubectl was not found; set $KUBECTL to its path") };
-    let Some(reference) = Reference::start_with(&[&flags[0], &flags[1]]).await? else { return Ok(()) };
+    let Some(reference) = Reference::start_with_flags(&[&flags[0], &flags[1]]).await? else { return Ok(()) };
     let admin = reference.connection().await?;
     let client = admin.client();
 

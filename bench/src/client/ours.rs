@@ -36,7 +36,7 @@ pub(super) async fn start<K: CachedForm>(
     let threads = Threads::new()?.with_helpers(args.helpers);
     let connection = Connection::builder(config).environment(Arc::new(threads)).build()?;
     let factory = InformerFactory::new(&connection);
-    let builder = factory.build_with::<K>(kind, Scope::all()).streamed_lists(!args.paged);
+    let builder = factory.builder_with::<K>(kind, Scope::all()).streamed_lists(!args.paged);
     let builder = builder.protobuf(args.protobuf).packed(args.packed);
     let checkpoint = args.checkpoint.as_ref().map(Checkpoint::open).transpose()?;
     let builder = match &checkpoint {

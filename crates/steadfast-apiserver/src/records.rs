@@ -67,6 +67,7 @@ impl Verb {
 
 /// Record of one request.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RequestRecord {
     /// Number of the request, ascending in the order of arrival.
     pub id: u64,
@@ -100,6 +101,7 @@ pub struct RequestRecord {
 
 /// Numbers of requests by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RequestCounts {
     /// Number of lists from their start.
     pub lists: usize,

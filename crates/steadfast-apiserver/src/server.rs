@@ -28,6 +28,7 @@ pub struct ApiServer {
 
 /// Record of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectionRecord {
     /// Number of the connection, ascending in the order of arrival.
     pub id: u64,

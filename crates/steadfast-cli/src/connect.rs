@@ -95,8 +95,9 @@ pub(crate) fn classify(server: &str, error: &kube::Error) -> RequestFailure {
     if let Some(error) = find::<SendError>(error) {
         return match error {
             SendError::Transport(error) => classify_transport(error),
-            SendError::Credentials { .. } => RequestFailure::Permanent(Failure::config(error)),
             SendError::Layer { .. } => RequestFailure::Transient(error.to_string()),
+            // Credentials that cannot be obtained.
+            _ => RequestFailure::Permanent(Failure::config(error)),
         };
     }
     match error {

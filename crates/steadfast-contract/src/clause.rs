@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Clause of the informer contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Clause {
     /// Identity is the UID.
     C1,

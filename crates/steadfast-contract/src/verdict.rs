@@ -13,6 +13,7 @@ use crate::violation::{Inconclusive, Malformed, Violation, Violations};
 ///
 /// In a settled trace `changes` is `seen + coalesced + lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Tally {
     /// Number of changes on the server in the handler's scope since the registration.
     pub changes: usize,
@@ -66,6 +67,7 @@ impl Sum for Tally {
 
 /// Summary of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Verdict {
     /// True if the trace ended quiet and settled, so that losses and convergence were judged too.
     pub settled: bool,
@@ -82,6 +84,7 @@ impl Verdict {
 
 /// Full result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// Counts, for each trace, valid or not.
     pub verdict: Verdict,

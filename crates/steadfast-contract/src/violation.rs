@@ -10,6 +10,7 @@ use crate::seen::Key;
 
 /// Contradiction between a trace and the contract.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Violation {
     /// Violated clause.
     pub clause: Clause,
@@ -41,6 +42,7 @@ impl fmt::Display for Violation {
 
 /// Contradiction within a history or a trace. Such a recording cannot be judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Malformed {
     /// Time of the contradiction, on the clock of the trace.
     pub at: Duration,
@@ -56,6 +58,7 @@ impl fmt::Display for Malformed {
 
 /// Missing evidence in a history or a trace. Without it, a violation could stay undetected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Inconclusive {
     /// Informer with too little evidence; `None` if all informers are concerned.
     pub informer: Option<String>,
@@ -74,6 +77,7 @@ impl fmt::Display for Inconclusive {
 
 /// Reasons to reject a trace, in order of detection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Violations {
     /// Violations of the contract.
     pub violations: Vec<Violation>,

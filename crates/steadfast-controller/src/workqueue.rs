@@ -35,6 +35,24 @@ pub use stats::{Durations, WorkqueueStats};
 ///   taken.
 /// - Within a priority, groups take turns ([`fairness_key`](WorkqueueBuilder::fairness_key)). The keys of a group come
 ///   in insertion order.
+///
+/// ```no_run
+/// # use steadfast::{Connection, ObjectKey};
+/// # use steadfast_controller::Workqueue;
+/// # async fn process(key: &ObjectKey) -> Result<(), std::io::Error> { Ok(()) }
+/// # async fn example(connection: Connection, key: ObjectKey) {
+/// let queue = Workqueue::<ObjectKey>::new(connection.environment().clone());
+/// queue.add(key);
+/// // Any number of tasks can run this loop. `None` follows `shut_down`.
+/// while let Some(work) = queue.next().await {
+///     match process(&work).await {
+///         Ok(()) => work.finish(),
+///         // Returns the delay, which doubles with each failure of the key.
+///         Err(error) => eprintln!("{error}; again in {:?}", work.retry()),
+///     }
+/// }
+/// # }
+/// ```
 pub struct Workqueue<T> {
     shared: Arc<Shared<T>>,
 }

@@ -14,6 +14,7 @@ pub(crate) const STOPPED: &str = "stopped";
 
 /// Freshness of a cache at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Freshness {
     /// The cache had all changes up to `age` ago, by proof.
     Fresh {
@@ -42,6 +43,7 @@ pub enum Freshness {
 
 /// Lists that replace a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Polled {
     /// Interval between two lists.
     pub every: Duration,
@@ -57,6 +59,7 @@ impl fmt::Display for Polled {
 
 /// Details of a doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Doubt {
     /// Duration of the doubt: from its first symptom, across all its states, until a proof ends it.
     pub lasting: Duration,
@@ -70,6 +73,13 @@ pub struct Doubt {
     pub attempts: u32,
     /// Time until the next attempt, if an attempt is scheduled.
     pub next_attempt: Option<Duration>,
+}
+
+impl Doubt {
+    /// Creates a doubt of this duration and cause, for tests of code that reads freshness. All other fields are empty.
+    pub fn new(lasting: Duration, why: impl Into<Arc<str>>) -> Self {
+        Self { lasting, age: None, why: why.into(), version: None, attempts: 0, next_attempt: None }
+    }
 }
 
 impl Freshness {

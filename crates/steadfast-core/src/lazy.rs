@@ -39,6 +39,18 @@ use remembered::Remembered;
 /// [`read`](Self::read) decodes a single field.
 ///
 /// Only a read can detect that an object does not fit `K`. From then on, the cache counts the object as undecodable.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # use steadfast_core::decode::DecodeError;
+/// # use steadfast_core::{FieldPath, Lazy, Object};
+/// fn describe(pod: &Object<Lazy<Pod>>, phase: &FieldPath) -> Result<String, DecodeError> {
+///     // The key needs no decoding, and the phase decodes one field.
+///     let phase: Option<String> = pod.read(phase)?;
+///     Ok(format!("{} {}", pod.key(), phase.unwrap_or_default()))
+/// }
+/// # let _ = (describe, FieldPath::new("status.phase"));
+/// ```
 pub struct Lazy<K> {
     packed: DeltaCompressed,
     label: Label,

@@ -41,7 +41,7 @@ impl WatchSpec {
         scope: Scope,
         report: Option<(String, Arc<ReportEvent>)>,
     ) -> Result<Informer<Lazy<DynamicObject>>, String> {
-        let informer = self.factory.build_with::<Lazy<DynamicObject>>(resource, scope).audit_every(self.audit);
+        let informer = self.factory.builder_with::<Lazy<DynamicObject>>(resource, scope).audit_every(self.audit);
         let informer = match self.checkpoint.as_ref().filter(|_| may_be_kept(resource)) {
             Some(checkpoint) => informer.checkpoint(checkpoint),
             None => informer,

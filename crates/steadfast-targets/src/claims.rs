@@ -20,6 +20,7 @@ pub(crate) struct ClaimResolution<V> {
 
 /// An entry whose place belongs to another group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct Conflict {
     /// The name, address or key that both groups want.
     pub location: String,

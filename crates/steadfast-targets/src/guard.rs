@@ -55,6 +55,7 @@ pub struct ApprovalRequest {
 /// An approval that names no pending removals.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no removal with the ID {id} needs approval: {}", pending(.waits))]
+#[non_exhaustive]
 pub struct UnknownApproval {
     /// The ID of the approval.
     pub id: String,

@@ -48,6 +48,7 @@ pub struct Nftables {
 
 /// Reason that a table cannot be read or changed.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum NftablesError {
     /// The name is not valid in a ruleset.
     #[error("{0:?} is not a valid name in a ruleset: use letters, digits, `-`, `_` and `.`, at most 64 characters")]

@@ -15,6 +15,7 @@ use crate::origin::Origin;
 
 /// Reason for skipping an entry that differs from its desired value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum SkipReason {
     /// Another client holds the place of the entry.
     Foreign,

@@ -15,6 +15,7 @@ use crate::settings::Settings;
 
 /// Next steps of a mirror.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Preview<V> {
     /// Next steps. A serving entry is drained first, so its removal is missing here.
     pub steps: Vec<Step<V>>,

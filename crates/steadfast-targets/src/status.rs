@@ -12,6 +12,7 @@ use crate::plan::SkipReason;
 
 /// Status of a mirror at its last read.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Status<V> {
     /// Number of reads.
     pub looks: u64,
@@ -47,6 +48,7 @@ pub struct Status<V> {
 
 /// Loss of entries after a restart of the target or a change by another client.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Loss {
     /// Number of the entries.
     pub missing: usize,

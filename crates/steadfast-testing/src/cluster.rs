@@ -62,6 +62,7 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reason why a scenario cannot run on this server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Unsupported {
     /// The unsupported fault.
     pub need: ServerFault,
@@ -179,7 +180,7 @@ impl Cluster {
     ///
     /// Returns an error if the connection cannot be created.
     pub async fn connection(&self) -> Result<Connection, Error> {
-        self.connection_with(Settings::default()).await
+        self.connection_with_settings(Settings::default()).await
     }
 
     /// Opens a connection through the faulty network, with these timeouts and limits.
@@ -188,7 +189,7 @@ impl Cluster {
     ///
     /// Returns an error if the connection cannot be created.
     #[allow(clippy::unused_async, reason = "same signature as the other methods that connect")]
-    pub async fn connection_with(&self, settings: Settings) -> Result<Connection, Error> {
+    pub async fn connection_with_settings(&self, settings: Settings) -> Result<Connection, Error> {
         Ok(Connection::builder(self.proxied()?).settings(settings).build()?)
     }
 

@@ -101,7 +101,8 @@ pub(crate) fn freshness(state: &Freshness) -> (contract::Freshness, Vec<contract
         Freshness::Suspect(_) => contract::Freshness::Suspect,
         Freshness::Stale(_) => contract::Freshness::Stale,
         Freshness::Failed(_) => contract::Freshness::Failed,
-        Freshness::Stopped(_) => contract::Freshness::Stopped,
+        // Stopped. An unknown state must not permit more than a known one.
+        _ => contract::Freshness::Stopped,
     };
     (told, Vec::new())
 }

@@ -71,8 +71,8 @@ impl Form {
 
 /// Returns a builder for an informer of config maps in the [form of this run](Form::current). Lists are streamed in
 /// each form, although in JSON pages cost a server less.
-pub fn build_in_form(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, ConfigMapInForm> {
-    factory.build(scope).protobuf(Form::current().protobuf).streamed_lists(true)
+pub fn builder_in_form(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, ConfigMapInForm> {
+    factory.builder(scope).protobuf(Form::current().protobuf).streamed_lists(true)
 }
 
 impl fmt::Display for Form {

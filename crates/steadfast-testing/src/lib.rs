@@ -35,7 +35,7 @@
 //! | inject faults into the network | [`proxy::FaultProxy`], [`proxy::NetworkFaults`] |
 //! | run the catalog of faults | [`scenarios::Scenario`], [`scenarios::Target`], [`scenarios::catalog`] |
 //! | run on a real etcd and kube-apiserver | [`cluster::Cluster`], [`reference::Reference`] |
-//! | request objects in several forms | [`Form`], [`ConfigMapInForm`], [`CachedConfigMap`], [`build_in_form`] |
+//! | request objects in several forms | [`Form`], [`ConfigMapInForm`], [`CachedConfigMap`], [`builder_in_form`] |
 //! | read a scrape of metrics | [`Exposition`], [`Family`], [`Sample`] |
 //! | wait, and report errors | [`until`], [`Error`] |
 //!
@@ -76,7 +76,7 @@ mod world;
 pub use children::Children;
 pub use error::Error;
 pub use fault_schedule::FaultSchedule;
-pub use form::{CachedConfigMap, ConfigMapInForm, Form, InvalidForm, build_in_form};
+pub use form::{CachedConfigMap, ConfigMapInForm, Form, InvalidForm, builder_in_form};
 pub use history::history;
 pub use objects::{config_map, config_map_in, labelled_config_map, pod, widget_definition};
 pub use openmetrics::{Exposition, Family, Sample};

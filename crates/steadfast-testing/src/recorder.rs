@@ -171,7 +171,7 @@ impl Recorder {
     /// # Panics
     ///
     /// Panics if no tokio runtime is current, or if the informer was stopped.
-    pub fn record_with<K: Kept>(
+    pub fn record_with_options<K: Kept>(
         &self,
         informer: &Informer<K>,
         name: &str,

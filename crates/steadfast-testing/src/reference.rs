@@ -99,7 +99,7 @@ impl Reference {
     /// Returns an error if a process does not start, or if the reference is missing although
     /// `STEADFAST_REQUIRE_REFERENCE` is set.
     pub async fn start() -> Result<Option<Self>, Error> {
-        Self::start_with(&[]).await
+        Self::start_with_flags(&[]).await
     }
 
     /// Starts the reference, and passes `flags` of kube-apiserver to the API server.
@@ -107,7 +107,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns the errors of [`start`](Self::start).
-    pub async fn start_with(flags: &[&str]) -> Result<Option<Self>, Error> {
+    pub async fn start_with_flags(flags: &[&str]) -> Result<Option<Self>, Error> {
         let Some(program) = program("STEADFAST_REFERENCE", "reference")? else {
             skip("the reference is not built; run conformance/reference/build, which needs Go")?;
             return Ok(None);
@@ -120,7 +120,7 @@ impl Reference {
         let begun = (SystemTime::now(), Instant::now());
         let (servers, undone) = (Vec::new(), Vec::new());
         let mut reference = Self { program, servers, historian, etcd, etcd_url, folder, undone, begun };
-        reference.start_another_with(flags, None).await?;
+        reference.start_another_with_flags(flags, None).await?;
         Ok(Some(reference))
     }
 
@@ -130,7 +130,7 @@ impl Reference {
     ///
     /// Returns an error if the server does not start.
     pub async fn start_another(&mut self) -> Result<usize, Error> {
-        self.start_another_with(&[], None).await
+        self.start_another_with_flags(&[], None).await
     }
 
     /// Starts one more API server with `flags` of kube-apiserver. It connects to the etcd at `way`, for example through
@@ -139,7 +139,7 @@ impl Reference {
     /// # Errors
     ///
     /// Returns an error if the server does not start.
-    pub async fn start_another_with(&mut self, flags: &[&str], way: Option<SocketAddr>) -> Result<usize, Error> {
+    pub async fn start_another_with_flags(&mut self, flags: &[&str], way: Option<SocketAddr>) -> Result<usize, Error> {
         let number = self.servers.len();
         let folder = self.folder.path.join(format!("server-{number}"));
         let etcd_url = way.map_or_else(|| self.etcd_url.clone(), |address| format!("http://{address}"));

@@ -77,7 +77,7 @@ where
 {
     listen();
     let factory = InformerFactory::new(connection);
-    let builder = factory.build_with::<K>(kind, Scope::all());
+    let builder = factory.builder_with::<K>(kind, Scope::all());
     let informer = builder.streamed_lists(streamed).protobuf(false).object_limit(LIMIT).start()?;
     let notes = Notes::default();
     let own = notes.clone();
@@ -220,7 +220,7 @@ async fn wrong_token_is_reported_until_accepted() -> Result<(), WorldError> {
 async fn forbidden_resource_does_not_delay_others() -> Result<(), WorldError> {
     let server = server(ApiServer::builder()).await?;
     server.create(&config_map("a", "1"))?;
-    server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
+    server.faults().respond(RequestRule::any().resource("secrets"), Answer::Forbidden);
     let connection = Connection::new(kube_config(&server).await?)?;
     let (forbidden, notes) = informer::<Secret>(&connection, &(), true)?;
     recovers(&informer::<ConfigMap>(&connection, &(), true)?.0, 1).await?;

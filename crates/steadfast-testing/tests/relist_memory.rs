@@ -14,7 +14,7 @@ use serde::Deserialize;
 use steadfast::transport::Settings;
 use steadfast::{InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::ApiServer;
-use steadfast_testing::{Form, InMemory, WorldError, build_in_form, config_map};
+use steadfast_testing::{Form, InMemory, WorldError, builder_in_form, config_map};
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
@@ -50,7 +50,7 @@ async fn relist(fault: Option<InjectedFault>) -> Result<Taken, WorldError> {
     let connection = InMemory { settings, ..InMemory::default() }.connection(&server).await?;
     let factory = InformerFactory::new(&connection);
     let before = ALLOCATED.current_usage();
-    let builder = build_in_form(&factory, Scope::all()).streamed_lists(false).page_size(u32::try_from(PAGE).ok());
+    let builder = builder_in_form(&factory, Scope::all()).streamed_lists(false).page_size(u32::try_from(PAGE).ok());
     let informer = builder.inject_fault(fault).start()?;
     informer.wait_for_sync(TIMEOUT).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -147,6 +147,7 @@ impl fmt::Debug for Checkpoint {
 
 /// Reason that a checkpoint cannot be opened.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum CheckpointError {
     /// Another process, or this one, already holds the file.
     #[error("the checkpoint {} is held by {holder}: end that, or name another file; one file does for all informers of a program", .path.display())]

@@ -62,6 +62,20 @@ use warnings::Warnings;
 ///
 /// A `Connection` dials when a request needs a socket, and keeps the sockets healthy. Dropping the last clone and the
 /// last client closes all sockets and ends all tasks.
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # use steadfast::kube::Api;
+/// # use steadfast::{Connection, InformerFactory};
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// // The kubeconfig that kubectl reads, or the service account of the pod.
+/// let connection = Connection::infer().await?;
+/// // An ordinary client of kube on the same sockets, for writes.
+/// let pods: Api<Pod> = Api::namespaced(connection.client(), connection.default_namespace());
+/// let informers = InformerFactory::new(&connection);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Connection {
     inner: Arc<Inner>,

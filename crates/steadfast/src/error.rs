@@ -7,6 +7,7 @@ use steadfast_core::Freshness;
 
 /// Reason that an informer cannot be created.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InformerError {
     /// Another informer of the resource and scope runs with other settings.
     #[error(
@@ -60,6 +61,7 @@ pub enum InformerError {
 
 /// Reason that the cache of an informer cannot be stored in a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CheckpointUnsupported {
     /// The objects are Secrets, and storing them on disk was not allowed.
     #[error(
@@ -78,6 +80,7 @@ pub enum CheckpointUnsupported {
 
 /// A setting that differs between a request and the running informer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SettingMismatch {
     /// Name of the builder method for the setting.
     pub setting: &'static str,
@@ -99,6 +102,7 @@ fn listed(differences: &[SettingMismatch]) -> String {
 
 /// Reason that a handler was not added.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HandlerError {
     /// An async handler was added outside an async runtime.
     #[error("no async runtime is current: register async handlers from within a tokio runtime, or use a sync handler")]
@@ -141,6 +145,7 @@ pub enum HandlerError {
 /// Error of a cache before the end of its first list.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{resource} not synced: {state}")]
+#[non_exhaustive]
 pub struct NotSynced {
     /// Resource and scope.
     pub resource: Box<str>,
@@ -150,6 +155,7 @@ pub struct NotSynced {
 
 /// Error of a wait in which some caches were not synced before the deadline.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SyncTimeout {
     /// Duration of the wait.
     pub waited: Duration,
@@ -172,6 +178,7 @@ impl fmt::Display for SyncTimeout {
 
 /// Error of a wait that ended before its condition held.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WaitError {
     /// The deadline passed.
     #[error("{resource} did not reach {target} within {:.1} s: {state}", .waited.as_secs_f64())]
@@ -221,6 +228,7 @@ pub enum WaitError {
 /// Error of a read of an object whose newest state could not be decoded.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the state of {key} at version {version} could not be decoded; the next one that can be will be here")]
+#[non_exhaustive]
 pub struct Unknown {
     /// Object.
     pub key: steadfast_core::ObjectKey,

@@ -48,6 +48,25 @@ const FRESHNESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// An informer runs as long as one of its handles (informer, lister, index) or handlers exists. The factory alone keeps
 /// no informer running.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use k8s_openapi::api::core::v1::{Node, Pod};
+/// # use steadfast::{Connection, InformerFactory, Scope};
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let informers = InformerFactory::new(&Connection::infer().await?);
+/// let pods = informers.informer::<Pod>(Scope::all().labels("app=web"))?;
+/// // With options. Equal requests share one watch.
+/// let nodes = informers.builder::<Node>(Scope::all()).audit_every(Duration::from_secs(600)).start()?;
+///
+/// informers.wait_for_sync(Duration::from_secs(30)).await?;
+/// println!("{} pods, {} nodes; {}", pods.lister()?.len(), nodes.lister()?.len(), informers.freshness());
+///
+/// // Delivers the pending events before the program ends.
+/// informers.shutdown_drained(Duration::from_secs(5)).await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct InformerFactory {
     inner: Arc<Inner>,
@@ -229,7 +248,7 @@ impl InformerFactory {
         K: Kept,
         DynamicType<K>: Default,
     {
-        self.build::<K>(scope).start()
+        self.builder::<K>(scope).start()
     }
 
     /// Returns the informer of the resource that `kind` describes in `scope`, for types that are known only at run
@@ -240,7 +259,7 @@ impl InformerFactory {
     /// Returns an error in three cases. An informer of this scope runs with other settings. `scope` names a namespace
     /// and the resource is cluster-scoped. The factory was shut down.
     pub fn informer_with<K: Kept>(&self, kind: &DynamicType<K>, scope: Scope) -> Result<Informer<K>, InformerError> {
-        self.build_with::<K>(kind, scope).start()
+        self.builder_with::<K>(kind, scope).start()
     }
 
     /// Returns the informers of `K` in `scopes` as one, each of another namespace ([`Scope::in_each`]).
@@ -296,16 +315,16 @@ impl InformerFactory {
     }
 
     /// Returns a builder for an informer of `K` in `scope`, to change its settings.
-    pub fn build<K>(&self, scope: Scope) -> InformerBuilder<'_, K>
+    pub fn builder<K>(&self, scope: Scope) -> InformerBuilder<'_, K>
     where
         K: Kept,
         DynamicType<K>: Default,
     {
-        self.build_with::<K>(&DynamicType::<K>::default(), scope)
+        self.builder_with::<K>(&DynamicType::<K>::default(), scope)
     }
 
     /// Returns a builder for an informer of the resource that `kind` describes, to change its settings.
-    pub fn build_with<K: Kept>(&self, kind: &DynamicType<K>, scope: Scope) -> InformerBuilder<'_, K> {
+    pub fn builder_with<K: Kept>(&self, kind: &DynamicType<K>, scope: Scope) -> InformerBuilder<'_, K> {
         let scope = self.completed::<K>(scope);
         InformerBuilder {
             factory: self,

@@ -31,7 +31,8 @@ pub trait AsyncHandler<K>: Send + Sync + 'static {
 }
 
 /// Data of a call in addition to its event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Call {
     /// Number of earlier calls with this event that panicked.
     pub retry: u32,

@@ -10,6 +10,7 @@ use crate::metrics::call_durations::CallHistogram;
 
 /// Statistics of a handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HandlerStats {
     /// Calls that returned.
     pub returned: u64,

@@ -33,6 +33,22 @@ pub(crate) const UNAIDED_WAIT: Duration = Duration::from_secs(1);
 ///
 /// Cheap to clone. The watch ends when the informer is stopped, or when its last handle (informer, lister or index) is
 /// dropped. While the factory exists, handlers keep the watch running too: it ends with the last handle or handler.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # use steadfast::{Event, InformerFactory, Scope};
+/// # async fn example(informers: InformerFactory) -> Result<(), Box<dyn std::error::Error>> {
+/// let pods = informers.informer::<Pod>(Scope::namespace("shop"))?;
+/// pods.on_event(|event| println!("{event:?}"))?;
+/// pods.wait_for_sync(Duration::from_secs(30)).await?;
+///
+/// let web = pods.lister()?.get("shop", "web-0")?;
+/// // A cache that may be incomplete says so, with the duration and the reason.
+/// println!("web-0 exists: {}; {}", web.is_some(), pods.freshness());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Informer<K> {
     owner: Held<K>,
 }
@@ -80,21 +96,6 @@ impl<K: Kept> Informer<K> {
     pub(crate) fn command(&self, command: Command) {
         // A driver that has ended ignores commands.
         let _ = self.owner.commands.send(command);
-    }
-
-    /// Returns the resource and its scope, for display.
-    pub fn name(&self) -> &str {
-        &self.shared().name
-    }
-
-    /// Returns the identity of the cache.
-    pub fn cache_id(&self) -> CacheId {
-        CacheId(Arc::as_ptr(self.shared()).addr())
-    }
-
-    /// Returns the scope of the informer.
-    pub fn scope(&self) -> &Scope {
-        &self.shared().scope
     }
 
     /// Calls `handle` for every change, one call at a time, on a thread of its own. The callback can block.
@@ -230,6 +231,21 @@ impl<K: Kept> Informer<K> {
     /// Returns the statistics of each handler.
     pub fn handlers(&self) -> Vec<HandlerStats> {
         self.shared().handler_stats()
+    }
+
+    /// Returns the resource and its scope, for display.
+    pub fn name(&self) -> &str {
+        &self.shared().name
+    }
+
+    /// Returns the identity of the cache.
+    pub fn cache_id(&self) -> CacheId {
+        CacheId(Arc::as_ptr(self.shared()).addr())
+    }
+
+    /// Returns the scope of the informer.
+    pub fn scope(&self) -> &Scope {
+        &self.shared().scope
     }
 
     /// Waits until the first complete list is in the cache.

@@ -43,7 +43,7 @@
 //! | export metrics | [`metrics`] (feature `metrics`) |
 //! | control clock, threads and sockets | [`environment`]: own threads by default, or the current runtime for tests in virtual time |
 //!
-//! `informer_with`, `build_with`, `watch_with`, `list_with` and `watch_from_with` take a [`DynamicType`], for kinds
+//! `informer_with`, `builder_with`, `watch_with`, `list_with` and `watch_from_with` take a [`DynamicType`], for kinds
 //! without a Rust type.
 //!
 //! # Features
@@ -195,7 +195,7 @@ pub fn watch_with<K: Kept>(
     scope: Scope,
 ) -> Result<Watch<K>, InformerError> {
     let factory = InformerFactory::new(connection);
-    let builder = factory.build_with::<K>(kind, scope);
+    let builder = factory.builder_with::<K>(kind, scope);
     builder.check()?;
     Ok(Watch::new(builder.launch()))
 }

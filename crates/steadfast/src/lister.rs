@@ -11,6 +11,19 @@ use crate::error::Unknown;
 use crate::owner::Held;
 
 /// Reads an informer's cache. Cheap to clone.
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # fn example(pods: &steadfast::Informer<Pod>) -> Result<(), Box<dyn std::error::Error>> {
+/// let lister = pods.lister()?;
+/// // `Err` if the newest state of the pod cannot be decoded, so that absence and failure differ.
+/// if let Some(pod) = lister.get("shop", "web-0")? {
+///     println!("{} at version {}", pod.key(), pod.version());
+/// }
+/// println!("{} pods in shop, {} in all", lister.namespace("shop").len(), lister.len());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Lister<K> {
     owner: Held<K>,
 }
@@ -129,6 +142,16 @@ fn all_known<'a, K: 'a>(entries: impl Iterator<Item = &'a Entry<K>>) -> Vec<Obje
 }
 
 /// Finds an informer's objects by a value that the user's function extracts. Cheap to clone.
+///
+/// ```no_run
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # fn example(pods: &steadfast::Informer<Pod>) {
+/// let by_node = pods.index(|pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()));
+/// for pod in by_node.get("node-1") {
+///     println!("{}", pod.key());
+/// }
+/// # }
+/// ```
 pub struct Index<K, I> {
     owner: Held<K>,
     index: store::Index<K, I>,

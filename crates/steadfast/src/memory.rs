@@ -6,6 +6,7 @@
 /// types of `k8s-openapi`, derived custom resources and `DynamicObject`, the result is within 10 % of the allocated
 /// size. A type that shares strings or uses other maps differs more, and so does the result of a transform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Memory {
     /// Cached objects. Objects that a caller holds longer than the cache are not included, nor are the values decoded
     /// from a `Lazy`.

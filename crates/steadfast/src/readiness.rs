@@ -111,7 +111,8 @@ fn badness(state: &Freshness) -> (u8, std::time::Duration) {
         Freshness::Starting(_) => 3,
         Freshness::Stale(_) => 4,
         Freshness::Failed(_) => 5,
-        Freshness::Stopped(_) => 6,
+        // Stopped. An unknown state must not look better than a known one.
+        _ => 6,
     };
     (rank, state.doubt().map(|doubt| doubt.lasting).unwrap_or_default())
 }
@@ -130,8 +131,7 @@ mod tests {
     }
 
     fn doubt(seconds: u64) -> Doubt {
-        let lasting = Duration::from_secs(seconds);
-        Doubt { lasting, age: None, why: "refused".into(), version: None, attempts: 0, next_attempt: None }
+        Doubt::new(Duration::from_secs(seconds), "refused")
     }
 
     fn of(informers: &[(&str, Freshness)]) -> FactoryFreshness {

@@ -19,6 +19,21 @@ use crate::runner::Runner;
 use crate::subscription::Subscription;
 
 /// Builder of a handler and its options.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use k8s_openapi::api::core::v1::Pod;
+/// # fn example(pods: &steadfast::Informer<Pod>) -> Result<(), steadfast::HandlerError> {
+/// let registration = pods
+///     .handler()
+///     .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+///     .resync(Duration::from_secs(600))
+///     .on_event(|event| println!("{event:?}"))?;
+/// // The handler runs until it is removed or the informer stops.
+/// registration.remove();
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a handler is there once it is added"]
 pub struct HandlerBuilder<'a, K> {
     owner: &'a Held<K>,

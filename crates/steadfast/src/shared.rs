@@ -492,6 +492,7 @@ pub(crate) struct Ended;
 
 /// Undelivered events of closed handlers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Undelivered {
     /// Queued events.
     pub events: usize,

@@ -233,7 +233,7 @@ async fn gone_in_stream(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     let gone = Answer::InStream(Status::of_code(410));
-    stage.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), gone);
+    stage.faults().respond(RequestRule::any().verb(Verb::Watch).times(1), gone);
     stage.faults().end_watches();
     stage.write(20)
 }
@@ -254,7 +254,7 @@ async fn too_large(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     let rule = RequestRule::any().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList).times(2);
-    stage.faults().answer_with(rule, Answer::too_large(TooLarge::Cause));
+    stage.faults().respond(rule, Answer::too_large(TooLarge::Cause));
     stage.faults().end_watches();
     stage.write(20)
 }
@@ -283,7 +283,7 @@ async fn lagging(stage: &mut Stage) -> Result<(), BenchError> {
 
 async fn lagging_list(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
-    stage.faults().replica(1).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    stage.faults().replica(1).respond(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
     move_to_lagging(stage).await
 }
 
@@ -319,7 +319,7 @@ async fn too_many(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     let rule = RequestRule::any().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList).times(2);
-    stage.faults().answer_with(rule, Answer::retry_after(429, Duration::from_secs(5)));
+    stage.faults().respond(rule, Answer::retry_after(429, Duration::from_secs(5)));
     stage.faults().end_watches();
     stage.write(20)
 }
@@ -328,7 +328,7 @@ async fn too_many(stage: &mut Stage) -> Result<(), BenchError> {
 async fn refused(stage: &mut Stage, answer: Answer) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
-    stage.faults().answer_with(RequestRule::any().resource("configmaps"), answer);
+    stage.faults().respond(RequestRule::any().resource("configmaps"), answer);
     stage.faults().end_watches();
     stage.write_for(FAULT_DURATION).await?;
     stage.faults().answer_truly();

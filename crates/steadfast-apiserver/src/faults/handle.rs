@@ -248,8 +248,8 @@ impl Faults {
     }
 
     /// Sends `answer` instead of the real response to requests that match the rule.
-    pub fn answer_with(&self, rule: RequestRule, answer: impl Into<Answer>) {
-        self.log("answer_with", Some(true));
+    pub fn respond(&self, rule: RequestRule, answer: impl Into<Answer>) {
+        self.log("respond", Some(true));
         self.cluster.rules.add(self.replica, rule, Ruling::Answer(answer.into()));
     }
 
@@ -278,10 +278,10 @@ impl Faults {
         self.cluster.set_tokens(tokens);
     }
 
-    /// Ends [`answer_with`](Self::answer_with), [`corrupt`](Self::corrupt), [`answer_late`](Self::answer_late) and
+    /// Ends [`respond`](Self::respond), [`corrupt`](Self::corrupt), [`answer_late`](Self::answer_late) and
     /// [`hang`](Self::hang) for new requests.
     pub fn answer_truly(&self) {
-        self.log("answer_with", Some(false));
+        self.log("respond", Some(false));
         self.cluster.rules.clear(self.replica);
     }
 

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 /// Switch of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FaultRecord {
     /// Time since the server's start.
     pub at: Duration,

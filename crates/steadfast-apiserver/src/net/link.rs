@@ -10,6 +10,7 @@ use crate::signal::Signal;
 
 /// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LinkEnd {
     /// The client closed the connection, or the server drained and closed it.
     Closed,

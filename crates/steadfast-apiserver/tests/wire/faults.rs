@@ -242,14 +242,14 @@ async fn rules_replace_responses() {
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let lists = RequestRule::any().verb(Verb::List).resource("configmaps");
     let busy = Answer::retry_after(429, Duration::from_millis(1500));
-    server.faults().answer_with(lists.clone().times(2), busy);
+    server.faults().respond(lists.clone().times(2), busy);
     for _ in 0..2 {
         let response = client.request(Method::GET, CONFIG_MAPS, &[], &Value::Null).await.unwrap();
         assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (429, &"2".parse().unwrap()));
     }
     assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
 
-    server.faults().answer_with(lists.namespace("default"), Answer::Forbidden);
+    server.faults().respond(lists.namespace("default"), Answer::Forbidden);
     let (code, status) = client.get(CONFIG_MAPS).await;
     let expected = "configmaps is forbidden: User \"system:anonymous\" cannot list resource \"configmaps\" in API \
                     group \"\" in the namespace \"default\"";
@@ -257,7 +257,7 @@ async fn rules_replace_responses() {
     assert_eq!(client.get("/api/v1/pods").await.0, 200);
 
     let expired = Status::of_code(410).with_reason("Gone").with_message("too old resource version");
-    server.faults().answer_with(RequestRule::any().verb(Verb::Watch), Answer::InStream(expired));
+    server.faults().respond(RequestRule::any().verb(Verb::Watch), Answer::InStream(expired));
     let mut watch = client.watch(&watch_from(server.revision())).await;
     let event = watch.event().await;
     assert_eq!((watch.code, &event["type"], &event["object"]["reason"]), (200, &json!("ERROR"), &json!("Gone")));
@@ -270,7 +270,7 @@ async fn rules_replace_responses() {
 async fn rule_for_namespace_spares_longer_names() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
-    server.faults().answer_with(RequestRule::any().namespace("shop"), Answer::code(503));
+    server.faults().respond(RequestRule::any().namespace("shop"), Answer::code(503));
     for (path, code) in [
         ("/api/v1/namespaces/shop/configmaps", 503),
         ("/api/v1/namespaces/shop", 503),

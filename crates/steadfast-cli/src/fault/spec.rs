@@ -217,7 +217,7 @@ impl FaultSpec {
             (Action::Switch(act), Value::On(on)) => act(&faults, *on),
             (Action::Number(act), Value::Number(number)) => act(&faults, *number),
             (Action::Delay(act), Value::Duration(delay)) => act(&faults, *delay),
-            (Action::Respond, Value::Respond(rule, answer)) => faults.answer_with(rule.clone(), answer.clone()),
+            (Action::Respond, Value::Respond(rule, answer)) => faults.respond(rule.clone(), answer.clone()),
             (Action::Clear, _) => clear(&faults),
             // The parser creates no other combination.
             _ => {}

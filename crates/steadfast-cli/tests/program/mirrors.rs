@@ -248,7 +248,7 @@ fn uncertain_cache_or_object_keeps_its_entries() {
     drop(acting);
 
     world.delete("web-0");
-    world.server.faults().answer_with(RequestRule::any().resource("pods"), Answer::code(503));
+    world.server.faults().respond(RequestRule::any().resource("pods"), Answer::code(503));
     let mut acting = world.begin();
     acting.until_said("acting by");
     throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 3));
@@ -329,7 +329,7 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     // Simulates a crash before the checkpoint of `web-1`: the old checkpoint lacks the pod, and the guard allows one
     // removal without approval.
     std::fs::write(&checkpoint, before).expect("the folder is writable");
-    world.server.faults().answer_with(RequestRule::any().resource("pods"), Answer::code(503));
+    world.server.faults().respond(RequestRule::any().resource("pods"), Answer::code(503));
     let mut acting = world.begin();
     acting.until_said("acting by");
     throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 2));

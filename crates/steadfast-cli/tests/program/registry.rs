@@ -77,7 +77,7 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
 
     // The deletion is unconfirmed until the server responds, so the item must stay.
     server.delete_named("pods", "default", "a").expect("the object exists");
-    server.faults().answer_with(RequestRule::any().resource("pods"), Answer::code(503));
+    server.faults().respond(RequestRule::any().resource("pods"), Answer::code(503));
     let mut acting = begin();
     throughout(Duration::from_secs(2), || assert_eq!(tree.now().values(), both));
     server.faults().answer_truly();

@@ -34,6 +34,7 @@ fn of_this_host(controller: &str) -> String {
     "{controller:?} cannot be the name of a reporting controller: use at most 63 letters, digits, `-`, `_` and `.`, with \
      a letter or a digit at both ends, optionally after a domain and `/`, as in example.com/web-controller"
 )]
+#[non_exhaustive]
 pub struct InvalidReporter {
     /// The rejected name.
     pub controller: String,

@@ -11,6 +11,7 @@ use crate::version::ResourceVersion;
 
 /// Event of a reflector that is worth a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Diagnostic {
     /// The first complete list is in the store.
     Synced {

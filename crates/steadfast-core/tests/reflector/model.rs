@@ -117,6 +117,7 @@ fn name_of(note: &Diagnostic) -> &'static str {
         Diagnostic::Unidentified { .. } => "unnamed",
         Diagnostic::Audited { .. } => "compared",
         Diagnostic::Lost { .. } => "lost",
+        _ => "other",
     }
 }
 

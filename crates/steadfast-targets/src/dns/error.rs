@@ -5,6 +5,7 @@ use domain::tsig::ValidationError;
 
 /// Reason that a zone cannot be read or changed.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum DnsError {
     /// A key is not a valid TSIG key. Errors never contain the secret.
     #[error("this is no TSIG key: {0}; `tsig-keygen` and `keymgr -t` make one")]
@@ -150,6 +151,7 @@ debug_as_message!(DnsError);
 
 /// Operation requested from a DNS server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DnsOperation {
     /// Transfer of the whole zone.
     Transfer,

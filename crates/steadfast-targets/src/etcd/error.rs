@@ -2,6 +2,7 @@
 
 /// Reason that keys of etcd cannot be read or changed. No error contains a password, a token or a value.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum EtcdError {
     /// The prefix or the mark is empty.
     #[error("a mirror in etcd needs a prefix and a mark; set both")]

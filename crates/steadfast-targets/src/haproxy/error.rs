@@ -7,6 +7,7 @@ use crate::step_runner;
 
 /// Reason that a backend of HAProxy cannot be read or changed.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum HaproxyError {
     /// HAProxy would read a name as something else.
     #[error("{0:?} is not a valid name in HAProxy: use letters, digits, `-`, `_` and `.`, at most 128 characters")]

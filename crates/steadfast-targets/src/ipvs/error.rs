@@ -11,6 +11,7 @@ pub(super) const SRCH: i32 = Errno::SRCH.raw_os_error();
 
 /// Reason that a virtual service cannot be read or changed.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum IpvsError {
     /// The address is not valid for a service.
     #[error("{0} can be no virtual service: it takes an address of this machine's, without a scope, and a port")]

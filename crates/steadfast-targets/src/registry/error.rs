@@ -6,6 +6,7 @@ use crate::step_runner;
 
 /// Reason that items of a registry cannot be read or changed. Errors contain no header, and no query of a URL.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum RegistryError {
     /// The mark is empty.
     #[error("a mirror in a registry needs a mark, which identifies its items; set one")]

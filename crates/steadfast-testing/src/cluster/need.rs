@@ -28,6 +28,7 @@ impl ServerKind {
 
 /// Fault of a server, in addition to the network faults, which work in front of any server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum ServerFault {
     /// An API server is killed, and started again at its address.
     Kill,

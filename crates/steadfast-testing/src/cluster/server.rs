@@ -72,7 +72,7 @@ impl Server {
                 if two {
                     let flags: Vec<&str> = needs.iter().filter_map(|need| flag(*need)).collect();
                     let way = to_etcd.as_ref().map(FaultProxy::address);
-                    second = Some(lease.alone()?.start_another_with(&flags, way).await?);
+                    second = Some(lease.alone()?.start_another_with_flags(&flags, way).await?);
                 }
                 Self::Reference(OnReference { lease, second, to_etcd })
             }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-/// A fault that was transition, or that affected a connection; see [`NetworkFaults::changes`].
+/// A fault that was switched, or that affected a connection; see [`NetworkFaults::changes`].
 ///
 /// [`NetworkFaults::changes`]: super::NetworkFaults::changes
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FaultChange {
     /// Time since the network was created.
     pub at: Duration,
@@ -19,6 +20,7 @@ pub struct FaultChange {
 
 /// Kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FaultTransition {
     /// The fault lasts from now on.
     On,
@@ -32,6 +34,7 @@ pub enum FaultTransition {
 ///
 /// [`NetworkFaults::connections`]: super::NetworkFaults::connections
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectionReport {
     /// Number of the connection, counted from 0 in the order of opening.
     pub connection: u64,
@@ -49,6 +52,7 @@ pub struct ConnectionReport {
 
 /// End of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Ended {
     /// Both sides closed the connection cleanly.
     Closed,

@@ -38,7 +38,7 @@ impl FaultProxy {
     ///
     /// Panics if no tokio runtime is current.
     pub fn start(targets: impl IntoIterator<Item = impl Into<Option<SocketAddr>>>) -> io::Result<Self> {
-        Self::start_with(NetworkFaults::new(), targets)
+        Self::start_with_faults(NetworkFaults::new(), targets)
     }
 
     /// Starts a proxy with the faults of `faults`, which must not belong to another proxy.
@@ -50,7 +50,7 @@ impl FaultProxy {
     /// # Panics
     ///
     /// Panics under the conditions of [`start`](Self::start).
-    pub fn start_with(
+    pub fn start_with_faults(
         faults: NetworkFaults,
         targets: impl IntoIterator<Item = impl Into<Option<SocketAddr>>>,
     ) -> io::Result<Self> {

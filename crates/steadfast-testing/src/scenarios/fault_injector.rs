@@ -155,9 +155,9 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
 fn answer_too(faults: &Faults, on: bool, rule: RequestRule, response: Answer) {
     // Objects that a relist by difference requests one by one receive the response as well.
     if on {
-        faults.answer_with(RequestRule::any().verb(Verb::State).times(1), response.clone());
+        faults.respond(RequestRule::any().verb(Verb::State).times(1), response.clone());
     }
-    faults.answer_with(rule, response);
+    faults.respond(rule, response);
 }
 
 /// Ends watches with errors that have no status, but an object with a version that the history has not reached.
@@ -166,7 +166,7 @@ fn end_with_errors(faults: &Faults, random: &mut Random) -> &'static str {
     // The version is far beyond the history. A client that adopts it would resume from the future.
     let metadata = json!({ "name": name, "namespace": "default", "uid": "none", "resourceVersion": "8000000" });
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
-    faults.answer_with(RequestRule::any().verb(Verb::Watch).times(2), Answer::ErrorObject(object));
+    faults.respond(RequestRule::any().verb(Verb::Watch).times(2), Answer::ErrorObject(object));
     faults.end_watches();
     "errors without a status"
 }
@@ -188,7 +188,7 @@ fn refuse_watches(faults: &Faults, random: &mut Random) -> &'static str {
     let streams = random.share() < 0.5;
     let rule = if streams { rule.verb(Verb::StreamedList) } else { rule };
     let in_stream = Answer::InStream(Status::of_code(500).with_reason("StoreReadError"));
-    faults.answer_with(rule, if random.share() < 0.3 { in_stream } else { Answer::code(code) });
+    faults.respond(rule, if random.share() < 0.3 { in_stream } else { Answer::code(code) });
     "rejected watches"
 }
 

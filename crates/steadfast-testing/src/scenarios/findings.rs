@@ -7,6 +7,7 @@ use steadfast_contract::Report;
 
 /// Result of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Findings {
     /// Report of the contract checker.
     pub report: Report,
@@ -27,6 +28,7 @@ pub struct Findings {
 
 /// Cost of a fault for the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cost {
     /// Full transfers, streamed or paged.
     pub lists: usize,
@@ -92,15 +94,15 @@ impl Findings {
 }
 
 fn sum(one: &RequestCounts, other: &RequestCounts) -> RequestCounts {
-    RequestCounts {
-        lists: one.lists + other.lists,
-        pages: one.pages + other.pages,
-        probes: one.probes + other.probes,
-        streamed_lists: one.streamed_lists + other.streamed_lists,
-        watches: one.watches + other.watches,
-        gets: one.gets + other.gets,
-        writes: one.writes + other.writes,
-        bytes: one.bytes + other.bytes,
-        most_concurrent_transfers: one.most_concurrent_transfers.max(other.most_concurrent_transfers),
-    }
+    let mut sum = *one;
+    sum.lists += other.lists;
+    sum.pages += other.pages;
+    sum.probes += other.probes;
+    sum.streamed_lists += other.streamed_lists;
+    sum.watches += other.watches;
+    sum.gets += other.gets;
+    sum.writes += other.writes;
+    sum.bytes += other.bytes;
+    sum.most_concurrent_transfers = sum.most_concurrent_transfers.max(other.most_concurrent_transfers);
+    sum
 }

@@ -118,16 +118,16 @@ impl ScenarioRun {
 
     /// Starts an informer that is recorded under its own name.
     pub(super) fn watch<K: CachedConfigMap>(&self, scope: Scope) -> Result<Watched<K>, Error> {
-        Ok(self.record(self.build(&self.factory, scope).start()?))
+        Ok(self.record(self.builder(&self.factory, scope).start()?))
     }
 
     /// Returns a builder for an informer of `factory`, in the form and with the injected fault of the target.
-    pub(super) fn build<'a, K: CachedConfigMap>(
+    pub(super) fn builder<'a, K: CachedConfigMap>(
         &self,
         factory: &'a InformerFactory,
         scope: Scope,
     ) -> InformerBuilder<'a, K> {
-        let builder = factory.build(scope).protobuf(self.target.form.protobuf);
+        let builder = factory.builder(scope).protobuf(self.target.form.protobuf);
         #[cfg(feature = "fault-injection")]
         let builder = builder.inject_fault(self.target.fault);
         builder

@@ -129,7 +129,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
         for scope in [Scope::all(), Scope::namespace(NAMESPACE).labels("app=web")] {
             let name = format!("client {client}, {scope}");
             let (streamed, page) = (world.chance(3), 2 + world.pick(4) as u32);
-            let builder = factory.build::<K>(scope).streamed_lists(!streamed).page_size(Some(page));
+            let builder = factory.builder::<K>(scope).streamed_lists(!streamed).page_size(Some(page));
             let informer = builder.object_limit(OBJECT_LIMIT).protobuf(target.form.protobuf).start()?;
             let counted = differences.clone();
             informer.on_diagnostic(move |note| {
@@ -147,7 +147,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
                 let (scope, name) = (Scope::all().labels("app=web"), format!("client {client}, filtered"));
                 held.push(world.recorder.record_filtered(&informer, &name, &scope, web));
                 let name = format!("client {client}, one by one");
-                held.push(world.recorder.record_with(&informer, &name, |handler| handler.deliver_each(3)));
+                held.push(world.recorder.record_with_options(&informer, &name, |handler| handler.deliver_each(3)));
             }
         }
     }

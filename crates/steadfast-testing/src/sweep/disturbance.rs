@@ -12,6 +12,7 @@ pub(super) const VARIABLE: &str = "STEADFAST_SWEEP";
 
 /// Sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Sender {
     /// One of the controller's processes.
     Controller,
@@ -23,6 +24,7 @@ pub enum Sender {
 ///
 /// The number among all requests would not identify it, because an earlier disturbance would change that number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub struct Point {
     /// Sender of the request.
     pub sender: Sender,
@@ -74,6 +76,7 @@ impl Point {
 
 /// Kind of a disturbance: one failure that is common in clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum DisturbanceKind {
     /// The controller's caches see the write ten seconds late.
     Delayed,
@@ -133,6 +136,7 @@ impl DisturbanceKind {
 /// # Ok::<(), steadfast_testing::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub struct Disturbance {
     /// Kind of the disturbance.
     pub kind: DisturbanceKind,

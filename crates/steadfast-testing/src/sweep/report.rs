@@ -12,6 +12,7 @@ const MAX_REPORTED: usize = 10;
 
 /// Disturbance that changes the final state.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Finding {
     /// The disturbance.
     pub disturbance: Disturbance,

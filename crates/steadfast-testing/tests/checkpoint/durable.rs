@@ -306,7 +306,7 @@ async fn surviving_object_identifies_the_cluster() -> Result<(), WorldError> {
             server.delete_named("configmaps", "default", "b")?;
             server.create(&config_map("b", "other"))?;
         }
-        server.faults().answer_with(RequestRule::any().verb(Verb::Get).resource("namespaces"), Answer::Forbidden);
+        server.faults().respond(RequestRule::any().verb(Verb::Get).resource("namespaces"), Answer::Forbidden);
         let life = Life::begin(&server, &path, 2).await?;
         mirror(&life, &log, |_| Does::Acknowledge)?;
         life.settle(&server).await?;

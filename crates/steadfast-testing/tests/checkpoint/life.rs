@@ -42,7 +42,8 @@ impl Life {
         path: &Path,
     ) -> Result<Self, WorldError> {
         let factory = InformerFactory::new(&network.connection(server).await?);
-        let informer = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
+        let informer =
+            factory.builder::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
         let (told, notes) = <(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<Diagnostic>>>)>::default();
         let (sink, written) = (told.clone(), notes.clone());
         informer.on_event(move |event| sink.lock().push(in_words(&event)))?;

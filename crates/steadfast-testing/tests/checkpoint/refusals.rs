@@ -14,16 +14,16 @@ async fn secrets_need_explicit_permission() -> Result<(), WorldError> {
     let server = ApiServer::builder().in_memory().start().await?;
     let factory = InformerFactory::new(&InMemory::default().connection(&server).await?);
     let checkpoint = Checkpoint::open(folder.file())?;
-    let rejected = factory.build::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).start().expect_err("a Secret");
+    let rejected = factory.builder::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).start().expect_err("a Secret");
     assert_eq!(
         rejected.to_string(),
         "secrets cannot be kept in a checkpoint: Secrets are written to disk only on request; leave the checkpoint out, or \
          request it with `including_secrets`"
     );
     // The annotations of secrets may contain all of their data.
-    let metadata = factory.build::<Lazy<PartialObjectMeta<Secret>>>(Scope::all()).checkpoint(&checkpoint).start();
+    let metadata = factory.builder::<Lazy<PartialObjectMeta<Secret>>>(Scope::all()).checkpoint(&checkpoint).start();
     assert!(matches!(metadata, Err(InformerError::Checkpoint { why: CheckpointUnsupported::Secrets, .. })));
-    factory.build::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).including_secrets().start()?;
+    factory.builder::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).including_secrets().start()?;
     Ok(())
 }
 
@@ -34,7 +34,7 @@ async fn shared_informer_needs_same_checkpoint() -> Result<(), WorldError> {
     let factory = InformerFactory::new(&InMemory::default().connection(&server).await?);
     let checkpoint = Checkpoint::open(folder.file())?;
     let build =
-        |factory: &InformerFactory| factory.build::<Lazy<ConfigMap>>(Scope::all()).checkpoint(&checkpoint).start();
+        |factory: &InformerFactory| factory.builder::<Lazy<ConfigMap>>(Scope::all()).checkpoint(&checkpoint).start();
     let first = build(&factory)?;
     assert_eq!(build(&factory)?.name(), first.name(), "both requests return the same informer");
     let without = factory.informer::<Lazy<ConfigMap>>(Scope::all()).expect_err("the second request has no checkpoint");
@@ -44,8 +44,10 @@ async fn shared_informer_needs_same_checkpoint() -> Result<(), WorldError> {
     assert!(matches!(twice, InformerError::Checkpoint { why: CheckpointUnsupported::InUse, .. }), "{twice}");
     factory.shutdown();
     build(&elsewhere)?;
-    let changed =
-        elsewhere.build::<Lazy<ConfigMap>>(Scope::namespace("shop")).checkpoint(&checkpoint).transform(|object| object);
+    let changed = elsewhere
+        .builder::<Lazy<ConfigMap>>(Scope::namespace("shop"))
+        .checkpoint(&checkpoint)
+        .transform(|object| object);
     assert!(matches!(changed.start(), Err(InformerError::Checkpoint { why: CheckpointUnsupported::Transformed, .. })));
     Ok(())
 }

@@ -77,7 +77,7 @@ async fn restored_cache_is_audited() -> Result<(), WorldError> {
     let network = InMemory { seed: 2, ..InMemory::default() };
     let factory = InformerFactory::new(&network.connection(&server).await?);
     let (every, checkpoint) = (Duration::from_secs(60), Checkpoint::open(&path)?);
-    let informer = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint);
+    let informer = factory.builder::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint);
     let informer = informer.audit_every(every).start()?;
     informer.wait_for_version(&server.revision().to_string().as_str().into(), every).await?;
     server.faults().drop_next_event("configmaps");
@@ -174,7 +174,7 @@ async fn unidentified_cluster_is_compared_by_list() -> Result<(), WorldError> {
     let (server, life) = first_life(&folder, 5).await?;
     let path = life.die(&folder)?;
     change_unseen(&server)?;
-    server.faults().answer_with(RequestRule::any().verb(Verb::Get).resource("namespaces"), Answer::Forbidden);
+    server.faults().respond(RequestRule::any().verb(Verb::Get).resource("namespaces"), Answer::Forbidden);
 
     let life = Life::begin(&server, &path, 2).await?;
     life.settle(&server).await?;

@@ -54,7 +54,7 @@ impl Server {
         std::fs::write(&policy, POLICY)?;
         let flags =
             [format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", audit.display())];
-        let reference = Reference::start_with(&[&flags[0], &flags[1]]).await?;
+        let reference = Reference::start_with_flags(&[&flags[0], &flags[1]]).await?;
         Ok(reference.map(|reference| Self::Real { reference: Box::new(reference), audit }))
     }
 

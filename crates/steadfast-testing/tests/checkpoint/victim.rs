@@ -44,7 +44,7 @@ async fn live(kubeconfig: &Path, file: &Path) -> Result<(), WorldError> {
     let factory = InformerFactory::new(&Connection::new(config)?);
     // The kernel releases the lock of a killed process only after its end.
     let checkpoint = Checkpoint::open(file)?;
-    let informer = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
+    let informer = factory.builder::<Lazy<ConfigMap>>(Scope::namespace("default")).checkpoint(&checkpoint).start()?;
     let moods = Mutex::new(Random::new(u64::from(std::process::id())));
     informer.durable("mirror").on_event(move |told| {
         let (mood, time) = {

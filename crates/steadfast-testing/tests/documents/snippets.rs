@@ -189,7 +189,7 @@ pub(crate) fn metrics(connection: Connection) -> Result<String, Box<dyn Error>> 
 fn names(factory: InformerFactory) -> Result<(), Box<dyn Error>> {
     fn publish(_: &Event<Pod>) {}
 
-    let pods = factory.build::<Pod>(Scope::all()).name("backends").start()?;
+    let pods = factory.builder::<Pod>(Scope::all()).name("backends").start()?;
     pods.handler().name("dns").on_event(|event| publish(&event))?;
     Ok(())
 }
@@ -216,7 +216,7 @@ fn tracing_of_requests(config: kube::Config) -> Result<Connection, Box<dyn Error
 /// docs/guide.md, "An audit".
 #[rustfmt::skip]
 fn an_audit(factory: InformerFactory) -> Result<(), Box<dyn Error>> {
-    let pods = factory.build::<Pod>(Scope::all()).audit_every(Duration::from_secs(600)).start()?;
+    let pods = factory.builder::<Pod>(Scope::all()).audit_every(Duration::from_secs(600)).start()?;
     pods.on_diagnostic(|note| if let Diagnostic::Lost { .. } = note { eprintln!("{note}") });
     Ok(())
 }

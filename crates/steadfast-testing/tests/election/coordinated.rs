@@ -31,7 +31,7 @@ async fn leads(election: &LeaderElection) -> Result<(), WorldError> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn oldest_version_leads_then_next() -> Result<(), WorldError> {
-    let Some(reference) = Reference::start_with(&FLAGS).await? else { return Ok(()) };
+    let Some(reference) = Reference::start_with_flags(&FLAGS).await? else { return Ok(()) };
     let mut connections = Vec::new();
     for _ in 0..3 {
         connections.push(reference.connection().await?);

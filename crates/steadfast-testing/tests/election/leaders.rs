@@ -128,7 +128,7 @@ async fn lease_deadline_ends_running_requests() -> Result<(), WorldError> {
     let leader = leader(&election).await?;
     let late = RequestRule::any().resource("configmaps").verb(Verb::Patch);
     server.faults().answer_late(late, 60 * SECOND);
-    server.faults().answer_with(RequestRule::any().resource("leases"), Answer::code(500));
+    server.faults().respond(RequestRule::any().resource("leases"), Answer::code(500));
     let begun = Instant::now();
     let failed = write(leader.client(), "late").await.expect_err("the term has expired").to_string();
     assert!(failed.contains("to be asked nothing more") && failed.contains("look first"), "{failed}");
@@ -294,7 +294,7 @@ async fn lost_renewal_response_keeps_leadership() -> Result<(), WorldError> {
 async fn forbidden_candidate_keeps_retrying() -> Result<(), WorldError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
-    server.faults().answer_with(RequestRule::any().resource("leases"), Answer::Forbidden);
+    server.faults().respond(RequestRule::any().resource("leases"), Answer::Forbidden);
     let election = candidate(&connection, "a")?;
     sleep(600 * SECOND).await;
     assert!(!election.is_leader() && election.holder().is_none());
@@ -419,7 +419,7 @@ async fn candidate_without_rights_names_the_missing_rule() -> Result<(), WorldEr
     let warnings = Warnings::new();
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
-    server.faults().answer_with(RequestRule::any().resource("leases"), Answer::code(403));
+    server.faults().respond(RequestRule::any().resource("leases"), Answer::code(403));
     let election = candidate(&connection, "a")?;
     assert_eq!(election.trouble(), None);
     sleep(60 * SECOND).await;
@@ -431,7 +431,7 @@ async fn candidate_without_rights_names_the_missing_rule() -> Result<(), WorldEr
 
     // The candidate may now read leases, but not create them.
     server.faults().answer_truly();
-    server.faults().answer_with(RequestRule::any().resource("leases").verb(Verb::Create), Answer::code(403));
+    server.faults().respond(RequestRule::any().resource("leases").verb(Verb::Create), Answer::code(403));
     sleep(60 * SECOND).await;
     let trouble = election.trouble().ok_or("it may not create")?;
     assert_eq!((trouble.verb, trouble.code), ("create", Some(403)));
@@ -465,7 +465,7 @@ async fn shares_without_rights_name_the_missing_rule() -> Result<(), WorldError>
     let warnings = Warnings::new();
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
-    server.faults().answer_with(RequestRule::any().resource("leases").verb(Verb::List), Answer::code(403));
+    server.faults().respond(RequestRule::any().resource("leases").verb(Verb::List), Answer::code(403));
     let shares = Sharding::builder(&connection, "default", "it").start()?;
     sleep(60 * SECOND).await;
     let trouble = shares.trouble().ok_or("it has no rights")?;

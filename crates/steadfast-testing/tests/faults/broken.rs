@@ -99,7 +99,7 @@ const BROKEN: &[Broken] = &[
             target.sabotaging(|server| {
                 let lists =
                     RequestRule::any().resource("configmaps").verb(Verb::StreamedList).verb(Verb::List).times(1);
-                server.faults().answer_with(lists, Answer::retry_after(503, Duration::from_secs(5)));
+                server.faults().respond(lists, Answer::retry_after(503, Duration::from_secs(5)));
             })
         },
         said: "the sync of config maps",

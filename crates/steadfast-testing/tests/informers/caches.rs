@@ -24,7 +24,7 @@ fn without_data(config_map: ConfigMap) -> ConfigMap {
 async fn a_transform_is_part_of_the_ask() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    let ask = || world.factory.build::<ConfigMap>(Scope::all());
+    let ask = || world.factory.builder::<ConfigMap>(Scope::all());
     let slim = ask().transform(without_data).start()?;
     slim.wait_for_sync(SOON).await?;
     assert!(slim.lister()?.all()[0].data.is_none());
@@ -43,7 +43,7 @@ async fn a_transform_is_part_of_the_ask() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn joined_informer_reports_differing_settings() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let ask = || world.factory.build::<ConfigMap>(Scope::all());
+    let ask = || world.factory.builder::<ConfigMap>(Scope::all());
     let running = ask().period(Duration::from_secs(20)).start()?;
     running.wait_for_sync(SOON).await?;
     ask().period(Duration::from_secs(20)).start()?;
@@ -69,7 +69,7 @@ async fn joined_informer_reports_differing_settings() -> Result<(), WorldError> 
     assert_eq!(world.server.request_counts().full_transfers(), 1, "equal requests share one informer");
 
     let own = InformerFactory::new(world.factory.connection());
-    own.build::<ConfigMap>(Scope::all()).audit_every(SOON).start()?.wait_for_sync(SOON).await?;
+    own.builder::<ConfigMap>(Scope::all()).audit_every(SOON).start()?.wait_for_sync(SOON).await?;
     Ok(())
 }
 
@@ -104,7 +104,7 @@ async fn a_panicking_transform_taints_its_object_alone() -> Result<(), WorldErro
         assert_ne!(object.name_any(), "a", "this one is not to my liking");
         object
     };
-    let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(picky).start()?;
+    let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(picky).start()?;
     informer.wait_for_sync(SOON).await?;
     assert!(informer.lister()?.get("default", "a").is_err());
     assert_eq!(names(&informer.lister()?.all()), ["b"]);

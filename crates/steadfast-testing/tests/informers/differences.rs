@@ -103,7 +103,7 @@ fn names(of: impl Fn(usize) -> bool) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn relist_transfers_only_three_changed_objects() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder()).await?;
-    let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
+    let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
     let (informer, relist) = relisted(&world, builder, |_| {}).await?;
     assert_eq!(relist.names, names(|_| true));
     let lister = informer.lister()?;
@@ -122,7 +122,7 @@ async fn relist_transfers_only_three_changed_objects() -> Result<(), WorldError>
 #[tokio::test(start_paused = true)]
 async fn frequent_changes_cause_full_list() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder()).await?;
-    let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
+    let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
     let (informer, relist) = relisted(&world, builder, |server| {
         for number in (100..OBJECTS).step_by(100) {
             server.replace(&labelled_config_map(&named(number), "changed", ("app", "web"))).expect("the object exists");
@@ -138,11 +138,11 @@ async fn frequent_changes_cause_full_list() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn protobuf_lists_fully_by_default() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder().protobuf(true)).await?;
-    let (_, relist) = relisted(&world, world.factory.build::<ConfigMap>(Scope::all()), |_| {}).await?;
+    let (_, relist) = relisted(&world, world.factory.builder::<ConfigMap>(Scope::all()), |_| {}).await?;
     assert_eq!((relist.count(Verb::StreamedList), relist.count(Verb::List)), (1, 0));
 
     let world = filled(ApiServer::builder().protobuf(true)).await?;
-    let builder = world.factory.build::<ConfigMap>(Scope::all()).delta_relists(true);
+    let builder = world.factory.builder::<ConfigMap>(Scope::all()).delta_relists(true);
     let (_, relist) = relisted(&world, builder, |_| {}).await?;
     assert_eq!(relist.names, names(|_| true));
     assert_eq!((relist.count(Verb::StreamedList), relist.count(Verb::List), relist.count(Verb::State)), (0, 1, 3));
@@ -153,7 +153,7 @@ async fn protobuf_lists_fully_by_default() -> Result<(), WorldError> {
 async fn difference_requests_keep_selectors() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder()).await?;
     let scope = Scope::namespace("default").labels("app=web").fields("metadata.namespace=default");
-    let builder = world.factory.build::<ConfigMap>(scope).protobuf(false);
+    let builder = world.factory.builder::<ConfigMap>(scope).protobuf(false);
     let (_, relist) = relisted(&world, builder, |_| {}).await?;
     assert_eq!(relist.names, names(is_web));
     assert_eq!(relist.count(Verb::State), 3);
@@ -169,12 +169,12 @@ async fn difference_requests_keep_selectors() -> Result<(), WorldError> {
 async fn dynamic_objects_use_difference_lists() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder()).await?;
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let builder = world.factory.build_with::<DynamicObject>(&kind, Scope::all());
+    let builder = world.factory.builder_with::<DynamicObject>(&kind, Scope::all());
     let (_, relist) = relisted(&world, builder, |_| {}).await?;
     assert_eq!((relist.names.len(), relist.count(Verb::State)), (OBJECTS, 3));
 
     let world = filled(ApiServer::builder()).await?;
-    let builder = world.factory.build::<PartialObjectMeta<ConfigMap>>(Scope::all()).protobuf(false);
+    let builder = world.factory.builder::<PartialObjectMeta<ConfigMap>>(Scope::all()).protobuf(false);
     let (_, relist) = relisted(&world, builder, |_| {}).await?;
     assert_eq!((relist.names.len(), relist.count(Verb::State), relist.notes_of("by metadata")), (OBJECTS, 0, 0));
     Ok(())
@@ -185,16 +185,16 @@ async fn failed_difference_falls_back_to_list() -> Result<(), WorldError> {
     type Fault = fn(&ApiServer);
     let faults: [(&str, Fault); 7] = [
         ("410 between metadata and what differs", |server| {
-            server.faults().answer_with(RequestRule::any().verb(Verb::State).times(1), Answer::code(410));
+            server.faults().respond(RequestRule::any().verb(Verb::State).times(1), Answer::code(410));
         }),
         ("403 for a single object", |server| {
-            server.faults().answer_with(RequestRule::any().verb(Verb::State).times(1), Answer::Forbidden);
+            server.faults().respond(RequestRule::any().verb(Verb::State).times(1), Answer::Forbidden);
         }),
         ("500 for a single object", |server| {
-            server.faults().answer_with(RequestRule::any().verb(Verb::State).times(1), Answer::code(500));
+            server.faults().respond(RequestRule::any().verb(Verb::State).times(1), Answer::code(500));
         }),
         ("406 for metadata", |server| {
-            server.faults().answer_with(RequestRule::any().verb(Verb::List).times(1), Answer::code(406));
+            server.faults().respond(RequestRule::any().verb(Verb::List).times(1), Answer::code(406));
         }),
         ("a continue token that expires", |server| server.faults().expire_continue_tokens(1)),
         ("more differ than is worth the while", |server| {
@@ -210,7 +210,7 @@ async fn failed_difference_falls_back_to_list() -> Result<(), WorldError> {
     ];
     for (name, fault) in faults {
         let world = filled(ApiServer::builder()).await?;
-        let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
+        let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
         let (_, relist) = relisted(&world, builder, fault).await?;
         let expected = match name {
             _ if name.starts_with("more differ") => OBJECTS + 30,
@@ -231,11 +231,11 @@ async fn failed_difference_falls_back_to_list() -> Result<(), WorldError> {
 async fn deferred_difference_is_retried_without_list() -> Result<(), WorldError> {
     let busy = |verb: Verb, code: u16| {
         let rule = RequestRule::any().verb(verb).times(2);
-        move |server: &ApiServer| server.faults().answer_with(rule, Answer::retry_after(code, Duration::from_secs(3)))
+        move |server: &ApiServer| server.faults().respond(rule, Answer::retry_after(code, Duration::from_secs(3)))
     };
     for (verb, code) in [(Verb::State, 429), (Verb::State, 503), (Verb::List, 429)] {
         let world = filled(ApiServer::builder()).await?;
-        let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
+        let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
         let (_, relist) = relisted(&world, builder, busy(verb, code)).await?;
         let what = format!("{verb:?} {code}: {:?}", relist.notes);
         assert_eq!(relist.names, names(|_| true), "{what}");
@@ -256,7 +256,7 @@ async fn unchanged_undecodable_objects_do_not_differ() -> Result<(), WorldError>
     for number in 100..200 {
         world.server.faults().spoil("default", &named(number), Some(Spoiling::WrongTypes));
     }
-    let builder = world.factory.build::<ConfigMap>(Scope::all()).protobuf(false);
+    let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
     let (informer, relist) = relisted(&world, builder, |_| {}).await?;
     assert_eq!((relist.count(Verb::List), relist.count(Verb::State)), (1, 3));
     assert_eq!(relist.notes_of("by metadata, objects in full: 3"), 1, "{:?}", relist.notes);

@@ -10,7 +10,7 @@ use serde_json::json;
 use steadfast::{Certainty, Event, Informer, Registration, Scope};
 use steadfast_apiserver::ApiServer;
 use steadfast_testing::{
-    CachedConfigMap, ConfigMapInForm, Form, Recorder, WorldError, build_in_form, history, labelled_config_map,
+    CachedConfigMap, ConfigMapInForm, Form, Recorder, WorldError, builder_in_form, history, labelled_config_map,
 };
 
 use super::{SOON, Told, World, settled};
@@ -242,7 +242,7 @@ async fn the_contract_holds_within_a_filter() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().protobuf(Form::current().protobuf)).await?;
     let recorder = Recorder::of(&world.server);
     world.put("a", "web", "1")?;
-    let informer = build_in_form(&world.factory, Scope::all()).start()?;
+    let informer = builder_in_form(&world.factory, Scope::all()).start()?;
     informer.wait_for_sync(SOON).await?;
     let is_web = |object: &ConfigMapInForm| object.config_map().is_some_and(|object| is_web(&object));
     let seen = recorder.record_filtered(&informer, "filtered", &Scope::all().labels("app=web"), is_web);

@@ -432,7 +432,7 @@ async fn drained_shutdown_delivers_partially_read_events() -> Result<(), WorldEr
         }
         object
     };
-    let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(transform).start()?;
+    let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(transform).start()?;
     let (told, _registration) = follow(&informer);
     informer.wait_for_sync(SOON).await?;
     world.server.create(&config_map("b", "1"))?;

@@ -110,7 +110,7 @@ async fn failed_layer_is_reported_and_retried() -> Result<(), WorldError> {
     let factory = InformerFactory::new(&connection);
     let told = Told::default();
     let own = told.clone();
-    let informer = factory.build::<ConfigMap>(Scope::all()).on_diagnostic(move |diagnostic| {
+    let informer = factory.builder::<ConfigMap>(Scope::all()).on_diagnostic(move |diagnostic| {
         if let Diagnostic::Failed { why, code, .. } = diagnostic {
             own.say(format!("{code:?} {why}"));
         }

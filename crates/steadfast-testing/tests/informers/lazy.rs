@@ -99,7 +99,7 @@ async fn transform_failure_makes_lazy_object_unknown() -> Result<(), WorldError>
     world.server.create(&config_map("a", "1"))?;
     world.server.create(&config_map("b", "1"))?;
     world.server.faults().undecodable("default", "a", true);
-    let builder = world.factory.build::<Lazy<ConfigMap>>(Scope::all());
+    let builder = world.factory.builder::<Lazy<ConfigMap>>(Scope::all());
     let read = |lazy: Lazy<ConfigMap>| {
         drop(lazy.get());
         lazy

@@ -85,7 +85,7 @@ async fn oversized_list_is_rejected_until_it_fits() -> Result<(), WorldError> {
     for streamed in [true, false] {
         let world = World::new().await?;
         world.fill_large(0..20, 100_000)?;
-        let builder = world.factory.build::<ConfigMap>(Scope::all()).streamed_lists(streamed);
+        let builder = world.factory.builder::<ConfigMap>(Scope::all()).streamed_lists(streamed);
         let informer = builder.memory_limit(MEGABYTE).start()?;
         settled().await;
         let freshness = informer.freshness();
@@ -111,7 +111,7 @@ async fn oversized_list_is_rejected_until_it_fits() -> Result<(), WorldError> {
 async fn oversized_watch_ends_and_cache_remains() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.fill_large(0..5, 100_000)?;
-    let informer = world.factory.build::<ConfigMap>(Scope::all()).memory_limit(MEGABYTE).start()?;
+    let informer = world.factory.builder::<ConfigMap>(Scope::all()).memory_limit(MEGABYTE).start()?;
     informer.wait_for_sync(SOON).await?;
     let told = Told::default();
     let own = told.clone();
@@ -143,13 +143,13 @@ async fn never_takes_in<K: Kept<Resource = ConfigMap>>(packed: bool) -> Result<(
     for number in 0..100 {
         world.server.create(&config_map(&format!("alone{number}"), &number.to_string()))?;
     }
-    let free = world.factory.build::<K>(Scope::all()).packed(packed).start()?;
+    let free = world.factory.builder::<K>(Scope::all()).packed(packed).start()?;
     free.wait_for_sync(SOON).await?;
     let memory = free.memory();
     free.stop();
     settled().await;
     let limit = (memory.objects + memory.keys) * 9 / 10;
-    let informer = world.factory.build::<K>(Scope::all()).packed(packed).memory_limit(limit).start()?;
+    let informer = world.factory.builder::<K>(Scope::all()).packed(packed).memory_limit(limit).start()?;
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(informer.snapshot().is_empty(), "{} of {memory:?}", informer.snapshot().len());

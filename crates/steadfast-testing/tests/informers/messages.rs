@@ -138,10 +138,10 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn denied_list_reports_code_and_reason() -> Result<(), WorldError> {
     let world = World::new().await?;
-    world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().resource("secrets"), Answer::code(403));
     let (logged, told) = (Logged::here(), Told::default());
     let own = told.clone();
-    let secrets = world.factory.build::<Secret>(Scope::all()).name("passwords").on_diagnostic(move |diagnostic| {
+    let secrets = world.factory.builder::<Secret>(Scope::all()).name("passwords").on_diagnostic(move |diagnostic| {
         if let Diagnostic::Failed { code, reason, .. } = diagnostic {
             own.say(format!("{code:?} {reason:?}"));
         }

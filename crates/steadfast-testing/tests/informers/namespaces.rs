@@ -58,7 +58,7 @@ fn sorted(told: &Told) -> Vec<String> {
 async fn two_namespaces_are_read_as_one() -> Result<(), WorldError> {
     let world = world().await?;
     // The program has no permission outside its namespaces.
-    world.server.faults().answer_with(RequestRule::any().namespace("team-c"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().namespace("team-c"), Answer::code(403));
     let informers = of_teams(&world)?;
     assert!(informers.lister().is_err(), "no reader before all lists");
     let (told, registration) = follow(&informers)?;
@@ -91,7 +91,7 @@ async fn two_namespaces_are_read_as_one() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn forbidden_namespace_costs_others_nothing() -> Result<(), WorldError> {
     let world = world().await?;
-    world.server.faults().answer_with(RequestRule::any().namespace("team-a"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().namespace("team-a"), Answer::code(403));
     let informers = of_teams(&world)?;
     let (told, registration) = follow(&informers)?;
     settled().await;
@@ -340,7 +340,7 @@ async fn one_history(seed: u64) -> Result<(), WorldError> {
             7 => world.server.faults().expire_events(),
             _ => {
                 let rule = RequestRule::any().namespace(namespace).times(3);
-                world.server.faults().answer_with(rule, Answer::code(503));
+                world.server.faults().respond(rule, Answer::code(503));
                 world.server.faults().end_watches();
             }
         }

@@ -226,7 +226,7 @@ async fn factory_freshness_is_worst_informer() -> Result<(), WorldError> {
     assert_eq!((ready.status().as_u16(), ready.to_string().as_str()), (200, "ok\n"));
 
     // The server rejects requests for secrets.
-    world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
+    world.server.faults().respond(RequestRule::any().resource("secrets"), Answer::Forbidden);
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
     settled().await;
     let unready = world.factory.freshness();

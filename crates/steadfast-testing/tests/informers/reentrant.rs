@@ -76,7 +76,7 @@ async fn transform_may_call_informer() -> Result<(), WorldError> {
         }
         object
     };
-    let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(transform).start()?;
+    let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(transform).start()?;
     drop(own.set(informer.clone()));
     settled().await;
     world.write("a", "2")?;

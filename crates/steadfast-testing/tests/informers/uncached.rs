@@ -133,7 +133,7 @@ async fn error_without_status_keeps_stream() -> Result<(), WorldError> {
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": "a", "namespace": "default", "uid": "u", "resourceVersion": "7000" } });
     let rule = RequestRule::any().verb(Verb::Watch).times(2);
-    world.server.faults().answer_with(rule, Answer::ErrorObject(object));
+    world.server.faults().respond(rule, Answer::ErrorObject(object));
     let mut changes = world.changes_from(&version(&first));
     let reading = tokio::spawn(async move {
         let change = told(&mut changes).await.map_err(|error| error.to_string());
@@ -212,11 +212,11 @@ async fn silent_watch_is_stale_and_replaced() -> Result<(), WorldError> {
 async fn forbidden_watch_names_missing_permission() -> Result<(), WorldError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
-    world.server.faults().answer_with(RequestRule::any().verb(Verb::Watch), Answer::Forbidden);
+    world.server.faults().respond(RequestRule::any().verb(Verb::Watch), Answer::Forbidden);
     let error =
         world.changes_from(&version(&first)).next().await.ok_or("it has ended")?.expect_err("the request is forbidden");
     assert!(error.to_string().contains("needs watch on configmaps"), "{error}");
-    world.server.faults().answer_with(RequestRule::any(), Answer::Forbidden);
+    world.server.faults().respond(RequestRule::any(), Answer::Forbidden);
     let error = given(&mut world.list()).await.expect_err("the request is forbidden");
     assert!(matches!(error, StreamError::Refused { .. }), "{error}");
     Ok(())

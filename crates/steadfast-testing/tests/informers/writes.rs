@@ -130,7 +130,7 @@ async fn simultaneous_probe_does_not_hide_write() -> Result<(), WorldError> {
     recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
     assert_eq!(begun.elapsed(), Duration::ZERO);
     // The server's position from before the write is the last one that the informer learns.
-    faults.answer_with(RequestRule::any().resource("configmaps").verb(Verb::Probe), Answer::code(503));
+    faults.respond(RequestRule::any().resource("configmaps").verb(Verb::Probe), Answer::code(503));
     let late = informer.wait_for_writes(&recording.writes(), LATER).await;
     assert!(matches!(late, Err(WaitError::Deadline { .. })), "{late:?}");
     assert!(!informer.has_writes(&recording.writes()));
@@ -144,7 +144,7 @@ async fn lost_response_triggers_version_probe() -> Result<(), WorldError> {
     let informer = world.synced().await?;
     world.server.faults().lag(true);
     let recording = connection.record_writes();
-    world.server.faults().answer_with(RequestRule::any().resource("configmaps").times(1), Answer::code(500));
+    world.server.faults().respond(RequestRule::any().resource("configmaps").times(1), Answer::code(500));
     let refused = recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await;
     assert!(refused.is_err());
     // Another client's write moves the server's version. The version could also be due to the unconfirmed write.
@@ -209,7 +209,7 @@ async fn writes_lost_by_restore_are_ignored() -> Result<(), WorldError> {
 async fn rejected_cache_needs_no_wait() -> Result<(), WorldError> {
     let world = World::new().await?;
     let reads = RequestRule::any().resource("secrets");
-    world.server.faults().answer_with(reads, Answer::code(403));
+    world.server.faults().respond(reads, Answer::code(403));
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
     let mut writes = Writes::default();
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": "default" } });

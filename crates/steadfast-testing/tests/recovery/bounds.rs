@@ -10,7 +10,7 @@ use steadfast::transport::Settings;
 use steadfast::{Freshness, Informer, InformerBuilder, InformerFactory, Kept, ResourceVersion, Scope};
 use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, RequestRule, Verb};
 use steadfast_testing::proxy::NetworkFaults;
-use steadfast_testing::{ConfigMapInForm, Form, InMemory, Recorder, WorldError, build_in_form, config_map, until};
+use steadfast_testing::{ConfigMapInForm, Form, InMemory, Recorder, WorldError, builder_in_form, config_map, until};
 use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
@@ -37,7 +37,7 @@ impl World {
 
     /// Returns a synced informer of all config maps.
     async fn synced(&self) -> Result<Informer<ConfigMapInForm>, WorldError> {
-        synced(build_in_form(&self.factory, Scope::all())).await
+        synced(builder_in_form(&self.factory, Scope::all())).await
     }
 
     fn lists(&self) -> usize {
@@ -146,7 +146,7 @@ async fn r5_lagging_replica_is_stale_without_reverts() -> Result<(), WorldError>
     informer.wait_for_version(&world.newest(), TIMEOUT).await?;
 
     // The replica accepts a watch from a version that it has not reached, but no list.
-    world.server.faults().replica(1).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    world.server.faults().replica(1).respond(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
     world.network.send_to(1);
     world.server.faults().replica(0).stop();
     until(Duration::from_secs(15), || matches!(informer.freshness(), Freshness::Stale(_))).await?;
@@ -193,7 +193,7 @@ async fn r8_only_undecodable_objects_are_unknown() -> Result<(), WorldError> {
     world.server.faults().undecodable("default", "never", true);
     let recorder = Recorder::of(&world.server);
     // Decoded on arrival, in either encoding. `Lazy` has other rules for this case, and its own tests.
-    let decoded = world.factory.build::<ConfigMap>(Scope::all()).protobuf(Form::current().protobuf);
+    let decoded = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(Form::current().protobuf);
     let recording = recorder.record(&synced(decoded).await?);
     let informer = recording.informer();
     let lister = informer.lister()?;
@@ -305,9 +305,9 @@ async fn r11_retry_after_has_jitter_and_cap() -> Result<(), WorldError> {
         for _ in 0..2 {
             let world = World::new().await?;
             let rule = RequestRule::any().verb(Verb::StreamedList).times(1);
-            world.server.faults().answer_with(rule, Answer::retry_after(code, Duration::from_secs(asked)));
+            world.server.faults().respond(rule, Answer::retry_after(code, Duration::from_secs(asked)));
             let started = Instant::now();
-            let streamed = build_in_form(&world.factory, Scope::all()).start()?;
+            let streamed = builder_in_form(&world.factory, Scope::all()).start()?;
             streamed.wait_for_sync(2 * PERIOD).await?;
             delays.push(started.elapsed());
         }

@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Event, Freshness, Informer, InformerFactory, ObjectKey, Scope, WaitError};
 use steadfast_apiserver::{Answer, ApiServer, Corruption, RequestRule, Status, Verb};
-use steadfast_testing::{ConfigMapInForm, Form, InMemory, WorldError, build_in_form, config_map, config_map_in, until};
+use steadfast_testing::{
+    ConfigMapInForm, Form, InMemory, WorldError, builder_in_form, config_map, config_map_in, until,
+};
 
 const SOON: Duration = Duration::from_secs(5);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -32,13 +34,13 @@ impl World {
 
     fn informer(&self, scope: Scope) -> Result<Informer<ConfigMapInForm>, WorldError> {
         // A new factory for each informer prevents shared caches, as for independent parts of a program.
-        Ok(build_in_form(&InformerFactory::new(&self.connection), scope).start()?)
+        Ok(builder_in_form(&InformerFactory::new(&self.connection), scope).start()?)
     }
 
     /// Makes the server respond to requests with these verbs as specified.
     fn refuse(&self, verbs: &[Verb], answer: impl Into<Answer>) {
         let rule = verbs.iter().fold(RequestRule::any().resource("configmaps"), |rule, verb| rule.verb(*verb));
-        self.server.faults().answer_with(rule, answer);
+        self.server.faults().respond(rule, answer);
     }
 
     /// Returns the number of requests with this verb.
@@ -325,7 +327,7 @@ async fn unordered_versions_are_reported_once() -> Result<(), WorldError> {
         let world = World::new().await?;
         world.server.faults().own_counters(true);
         let factory = InformerFactory::new(&world.connection);
-        let informer = build_in_form(&factory, Scope::all()).streamed_lists(streamed).start()?;
+        let informer = builder_in_form(&factory, Scope::all()).streamed_lists(streamed).start()?;
         let notes = Told::default();
         let own = notes.clone();
         informer.on_diagnostic(move |note| own.lock().push(note.to_string()));
@@ -378,7 +380,7 @@ async fn temporarily_rejected_resource_is_watched_promptly() -> Result<(), World
         let informer = world.informer(Scope::all())?;
         informer.wait_for_sync(SOON).await?;
         tokio::time::sleep(Duration::from_secs(listed_before)).await;
-        world.server.faults().answer_with(RequestRule::any().resource("configmaps"), Answer::code(code));
+        world.server.faults().respond(RequestRule::any().resource("configmaps"), Answer::code(code));
         world.server.faults().end_watches();
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{code}: {}", informer.freshness());

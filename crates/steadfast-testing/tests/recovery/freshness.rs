@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use steadfast::transport::Settings;
 use steadfast::{Diagnostic, Freshness, Informer, InformerBuilder, InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
-use steadfast_testing::{ConfigMapInForm, Form, InMemory, WorldError, build_in_form, config_map, until};
+use steadfast_testing::{ConfigMapInForm, Form, InMemory, WorldError, builder_in_form, config_map, until};
 use tokio::time::Instant;
 
 const PERIOD: Duration = Duration::from_secs(60);
@@ -61,7 +61,7 @@ impl World {
     }
 
     fn build(&self) -> InformerBuilder<'_, ConfigMapInForm> {
-        build_in_form(&self.factory, Scope::all())
+        builder_in_form(&self.factory, Scope::all())
     }
 
     async fn synced(&self) -> Result<Informer<ConfigMapInForm>, WorldError> {

@@ -11,7 +11,7 @@ use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, RequestRule, Stat
 use steadfast_contract::{Clause, Record, Report, Terms};
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::{
-    ConfigMapInForm, Form, Recorder, WorldError, build_in_form, config_map, connection, history, until,
+    ConfigMapInForm, Form, Recorder, WorldError, builder_in_form, config_map, connection, history, until,
 };
 
 const NAME: &str = "config maps";
@@ -46,7 +46,7 @@ impl Stage {
         server.create(&config_map("a", "1"))?;
         let factory = InformerFactory::new(connection);
         // The test runs in real time, so the period is shorter than the default.
-        let builder = build_in_form(&factory, Scope::all()).period(Duration::from_millis(400));
+        let builder = builder_in_form(&factory, Scope::all()).period(Duration::from_millis(400));
         let informer = builder.inject_fault(fault).start()?;
         Ok(Self { recorder: Recorder::of(&server), server, informer, _factory: factory })
     }
@@ -162,7 +162,7 @@ async fn moved_to_a_lagging_replica(fault: Option<InjectedFault>) -> Result<Repo
     pause(100).await;
     proxy.faults().send_to(1);
     let once = RequestRule::any().verb(Verb::Watch).times(1);
-    stage.server.faults().replica(1).answer_with(once, Answer::code(410));
+    stage.server.faults().replica(1).respond(once, Answer::code(410));
     stage.server.faults().replica(0).stop();
     pause(1500).await;
     stage.server.faults().replica(1).lag(false);
@@ -252,7 +252,7 @@ async fn waited_for_behind_a_stalled_stream(fault: Option<InjectedFault>) -> Res
     let stage = Stage::new(fault).await?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     // The stream must not deliver the write before the wait starts.
-    stage.server.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(2), Answer::code(500));
+    stage.server.faults().respond(RequestRule::any().verb(Verb::Watch).times(2), Answer::code(500));
     stage.server.faults().stall_streams(true);
     stage.update("2")?;
     let written = read(&stage.server)?;

@@ -9,7 +9,7 @@ use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_contract::check;
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::{
-    ConfigMapInForm, Form, Recorder, Recording, WorldError, build_in_form, config_map_in, history, kube_config,
+    ConfigMapInForm, Form, Recorder, Recording, WorldError, builder_in_form, config_map_in, history, kube_config,
 };
 
 const INFORMERS: usize = 50;
@@ -35,7 +35,7 @@ async fn fleet(server: &ApiServer, config: kube::Config) -> Result<Fleet, WorldE
     let recorder = Recorder::of(server);
     let mut recordings = Vec::new();
     for index in 0..INFORMERS {
-        let informer = build_in_form(&factory, Scope::namespace(format!("team-{index}"))).start()?;
+        let informer = builder_in_form(&factory, Scope::namespace(format!("team-{index}"))).start()?;
         recordings.push(recorder.record(&informer));
     }
     factory.wait_for_sync(Duration::from_secs(20)).await?;

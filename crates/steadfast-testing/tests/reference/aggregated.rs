@@ -18,7 +18,7 @@ pub(crate) async fn an_api_that_only_lists(reference: &Reference) -> Result<(), 
     let declared = ResourceDeclaration::cluster_scoped("metrics.k8s.io", "v1beta1", "NodeMetrics", "nodes");
     let behind = ApiServer::builder().tls(true).resource(declared).start().await?;
     let rule = RequestRule::any().resource("nodes.metrics.k8s.io");
-    behind.faults().answer_with(rule.clone().verb(Verb::Watch).verb(Verb::StreamedList), Answer::code(405));
+    behind.faults().respond(rule.clone().verb(Verb::Watch).verb(Verb::StreamedList), Answer::code(405));
     behind.faults().corrupt(rule.verb(Verb::List), Corruption::Anonymous);
     let node =
         |name: &str| json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NodeMetrics", "metadata": {"name": name}});
@@ -35,7 +35,7 @@ pub(crate) async fn an_api_that_only_lists(reference: &Reference) -> Result<(), 
     assert!(matches!(&watch, Some(kube::Error::Api(status)) if status.code == 405), "{watch:?}");
 
     let factory = InformerFactory::new(&connection);
-    let informer = factory.build_with::<DynamicObject>(&kind, Scope::all()).poll_every(POLL).start()?;
+    let informer = factory.builder_with::<DynamicObject>(&kind, Scope::all()).poll_every(POLL).start()?;
     informer.wait_for_sync(SOON).await?;
     let polled = until_polled(&informer).await?;
     assert!(polled.contains("no version to watch from"), "{polled}");

@@ -43,7 +43,7 @@ async fn compressed_list_equals_plain_list() -> Result<(), WorldError> {
         let notes = Arc::new(Mutex::new(Vec::new()));
         for connection in [&elsewhere, &here] {
             let factory = InformerFactory::new(connection);
-            let builder = factory.build::<Lazy<ConfigMap>>(Scope::namespace("default"));
+            let builder = factory.builder::<Lazy<ConfigMap>>(Scope::namespace("default"));
             let informer = builder.streamed_lists(streamed).protobuf(protobuf).start()?;
             let notes = notes.clone();
             informer.on_diagnostic(move |note| notes.lock().push(note.clone()));

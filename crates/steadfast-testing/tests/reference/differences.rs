@@ -79,16 +79,16 @@ async fn relist_transfers_only_differing_objects() -> Result<(), WorldError> {
     let factory = InformerFactory::with_settings(&connection, settings);
     let (everywhere, default) = (Scope::all(), Scope::namespace("default").labels("!hidden"));
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let dynamic = factory.build_with::<DynamicObject>(&kind, everywhere.clone()).start()?;
-    let typed = factory.build::<ConfigMap>(everywhere).delta_relists(true).start()?;
-    let lazy = factory.build::<Lazy<ConfigMap>>(default.clone()).protobuf(false).start()?;
-    let full = factory.build::<ConfigMap>(default).start()?;
+    let dynamic = factory.builder_with::<DynamicObject>(&kind, everywhere.clone()).start()?;
+    let typed = factory.builder::<ConfigMap>(everywhere).delta_relists(true).start()?;
+    let lazy = factory.builder::<Lazy<ConfigMap>>(default.clone()).protobuf(false).start()?;
+    let full = factory.builder::<ConfigMap>(default).start()?;
     let widgets = Widgets::create(&reference, 10).await?;
     // The collection is small, and its metadata are transferred in protobuf.
     let settings =
         ReflectorSettings { delta_least: 1, delta_one_in: 1, page_size: Some(4), ..ReflectorSettings::default() };
     let others = InformerFactory::with_settings(&connection, settings);
-    let custom = others.build_with::<DynamicObject>(&widgets.kind, Scope::all()).protobuf(true).start()?;
+    let custom = others.builder_with::<DynamicObject>(&widgets.kind, Scope::all()).protobuf(true).start()?;
     let of_custom = listened(&custom);
     let (dynamic, of_dynamic) = recorded(&recorder, &dynamic, "dynamic");
     let (typed, of_typed) = recorded(&recorder, &typed, "typed");

@@ -48,7 +48,7 @@ async fn a_user_who_may_only_list(reference: &Reference) -> Result<(), WorldErro
     assert!(matches!(&namespaces, Some(kube::Error::Api(status)) if status.code == 403), "{namespaces:?}");
 
     let factory = InformerFactory::new(&connection);
-    let informer = factory.build::<ConfigMap>(Scope::namespace("default")).poll_every(POLL).start()?;
+    let informer = factory.builder::<ConfigMap>(Scope::namespace("default")).poll_every(POLL).start()?;
     informer.wait_for_sync(SOON).await?;
     let polled = until_polled(&informer).await?;
     assert!(polled.contains("403"), "{polled}");

@@ -21,8 +21,8 @@ const REQUESTS: usize = 600;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goaway_and_stream_limit_lose_no_event() -> Result<(), WorldError> {
-    let Some(mut reference) = Reference::start_with(&["--goaway-chance=0.02"]).await? else { return Ok(()) };
-    let limited = reference.start_another_with(&["--http2-max-streams-per-connection=100"], None).await?;
+    let Some(mut reference) = Reference::start_with_flags(&["--goaway-chance=0.02"]).await? else { return Ok(()) };
+    let limited = reference.start_another_with_flags(&["--http2-max-streams-per-connection=100"], None).await?;
     let sent_away = reference.recorder();
     let crowded = reference.recorder();
     let limited = reference.connection_by(reference.address(limited)).await?;

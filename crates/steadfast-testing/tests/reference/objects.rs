@@ -33,7 +33,7 @@ pub(crate) async fn one_nested_too_deeply(reference: &Reference) -> Result<(), W
     let mut informers = Vec::new();
     for streamed in [true, false] {
         let factory = InformerFactory::new(&reference.connection().await?);
-        let builder = factory.build_with::<DynamicObject>(&kind, Scope::namespace("default"));
+        let builder = factory.builder_with::<DynamicObject>(&kind, Scope::namespace("default"));
         let informer = builder.streamed_lists(streamed).start()?;
         informer.wait_for_sync(SOON).await?;
         let lister = informer.lister()?;

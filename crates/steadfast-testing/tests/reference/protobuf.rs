@@ -30,7 +30,7 @@ impl<K: Kept + Debug> Pair<K> {
     ) -> Result<Self, WorldError> {
         let start = async |protobuf: bool| -> Result<Informer<K>, WorldError> {
             let factory = InformerFactory::new(&reference.connection().await?);
-            let builder = factory.build_with::<K>(kind, Scope::all()).streamed_lists(streamed).protobuf(protobuf);
+            let builder = factory.builder_with::<K>(kind, Scope::all()).streamed_lists(streamed).protobuf(protobuf);
             let informer = builder.keep_managed_fields().start()?;
             informer.wait_for_sync(SOON).await?;
             Ok(informer)

@@ -60,9 +60,9 @@ pub(crate) async fn answers_that_nobody_reads(reference: &Reference) -> Result<(
     let factory = InformerFactory::new(&connection);
     let scope = || Scope::namespace("kube-public").labels("app=unread");
     let informers = [
-        factory.build::<ConfigMap>(scope()).period(PERIOD).start()?,
+        factory.builder::<ConfigMap>(scope()).period(PERIOD).start()?,
         factory
-            .build::<ConfigMap>(scope().fields("metadata.name!=other"))
+            .builder::<ConfigMap>(scope().fields("metadata.name!=other"))
             .period(PERIOD)
             .streamed_lists(false)
             .start()?,

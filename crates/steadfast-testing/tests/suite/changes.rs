@@ -55,7 +55,7 @@ async fn streamed_and_paged_informers_match_history<K: CachedConfigMap>(
     let streamed = build::<K>(&factories[0], cluster.scope()).streamed_lists(true).start()?;
     let paged = build::<K>(&factories[1], cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let selected = factories[0].build_with::<DynamicObject>(&kind, cluster.scope().labels("app=web"));
+    let selected = factories[0].builder_with::<DynamicObject>(&kind, cluster.scope().labels("app=web"));
     let selected = selected.streamed_lists(true).start()?;
     let diagnostics = [DiagnosticLog::by(&streamed), DiagnosticLog::by(&paged), DiagnosticLog::by(&selected)];
     let streamed = recorder.record_as(&streamed, "streamed");
@@ -177,7 +177,7 @@ async fn metadata_informer_follows_changes(cluster: &mut Cluster) -> Result<(), 
     let factory = InformerFactory::new(&cluster.connection().await?);
     let streamed = factory.informer::<PartialObjectMeta<ConfigMap>>(cluster.scope())?;
     let other = InformerFactory::new(factory.connection());
-    let paged = other.build::<PartialObjectMeta<ConfigMap>>(cluster.scope()).streamed_lists(false).start()?;
+    let paged = other.builder::<PartialObjectMeta<ConfigMap>>(cluster.scope()).streamed_lists(false).start()?;
     let all = [recorder.record_as(&streamed, "streamed"), recorder.record_as(&paged, "in pages")];
     for seen in &all {
         seen.until_synced().await;

@@ -125,7 +125,7 @@ async fn vanish<K: CachedConfigMap>(
 ) -> Result<(), WorldError> {
     let (writer, recorder, network) = (cluster.writer(), cluster.recorder(), cluster.network());
     writer.create("a", "0").await?;
-    let factory = InformerFactory::new(&cluster.connection_with(settings).await?);
+    let factory = InformerFactory::new(&cluster.connection_with_settings(settings).await?);
     let Watched { informer, diagnostics, seen, .. } = &watch_by::<K>(factory, cluster, &recorder).await?;
     recorder.follow(network);
     until_fresh(informer, true, SOON).await?;
@@ -200,7 +200,7 @@ async fn pings_keep_idle_flow_alive<K: CachedConfigMap>(cluster: &mut Cluster) -
     writer.create("a", "1").await?;
     // Much shorter than the defaults and than in real networks, because the test runs in real time.
     let settings = Settings { ping_after: Duration::from_secs(1), ..Settings::default() };
-    let connection = cluster.connection_with(settings).await?;
+    let connection = cluster.connection_with_settings(settings).await?;
     let Watched { seen, .. } = &watch_by::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
     // While other servers start, a second of this program may be late by another second.
     network.drop_idle_after(Some(Duration::from_secs(5)));

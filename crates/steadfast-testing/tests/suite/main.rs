@@ -40,7 +40,7 @@ pub(crate) struct Scenario {
 
 /// Returns a builder for an informer of `factory` that requests objects in the form of this run.
 fn build<K: CachedConfigMap>(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, K> {
-    factory.build(scope).protobuf(Form::current().protobuf)
+    factory.builder(scope).protobuf(Form::current().protobuf)
 }
 
 /// Selects the function of a scenario for the requested form.

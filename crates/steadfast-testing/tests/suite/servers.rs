@@ -68,7 +68,7 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
     let factory = InformerFactory::new(&cluster.connection().await?);
     let everything = build::<K>(&factory, Scope::all()).start()?;
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let dynamic = factory.build_with::<DynamicObject>(&kind, cluster.scope());
+    let dynamic = factory.builder_with::<DynamicObject>(&kind, cluster.scope());
     // A second informer lists in pages, also on the relist.
     let dynamic = dynamic.streamed_lists(false).page_size(Some(2)).start()?;
     let diagnostics = [DiagnosticLog::by(&everything), DiagnosticLog::by(&dynamic)];

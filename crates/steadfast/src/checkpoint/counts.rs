@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 /// Statistics of writes to a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CheckpointStats {
     /// Completed transactions. Each contains all changes that were pending, and is durable on the disk.
     pub commits: u64,

@@ -47,7 +47,7 @@ impl Connection {
     ///
     /// Returns an error if no kubeconfig can be used, or if `context` does not exist in it. The error lists the
     /// contexts.
-    pub async fn infer_with(context: &str) -> Result<Self, ConnectError> {
+    pub async fn infer_with_context(context: &str) -> Result<Self, ConnectError> {
         if context.is_empty() {
             // Often an unset variable. The current context could be another cluster.
             return Err(ConnectError::Kubeconfig { detail: "the requested context has an empty name".to_owned() });
@@ -345,7 +345,7 @@ current-context: first
 
     #[tokio::test]
     async fn empty_context_name_is_rejected() {
-        let error = Connection::infer_with("").await.expect_err("an empty context").to_string();
+        let error = Connection::infer_with_context("").await.expect_err("an empty context").to_string();
         assert!(error.contains("empty name"), "{error}");
     }
 }

@@ -33,6 +33,7 @@ const LINE_LIMIT: usize = 16 * 1024 * 1024;
     "{server} answered {path} with what is no {kind} ({detail}); it is withheld, since its text may hold secrets: \
      look at it with kubectl get -o json"
 )]
+#[non_exhaustive]
 pub struct WithheldAnswer {
     /// The server.
     pub server: String,

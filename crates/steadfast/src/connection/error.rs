@@ -11,6 +11,7 @@ use crate::transport::TransportError;
 
 /// Error of creating a [`Connection`](super::Connection).
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// Neither a kubeconfig nor a cluster around this program was found.
     #[error("no cluster configuration: {detail}; set KUBECONFIG, or run in a pod with a service account")]
@@ -169,6 +170,7 @@ fn describe_auth(error: &AuthError) -> String {
 
 /// Error of a request without a response.
 #[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
 pub enum SendError {
     /// No connection, no response, or a timeout.
     #[error(transparent)]

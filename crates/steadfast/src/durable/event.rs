@@ -5,6 +5,7 @@ use std::fmt;
 use steadfast_core::{Event, ResourceVersion};
 
 /// Event that is delivered until the handler acknowledges it.
+#[non_exhaustive]
 pub struct DurableEvent<K> {
     /// Identifier of the event: `<UID>@<version>`, with the suffix `-gone` for a deletion.
     ///
@@ -34,6 +35,7 @@ impl<K> fmt::Debug for DurableEvent<K> {
 
 /// Statistics of a durable handler in this run of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DurableStats {
     /// Acknowledged events.
     pub acknowledged: u64,
@@ -52,6 +54,7 @@ pub struct DurableStats {
 
 /// Acknowledged changes of a durable handler, as versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DurablePosition {
     /// Version that the informer's cache has reached. The handler has every change up to it, acknowledged or pending.
     pub reached: ResourceVersion,

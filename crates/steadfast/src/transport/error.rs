@@ -11,6 +11,7 @@ use rustls::CertificateError;
 /// [`maybe_sent`](Self::maybe_sent) returns true if the server may have executed the request, and the message contains
 /// advice for that case. [`cause`](Self::cause) is the message without the advice, for reads that are retried anyway.
 #[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
 pub enum TransportError {
     /// No socket could be opened.
     #[error("cannot connect to {}; check that the API server runs there and can be reached", reached(.peer, .source))]

@@ -7,6 +7,7 @@ use super::state::ConnectionState;
 
 /// Protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Protocol {
     /// HTTP/1.1: one request at a time.
     Http1,
@@ -25,6 +26,7 @@ impl fmt::Display for Protocol {
 
 /// State of one connection at the time of the report.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectionReport {
     /// Number of the connection, from 1 for each server, never reused.
     pub id: u64,
@@ -82,6 +84,7 @@ impl ConnectionReport {
 
 /// A closed connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClosedConnection {
     /// State at the end of the connection.
     pub connection: ConnectionReport,

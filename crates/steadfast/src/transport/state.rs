@@ -4,6 +4,7 @@ use std::fmt;
 
 /// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ConnectionState {
     /// Being opened.
     Connecting,

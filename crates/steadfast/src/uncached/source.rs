@@ -19,6 +19,7 @@ use crate::transport::Reader;
 /// Error of a [`List`](super::List) or [`Changes`](super::Changes). All but [`Unreadable`](Self::Unreadable) end the
 /// stream.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StreamError {
     /// The server does not have, or no longer has, all changes after a version.
     #[error(

@@ -71,7 +71,7 @@ async fn is_abandoned_with(
     MEMORY.reset_peak_usage();
     server.attack(attacks.into_iter().chain([watch(EXPIRED)]));
     let factory = InformerFactory::with_settings(&connection, settings);
-    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).protobuf(protobuf);
+    let builder = factory.builder::<ConfigMap>(Scope::namespace("default")).protobuf(protobuf);
     let victim = builder.streamed_lists(false).object_limit(LIMIT).start().expect("the informer starts");
     let notes = Notes::of(&victim);
     let told = Arc::new(AtomicUsize::new(0));
@@ -201,7 +201,7 @@ async fn missing_metadata_support_is_remembered() {
     let mut held = Vec::new();
     for scope in [Scope::all(), Scope::namespace("default"), Scope::all().labels("app=web")] {
         let factory = InformerFactory::with_settings(&connection, settings());
-        let informer = factory.build::<ConfigMap>(scope).protobuf(false).start().expect("the informer starts");
+        let informer = factory.builder::<ConfigMap>(scope).protobuf(false).start().expect("the informer starts");
         let notes = Notes::of(&informer);
         let relisted = tokio::time::timeout(SOON, notes.tell("listed again at 10")).await;
         assert!(relisted.is_ok(), "{}", notes.text());
@@ -222,7 +222,7 @@ async fn custom_resources_use_protobuf_for_metadata_only() {
         let server = Server::default();
         server.attack([watch(EXPIRED), metadata(&held())]);
         let factory = InformerFactory::with_settings(&server.connection(Settings::default()), settings());
-        let builder = factory.build_with::<DynamicObject>(&kind, Scope::namespace("default"));
+        let builder = factory.builder_with::<DynamicObject>(&kind, Scope::namespace("default"));
         let informer = builder.protobuf(protobuf).start().expect("the informer starts");
         let notes = Notes::of(&informer);
         let relisted = notes.tell("listed again at 12 by metadata, objects in full: 0");

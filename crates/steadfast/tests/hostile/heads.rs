@@ -122,7 +122,7 @@ async fn compressed_list_is_decoded() {
     );
     server.attack(Some(gzipped(&packed(&list, None))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
-    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
+    let builder = factory.builder::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
     let informer = builder.start().expect("the informer starts");
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");
     let lister = informer.lister().expect("the informer has synced");

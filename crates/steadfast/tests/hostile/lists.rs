@@ -42,7 +42,7 @@ async fn takes_list(body: &str) -> (Vec<String>, String, String) {
     let server = Server::default();
     server.attack(Some(list(body)));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
-    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
+    let builder = factory.builder::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
     let informer = builder.start().expect("the informer starts");
     let notes = Notes::of(&informer);
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");

@@ -81,11 +81,11 @@ async fn survives_asking(what: &str, attack: Attack, cause: &str, protobuf: bool
     let in_watch = attack.watch;
     server.attack(Some(attack));
     let other = factory
-        .build::<Secret>(Scope::namespace("default"))
+        .builder::<Secret>(Scope::namespace("default"))
         .streamed_lists(false)
         .start()
         .expect("the informer starts");
-    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).protobuf(protobuf);
+    let builder = factory.builder::<ConfigMap>(Scope::namespace("default")).protobuf(protobuf);
     let victim = builder.streamed_lists(false).object_limit(LIMIT).start().expect("the informer starts");
     let notes = Notes::of(&victim);
 

@@ -114,7 +114,7 @@ async fn response_encoding_follows_content_type() {
     let data = field(2, &[field(1, b"k"), field(2, "zwölf".as_bytes())].concat());
     server.attack(Some(list(&list_of(&[field(2, &object("a", &data)), field(2, &object("b", &[]))].concat()))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
-    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
+    let builder = factory.builder::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
     let informer = builder.protobuf(true).start().expect("the informer starts");
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");
     let lister = informer.lister().expect("the informer has synced");
@@ -130,7 +130,7 @@ async fn only_typed_objects_request_protobuf() {
     let _alone = ALONE.lock().await;
     let server = Server::default();
     let factory = InformerFactory::new(&server.connection(Settings::default()));
-    let typed = factory.build::<ConfigMap>(Scope::all()).streamed_lists(false).start().expect("the informer starts");
+    let typed = factory.builder::<ConfigMap>(Scope::all()).streamed_lists(false).start().expect("the informer starts");
     typed.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");
     let asked = server.asked().join("\n");
     assert!(asked.contains(EITHER), "{asked}");
@@ -138,7 +138,7 @@ async fn only_typed_objects_request_protobuf() {
     let server = Server::default();
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let kind = ApiResource::erase::<ConfigMap>(&());
-    let builder = factory.build_with::<DynamicObject>(&kind, Scope::all()).streamed_lists(false);
+    let builder = factory.builder_with::<DynamicObject>(&kind, Scope::all()).streamed_lists(false);
     let dynamic = builder.start().expect("the informer starts");
     dynamic.wait_for_sync(Duration::from_secs(60)).await.expect("the list is valid");
     let asked = server.asked().join("\n");
@@ -151,7 +151,7 @@ async fn unreadable_protobuf_falls_back_to_json() {
     let server = Server::default();
     server.attack(Some(list(b"a page of something between")));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
-    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
+    let builder = factory.builder::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
     let informer = builder.start().expect("the informer starts");
     let notes = Notes::of(&informer);
     let told = notes.tell("asking for JSON for a while");

@@ -90,7 +90,7 @@ where
         }
     }));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
-    let builder = factory.build_with::<K>(kind, Scope::namespace("default"));
+    let builder = factory.builder_with::<K>(kind, Scope::namespace("default"));
     let informer = builder.streamed_lists(way == Way::Stream).object_limit(LIMIT).start().expect("the informer starts");
     let notes = Notes::of(&informer);
     informer.wait_for_sync(Duration::from_secs(600)).await.expect("the informer syncs");
@@ -186,7 +186,7 @@ async fn oversized_object_diagnostics_name_only_it() {
     let server = Server::default();
     server.attack(Some(open_watch(&lines)));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
-    let builder = factory.build::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
+    let builder = factory.builder::<ConfigMap>(Scope::namespace("default")).streamed_lists(false);
     let informer = builder.object_limit(LIMIT).start().expect("the informer starts");
     informer.wait_for_sync(Duration::from_secs(60)).await.expect("the informer syncs");
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -240,7 +240,7 @@ async fn object_without_uid_matches_by_name() {
     server.attack(Some(open_watch(&lines)));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let informer = factory
-        .build::<ConfigMap>(Scope::namespace("default"))
+        .builder::<ConfigMap>(Scope::namespace("default"))
         .streamed_lists(false)
         .start()
         .expect("the informer starts");
@@ -280,7 +280,7 @@ async fn object_of_other_kind_is_skipped_and_reported() {
         .attack(Some(open_watch(&events(&[("ADDED", service), ("ADDED", object("c", 7, "", "").replace('7', "17"))]))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let informer = factory
-        .build::<ConfigMap>(Scope::namespace("default"))
+        .builder::<ConfigMap>(Scope::namespace("default"))
         .streamed_lists(false)
         .start()
         .expect("the informer starts");
@@ -306,7 +306,7 @@ async fn unordered_changes_are_detected_by_a_list() {
     server.attack(Some(open_watch(&events(&[("ADDED", plain("c", 20)), ("ADDED", plain("d", 3))]))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let informer = factory
-        .build::<ConfigMap>(Scope::namespace("default"))
+        .builder::<ConfigMap>(Scope::namespace("default"))
         .streamed_lists(false)
         .start()
         .expect("the informer starts");
@@ -356,7 +356,7 @@ async fn repeated_old_events_keep_version_order() {
     server.attack(Some(open_watch(&events(&lines))));
     let factory = InformerFactory::new(&server.connection(Settings::default()));
     let informer = factory
-        .build::<ConfigMap>(Scope::namespace("default"))
+        .builder::<ConfigMap>(Scope::namespace("default"))
         .streamed_lists(false)
         .start()
         .expect("the informer starts");

@@ -45,7 +45,7 @@ async fn busy_server_causes_retries_of_all_requests() {
     let connection = connection(&server, |_| {}).await;
     for code in [429, 503] {
         for (verb, times) in [(Verb::List, 3), (Verb::Create, 3)] {
-            server.faults().answer_with(RequestRule::any().verb(verb).times(times), Answer::code(code));
+            server.faults().respond(RequestRule::any().verb(verb).times(times), Answer::code(code));
         }
         config_maps(&connection).list(&ListParams::default()).await.expect("a list after the retries");
         config_maps(&connection).create(&PostParams::default(), &one(&format!("of-{code}"))).await.expect("written");
@@ -58,7 +58,7 @@ async fn retry_after_is_capped_at_a_minute() {
     let connection = connection(&server, |_| {}).await;
     for (asked, least, most) in [(7, 7, 8), (3600, 60, 67)] {
         let answer = Answer::retry_after(429, Duration::from_secs(asked));
-        server.faults().answer_with(RequestRule::any().verb(Verb::List).times(1), answer);
+        server.faults().respond(RequestRule::any().verb(Verb::List).times(1), answer);
         let begun = Instant::now();
         config_maps(&connection).list(&ListParams::default()).await.expect("a list after the retries");
         let took = begun.elapsed().as_secs();
@@ -70,7 +70,7 @@ async fn retry_after_is_capped_at_a_minute() {
 async fn busy_server_fails_after_fifteen_attempts() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
-    server.faults().answer_with(RequestRule::any().verb(Verb::List), Answer::code(429));
+    server.faults().respond(RequestRule::any().verb(Verb::List), Answer::code(429));
     let error = config_maps(&connection).list(&ListParams::default()).await.expect_err("busy");
     assert_eq!(code(error), 429);
     assert_eq!(server.requests().iter().filter(|request| request.verb == Verb::List).count(), 16);
@@ -80,7 +80,7 @@ async fn busy_server_fails_after_fifteen_attempts() {
 async fn disabled_retries_send_one_attempt() {
     let server = in_memory().await;
     let connection = connection(&server, |config| config.default_retry = false).await;
-    server.faults().answer_with(RequestRule::any().verb(Verb::List).times(1), Answer::code(429));
+    server.faults().respond(RequestRule::any().verb(Verb::List).times(1), Answer::code(429));
     let error = config_maps(&connection).list(&ListParams::default()).await.expect_err("retries are disabled");
     assert_eq!(code(error), 429);
 }
@@ -89,9 +89,9 @@ async fn disabled_retries_send_one_attempt() {
 async fn possibly_executed_write_is_not_retried() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
-    server.faults().answer_with(RequestRule::any().times(2), Answer::code(504));
+    server.faults().respond(RequestRule::any().times(2), Answer::code(504));
     config_maps(&connection).list(&ListParams::default()).await.expect("a read is retried");
-    server.faults().answer_with(RequestRule::any().times(1), Answer::code(504));
+    server.faults().respond(RequestRule::any().times(1), Answer::code(504));
     let error =
         config_maps(&connection).create(&PostParams::default(), &one("a")).await.expect_err("a write is not retried");
     assert_eq!(code(error), 504);

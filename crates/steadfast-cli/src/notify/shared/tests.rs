@@ -79,7 +79,7 @@ async fn publication_recovers_after_failed_request() {
     let world = World::new().await;
     let mut leader = world.leader(1);
     leader.take_over().await.expect("it is written");
-    world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::code(500));
+    world.server.faults().respond(RequestRule::any().resource("secrets"), Answer::code(500));
     leader.publish(&progress(7, 1), String::new()).await.expect_err("the server fails");
     world.server.faults().answer_truly();
     leader.publish(&progress(8, 1), String::new()).await.expect("it is written");

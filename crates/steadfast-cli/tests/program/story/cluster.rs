@@ -130,9 +130,9 @@ fn suffer_embedded(server: &ApiServer, trouble: Trouble, phase: Phase) {
             faults.heal();
         }
         (Trouble::Resets, Phase::Begin) => faults.reset(),
-        (Trouble::Errors, Phase::Begin) => faults.answer_with(pods, Answer::code(503)),
+        (Trouble::Errors, Phase::Begin) => faults.respond(pods, Answer::code(503)),
         (Trouble::Forbidden, Phase::Begin) => {
-            faults.answer_with(pods, Answer::code(403));
+            faults.respond(pods, Answer::code(403));
             faults.end_watches();
         }
         (Trouble::Errors | Trouble::Forbidden, Phase::End) => faults.answer_truly(),

@@ -208,7 +208,7 @@ async fn allow(reference: &Reference) -> Result<(), Error> {
 async fn start() -> Result<Option<(Reference, FaultProxy, FaultProxy, Client)>, Error> {
     let Some(mut reference) = Reference::start().await? else { return Ok(None) };
     let to_etcd = FaultProxy::start([reference.etcd_address()?])?;
-    let stale = reference.start_another_with(&[], Some(to_etcd.address())).await?;
+    let stale = reference.start_another_with_flags(&[], Some(to_etcd.address())).await?;
     assert_eq!(stale, STALE);
     let network = FaultProxy::start([reference.address(0), reference.address(STALE)])?;
     allow(&reference).await?;

@@ -122,7 +122,7 @@ async fn entry_in_doubt_delays_no_other() {
     let mut world =
         World::start("object.metadata.name == 'b' || get('services', 'default', object.metadata.name) == null").await;
     assert_eq!(world.entries().await, (true, counts(Some(1), Some(1))));
-    world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(503));
+    world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(503));
     world.server.faults().end_watches();
     sleep(Duration::from_secs(120)).await;
     assert_eq!(world.entries().await, (true, counts(None, Some(1))));

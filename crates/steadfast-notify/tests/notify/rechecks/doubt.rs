@@ -14,7 +14,7 @@ const OPTIONAL: &str = "{'of': object.data.ref == '' ? '' : get('services', 'def
 
 /// Services cannot be read; other resources can.
 async fn services_in_doubt(world: &World) {
-    world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(503));
+    world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(503));
     world.server.faults().end_watches();
     // Longer than a cache counts as fresh without a confirmation.
     sleep(Duration::from_secs(120)).await;

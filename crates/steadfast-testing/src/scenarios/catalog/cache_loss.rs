@@ -253,7 +253,7 @@ async fn time_travel<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
 
     // A relist on a lagging replica.
     run.faults().replica(0).start();
-    run.faults().replica(0).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    run.faults().replica(0).respond(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
     let relisted = move_to_lagging::<K>(&mut run, &config_maps, Moved::Relisting).await?;
     run.checks.expect(run.lists() > 1, "no relist was sent");
     run.settle(&[&config_maps]).await;

@@ -163,7 +163,7 @@ async fn shutdown_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findin
     run.settle(&[&config_maps]).await;
 
     let swallowed = InformerFactory::new(&run.connection);
-    let other = run.build::<K>(&swallowed, Scope::namespace("default")).start()?;
+    let other = run.builder::<K>(&swallowed, Scope::namespace("default")).start()?;
     other.wait_for_sync(PROMPT).await?;
     run.faults().black_hole(true);
     shut_down::<K>(&mut run, &swallowed, &other, "with dropped packets").await;

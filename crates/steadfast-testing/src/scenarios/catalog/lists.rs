@@ -70,7 +70,7 @@ async fn streamed_list_broken<K: CachedConfigMap>(target: Target) -> Result<Find
 
 /// Starts an informer that requests streamed lists in each form.
 fn streamed<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope) -> Result<Watched<K>, Error> {
-    Ok(run.record(run.build(&run.factory, scope).streamed_lists(true).start()?))
+    Ok(run.record(run.builder(&run.factory, scope).streamed_lists(true).start()?))
 }
 
 async fn without_streamed_lists<K: CachedConfigMap>(

@@ -32,7 +32,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[Scenario {
 const MAX_OBJECT_BYTES: usize = 64 * 1024;
 
 fn watch<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope, streamed: bool) -> Result<Watched<K>, Error> {
-    let builder = run.build::<K>(&run.factory, scope).object_limit(MAX_OBJECT_BYTES).streamed_lists(streamed);
+    let builder = run.builder::<K>(&run.factory, scope).object_limit(MAX_OBJECT_BYTES).streamed_lists(streamed);
     Ok(run.record(builder.start()?))
 }
 

@@ -301,7 +301,7 @@ async fn stop_on_request<K: CachedConfigMap>(target: Target) -> Result<Findings,
     let config_maps = run.record(changes.informer().clone());
     let reader = Reader::of(changes);
     let factory = InformerFactory::new(&run.connection);
-    let swallowed = run.build::<K>(&factory, Scope::namespace("default")).start()?;
+    let swallowed = run.builder::<K>(&factory, Scope::namespace("default")).start()?;
     run.ready(&[&config_maps]).await?;
     swallowed.wait_for_sync(PROMPT).await?;
     run.change("a", "2")?;

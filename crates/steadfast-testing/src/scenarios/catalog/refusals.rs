@@ -102,7 +102,7 @@ async fn server_busy<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
             0 => Answer::code(code),
             seconds => Answer::retry_after(code, Duration::from_secs(seconds)),
         };
-        run.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), response);
+        run.faults().respond(RequestRule::any().verb(Verb::Watch).times(1), response);
         run.faults().end_watches();
         let ended = Instant::now();
         run.change("a", &format!("{code} {asked}"))?;
@@ -146,7 +146,7 @@ async fn resource_refused<K: CachedConfigMap>(target: Target) -> Result<Findings
     let mut run = ScenarioRun::plain(&target).await?;
     run.create("a", "1")?;
     let started = run.fault();
-    run.faults().answer_with(RequestRule::any().resource("secrets"), Answer::Forbidden);
+    run.faults().respond(RequestRule::any().resource("secrets"), Answer::Forbidden);
     let secrets = run.factory.informer::<Secret>(Scope::all())?;
     let widgets = run.factory.informer_with::<DynamicObject>(&widget(), Scope::all())?;
     let config_maps = run.watch::<K>(Scope::all())?;
@@ -200,7 +200,7 @@ async fn without_watches<K: CachedConfigMap>(target: &Target, response: Answer) 
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "1"))?;
     run.fault();
     let rule = RequestRule::any().resource("configmaps").verb(Verb::StreamedList).verb(Verb::Watch);
-    run.faults().answer_with(rule, response.clone());
+    run.faults().respond(rule, response.clone());
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
     let polled = || match config_maps.informer.freshness() {
@@ -234,7 +234,7 @@ async fn permission_removed<K: CachedConfigMap>(target: Target) -> Result<Findin
     widgets.wait_for_sync(PROMPT).await?;
 
     let fault = run.fault();
-    run.faults().answer_with(RequestRule::any().resource("configmaps"), Answer::Forbidden);
+    run.faults().respond(RequestRule::any().resource("configmaps"), Answer::Forbidden);
     define(&run.server, false)?;
     // A real server lets a watch run to its end, and rejects the next one.
     run.faults().end_watches();

@@ -90,7 +90,7 @@ async fn version_expired<K: CachedConfigMap>(target: Target) -> Result<Findings,
         run.faults().cut();
         run.delete(&format!("old-{round}"))?;
         if let Some(response) = response {
-            run.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), response);
+            run.faults().respond(RequestRule::any().verb(Verb::Watch).times(1), response);
         } else {
             run.server.compact();
             run.faults().expire_events();
@@ -123,8 +123,8 @@ async fn version_too_large<K: CachedConfigMap>(target: Target) -> Result<Finding
             let Answer::Status(status) = Answer::too_large(spelling) else { continue };
             let response = if in_stream { Answer::InStream(status.clone()) } else { status.clone().into() };
             // For the resuming watch, and for the list that follows, if any.
-            run.faults().answer_with(RequestRule::any().verb(Verb::Watch).times(1), response.clone());
-            run.faults().answer_with(RequestRule::any().verb(Verb::List).verb(Verb::StreamedList).times(1), response);
+            run.faults().respond(RequestRule::any().verb(Verb::Watch).times(1), response.clone());
+            run.faults().respond(RequestRule::any().verb(Verb::List).verb(Verb::StreamedList).times(1), response);
             run.faults().end_watches();
             let ended = Instant::now();
             run.change("a", &format!("{round} {in_stream}"))?;

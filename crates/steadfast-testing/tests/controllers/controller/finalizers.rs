@@ -95,7 +95,7 @@ async fn unrecorded_cleanup_is_repeated() -> Result<(), WorldError> {
     world.server.create(&config_map("a", "1"))?;
     advance(SECOND).await;
     let patches = RequestRule::any().resource("configmaps").verb(Verb::Patch);
-    world.server.faults().answer_with(patches.times(2), Answer::code(500));
+    world.server.faults().respond(patches.times(2), Answer::code(500));
     world.server.delete_named("configmaps", "default", "a")?;
     advance(60 * SECOND).await;
     assert_eq!(told.times("clean up a").len(), 3);
@@ -111,7 +111,7 @@ async fn apply_waits_for_finalizer_write() -> Result<(), WorldError> {
     let told = Told::default();
     let _controller = finalizing(&world, &told)?;
     let patches = RequestRule::any().resource("configmaps").verb(Verb::Patch);
-    world.server.faults().answer_with(patches, Answer::code(500));
+    world.server.faults().respond(patches, Answer::code(500));
     world.server.create(&config_map("a", "1"))?;
     advance(60 * SECOND).await;
     assert_eq!(told.times("apply").len(), 0);

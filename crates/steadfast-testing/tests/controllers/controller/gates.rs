@@ -117,7 +117,7 @@ async fn gate_covers_owned_and_read_caches() -> Result<(), WorldError> {
             _ => controller.watches::<Secret, _>(Scope::all(), |_| [key("a")]),
         };
         let (world, controller, told) = called_while(choose).await?;
-        world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::code(403));
+        world.server.faults().respond(RequestRule::any().resource("secrets"), Answer::code(403));
         world.server.faults().end_watches();
         advance(120 * SECOND).await;
         told.take();

@@ -227,7 +227,7 @@ async fn slow_read_cache_is_awaited_and_reported() -> Result<(), WorldError> {
 async fn undeclared_cache_that_fails_delays_no_controller() -> Result<(), WorldError> {
     for code in [500, 503] {
         let world = world_of(&["a"]).await?;
-        world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(code));
+        world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(code));
         let _services = world.factory.informer::<Service>(Scope::all())?;
         let (told, running) = (Told::default(), Arc::default());
         let _controller = slow(&world, &told, &running, |controller| controller)?;
@@ -244,7 +244,7 @@ async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), WorldErr
     let world = world_of(&["a"]).await?;
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
     advance(SECOND).await;
-    world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::code(500));
+    world.server.faults().respond(RequestRule::any().resource("secrets"), Answer::code(500));
     world.server.faults().end_watches();
     advance(5 * SECOND).await;
     assert!(secrets.has_synced() && !secrets.freshness().is_fresh());
@@ -263,7 +263,7 @@ async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), WorldErr
 #[tokio::test(start_paused = true)]
 async fn act_starts_though_an_owned_cache_fails() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
-    world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(500));
+    world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(500));
     let (told, running) = (Told::default(), Arc::default());
     let _controller = slow(&world, &told, &running, |controller| {
         controller.owns::<Service>(Scope::all()).when_stale(WhenStale::act())
@@ -282,7 +282,7 @@ async fn act_starts_though_an_owned_cache_fails() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn act_waits_for_the_objects_themselves() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
-    world.server.faults().answer_with(RequestRule::any().resource("configmaps"), Answer::code(500));
+    world.server.faults().respond(RequestRule::any().resource("configmaps"), Answer::code(500));
     let (told, running) = (Told::default(), Arc::default());
     let _controller = slow(&world, &told, &running, |controller| controller.when_stale(WhenStale::act()))?;
     advance(120 * SECOND).await;
@@ -297,7 +297,7 @@ async fn act_waits_for_the_objects_themselves() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), WorldError> {
     let world = world_of(&["safe", "unsafe"]).await?;
-    world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(500));
+    world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(500));
     let (told, running) = (Told::default(), Arc::default());
     let only = WhenStale::only(10 * SECOND, |key| key.name() == "safe");
     let controller =

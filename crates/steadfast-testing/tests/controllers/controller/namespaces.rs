@@ -141,7 +141,7 @@ async fn sources_without_scopes_are_errors() -> Result<(), WorldError> {
 async fn forbidden_namespace_delays_no_other_keys() -> Result<(), WorldError> {
     let world = world().await?;
     let told = Told::default();
-    world.server.faults().answer_with(RequestRule::any().namespace("team-a"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().namespace("team-a"), Answer::code(403));
     let maps = world.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(TEAMS))?;
     let controller =
         telling(Controller::new(&world.factory, maps.clone()).owns::<Pod>(Source::namespaces(TEAMS)), &told)?;
@@ -187,7 +187,7 @@ async fn doubtful_namespace_pauses_only_its_keys() -> Result<(), WorldError> {
     let controller = telling(Controller::new(&world.factory, Source::namespaces(TEAMS)), &told)?;
     advance(SECOND).await;
     told.take();
-    world.server.faults().answer_with(RequestRule::any().namespace("team-a"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().namespace("team-a"), Answer::code(403));
     world.server.faults().end_watches();
     advance(120 * SECOND).await;
     let report =
@@ -199,7 +199,7 @@ async fn doubtful_namespace_pauses_only_its_keys() -> Result<(), WorldError> {
     assert_eq!(told.take(), ["team-b/x"]);
 
     // A doubt about the other namespace as well, and its end.
-    world.server.faults().answer_with(RequestRule::any().namespace("team-b"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().namespace("team-b"), Answer::code(403));
     world.server.faults().end_watches();
     advance(120 * SECOND).await;
     controller.queue().add(ObjectKey::namespaced("team-b", "x"));

@@ -393,7 +393,7 @@ async fn permanently_cut_cache_is_not_awaited() -> Result<(), WorldError> {
     let _controller = telling(&world, &told, &context)?;
     advance(SECOND).await;
     let of_namespace = RequestRule::any().resource("configmaps").namespace("default");
-    world.server.faults().answer_with(of_namespace, Answer::code(403));
+    world.server.faults().respond(of_namespace, Answer::code(403));
     world.server.faults().end_watches();
     advance(120 * SECOND).await;
     assert!(!other.freshness().is_fresh());

@@ -237,8 +237,8 @@ async fn a_mapping_that_panics_loses_no_key() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
     let world = World::new().await?;
-    world.server.faults().answer_with(RequestRule::any().resource("services"), Answer::code(403));
-    world.server.faults().answer_with(RequestRule::any().resource("secrets"), Answer::code(404));
+    world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().resource("secrets"), Answer::code(404));
     world.server.create(&config_map("a", "1"))?;
     let told = Told::default();
     let of = |_: &steadfast::Object<Service>| [key("a")];

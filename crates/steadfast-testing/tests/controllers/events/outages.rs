@@ -33,7 +33,7 @@ async fn events_during_outage_are_delivered_once() -> Result<(), WorldError> {
 async fn unreachable_server_is_retried_with_backoff() -> Result<(), WorldError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS);
-    world.server.faults().answer_with(rule, Answer::code(503));
+    world.server.faults().respond(rule, Answer::code(503));
     for number in 0..200 {
         world.note(&format!("a-{number}"), "it was changed");
     }
@@ -52,7 +52,7 @@ async fn unreachable_server_is_retried_with_backoff() -> Result<(), WorldError> 
 async fn retry_after_delays_all_requests() -> Result<(), WorldError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS).times(1);
-    world.server.faults().answer_with(rule, Answer::retry_after(429, 20 * SECOND));
+    world.server.faults().respond(rule, Answer::retry_after(429, 20 * SECOND));
     world.note("a", "it was changed");
     tokio::time::sleep(SECOND).await;
     for name in ["b", "c", "d"] {
@@ -89,7 +89,7 @@ async fn lost_response_creates_no_duplicate() -> Result<(), WorldError> {
 async fn failing_event_delays_no_other() -> Result<(), WorldError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS).namespace("broken");
-    world.server.faults().answer_with(rule, Answer::code(500));
+    world.server.faults().respond(rule, Answer::code(500));
     let mut broken = about("a");
     broken.metadata.namespace = Some("broken".to_owned());
     world.events.publish(&broken, EventDraft::warning("Changed", "Changing"));

@@ -114,7 +114,7 @@ async fn hanging_transform_delays_no_other_informer() -> Result<(), WorldError> 
         GATE.pass();
         object
     };
-    let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(passing).start()?;
+    let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(passing).start()?;
     informer.wait_for_sync(TIMEOUT).await?;
     world.held_up(&informer, &GATE).await
 }
@@ -128,7 +128,7 @@ async fn blocked_informer_can_be_stopped_and_recreated() -> Result<(), WorldErro
         object
     };
     GATE.set(true);
-    let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(passing).start()?;
+    let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(passing).start()?;
     let registration = informer.on_event(|_| {})?;
     let stopped = async {
         until(TIMEOUT, || GATE.holds_someone()).await?;
@@ -202,7 +202,7 @@ async fn hanging_diagnostic_callback_delays_no_other_informer() -> Result<(), Wo
         assert!(held.is_none_or(|value| value == "1" || value.ends_with("at last")), "injected panic");
         object
     };
-    let informer = world.factory.build::<ConfigMap>(Scope::all()).transform(picky).start()?;
+    let informer = world.factory.builder::<ConfigMap>(Scope::all()).transform(picky).start()?;
     informer.on_diagnostic(|_| GATE.pass());
     informer.wait_for_sync(TIMEOUT).await?;
     world.held_up(&informer, &GATE).await

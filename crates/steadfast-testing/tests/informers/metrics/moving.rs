@@ -191,7 +191,7 @@ async fn named_handler_exports_call_durations() -> Result<(), WorldError> {
     for name in ["a", "b"] {
         world.server.create(&config_map(name, "1"))?;
     }
-    let informer = world.factory.build::<ConfigMap>(Scope::all()).name("settings").start()?;
+    let informer = world.factory.builder::<ConfigMap>(Scope::all()).name("settings").start()?;
     let slow = informer.handler().name("dns").on_event_async(|_| tokio::time::sleep(Duration::from_secs(3)))?;
     assert!(slow.until_synced().await);
     let labels = [("informer_name", "settings"), ("handler_name", "dns"), ("handler", "0")];

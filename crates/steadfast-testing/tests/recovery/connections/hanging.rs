@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast::{Informer, Scope};
 use steadfast_apiserver::{Answer, RequestRule, Verb};
-use steadfast_testing::{CachedConfigMap, ConfigMapInForm, WorldError, build_in_form, config_map_in};
+use steadfast_testing::{CachedConfigMap, ConfigMapInForm, WorldError, builder_in_form, config_map_in};
 use tokio::time::{Instant, sleep};
 
 use crate::connections::world::{World, demand, until};
@@ -21,7 +21,7 @@ impl World {
     /// Starts informers with hanging lists, each in its own namespace.
     fn hanging(&self, informers: usize) -> Result<Vec<Informer<ConfigMapInForm>>, WorldError> {
         let scope = |index| Scope::namespace(format!("hanging-{index}"));
-        (0..informers).map(|index| Ok(build_in_form(&self.factory, scope(index)).start()?)).collect()
+        (0..informers).map(|index| Ok(builder_in_form(&self.factory, scope(index)).start()?)).collect()
     }
 
     /// Starts an unaffected informer, and returns the time until its sync.
@@ -99,7 +99,7 @@ async fn stalled_list_delays_no_other_list() -> Result<(), WorldError> {
     let mut halfway = Vec::new();
     for index in 0..4 {
         let scope = Scope::namespace(format!("hanging-{index}"));
-        halfway.push(build_in_form(&world.factory, scope).streamed_lists(false).page_size(Some(2)).start()?);
+        halfway.push(builder_in_form(&world.factory, scope).streamed_lists(false).page_size(Some(2)).start()?);
     }
     sleep(Duration::from_secs(1)).await;
     let took = world.sync(0).await?;

@@ -35,7 +35,7 @@ async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), W
     let (world, informer) = ahead_of_the_second_replica().await?;
     let before = world.lists();
     // The 410 for the resumed watch makes a list necessary.
-    world.server.faults().replica(1).answer_with(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    world.server.faults().replica(1).respond(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
     world.server.faults().replica(0).stop();
     world.update(0, "2")?;
     let moved = Instant::now();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steadfast::{Freshness, Informer, Scope};
 use steadfast_apiserver::{Answer, ApiServer, Fate, Moment, RequestRecord, RequestRule, Verb};
-use steadfast_testing::{ConfigMapInForm, WorldError, build_in_form};
+use steadfast_testing::{ConfigMapInForm, WorldError, builder_in_form};
 use tokio::time::{Instant, sleep};
 
 use crate::connections::world::{World, demand, until};
@@ -17,7 +17,7 @@ impl World {
 
     /// Starts an informer with paged lists, so that its watch is a separate request.
     fn paging(&self) -> Result<Informer<ConfigMapInForm>, WorldError> {
-        Ok(build_in_form(&self.factory, Scope::all()).streamed_lists(false).start()?)
+        Ok(builder_in_form(&self.factory, Scope::all()).streamed_lists(false).start()?)
     }
 
     /// Freezes the first replica after a watch request and before its response head.
@@ -124,7 +124,7 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), WorldEr
     }
     demand(world.questions().is_empty(), || "asked, though events came".to_owned())?;
     for code in [401, 403, 404, 500, 503] {
-        world.server.faults().answer_with(RequestRule::any().verb(Verb::Other), Answer::code(code));
+        world.server.faults().respond(RequestRule::any().verb(Verb::Other), Answer::code(code));
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(40) {
             sleep(Duration::from_millis(100)).await;
@@ -249,7 +249,7 @@ async fn watch_on_unused_connection_has_ten_seconds() -> Result<(), WorldError> 
     first.stop();
     sleep(Duration::from_secs(30)).await;
     world.server.faults().answer_late(RequestRule::any().verb(Verb::Watch), Duration::from_secs(20));
-    let second = build_in_form(&world.factory, Scope::namespace("default")).streamed_lists(false).start()?;
+    let second = builder_in_form(&world.factory, Scope::namespace("default")).streamed_lists(false).start()?;
     second.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(9)).await;
     demand(world.open_connections() == 2, || format!("{} connections", world.open_connections()))?;

@@ -10,7 +10,7 @@ use steadfast::{Connection, Informer, InformerFactory, InjectedFault, Scope};
 use steadfast_apiserver::{ApiServer, ApiServerBuilder, Verb};
 use steadfast_contract::Terms;
 use steadfast_testing::{
-    ConfigMapInForm, Form, InMemory, Recorder, Recording, WorldError, build_in_form, config_map_in, history,
+    ConfigMapInForm, Form, InMemory, Recorder, Recording, WorldError, builder_in_form, config_map_in, history,
 };
 use tracing_subscriber::filter::LevelFilter;
 
@@ -60,7 +60,7 @@ impl World {
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace }
         }))?;
         self.server.create(&config_map_in(&namespace, "a", "0"))?;
-        let builder = build_in_form(&self.factory, Scope::namespace(namespace));
+        let builder = builder_in_form(&self.factory, Scope::namespace(namespace));
         Ok(builder.inject_fault(self.fault).start()?)
     }
 

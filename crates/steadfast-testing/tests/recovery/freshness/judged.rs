@@ -79,7 +79,7 @@ async fn one_probe_after_disconnect_serves_all_informers() -> Result<(), WorldEr
     let world = World::new().await?;
     let mut informers = Vec::new();
     for number in 0..100 {
-        informers.push(build_in_form(&world.factory, Scope::all().labels(format!("app=a-{number}"))).start()?);
+        informers.push(builder_in_form(&world.factory, Scope::all().labels(format!("app=a-{number}"))).start()?);
     }
     world.factory.wait_for_sync(PERIOD).await?;
     tokio::time::sleep(PERIOD / 3).await;

@@ -15,7 +15,7 @@ async fn hundred_silent_informers_share_one_probe() -> Result<(), WorldError> {
     let mut informers = Vec::new();
     for number in 0..MANY {
         let scope = Scope::all().labels(format!("app=a-{number}"));
-        informers.push(build_in_form(&world.factory, scope).start()?);
+        informers.push(builder_in_form(&world.factory, scope).start()?);
     }
     world.factory.wait_for_sync(PERIOD).await?;
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
@@ -44,12 +44,12 @@ async fn forbidden_probe_does_not_affect_other_namespaces() -> Result<(), WorldE
     let world = World::new().await?;
     let mut informers = Vec::new();
     for name in ["default", "kube-system", "kube-public"] {
-        informers.push(build_in_form(&world.factory, Scope::namespace(name)).start()?);
+        informers.push(builder_in_form(&world.factory, Scope::namespace(name)).start()?);
     }
     world.factory.wait_for_sync(PERIOD).await?;
     for namespace in ["kube-system", "kube-public"] {
         let rule = RequestRule::any().verb(Verb::Probe).namespace(namespace);
-        world.server.faults().answer_with(rule, Answer::Forbidden);
+        world.server.faults().respond(rule, Answer::Forbidden);
     }
     for _ in 0..10 {
         tokio::time::sleep(PERIOD / 2).await;

@@ -34,7 +34,7 @@ async fn ten_waits(
 #[tokio::test(start_paused = true)]
 async fn waits_outside_selector_cause_no_doubt() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let builder = build_in_form(&world.factory, Scope::all().labels("app=web"));
+    let builder = builder_in_form(&world.factory, Scope::all().labels("app=web"));
     let requests = ten_waits(&world, builder).await?;
     let whole = requests.iter().filter(|request| matches!(request.verb, Verb::List | Verb::StreamedList)).count();
     assert_eq!(whole, 0, "no list is sent");
@@ -56,7 +56,7 @@ async fn waits_without_streamed_lists_cause_no_doubt() -> Result<(), WorldError>
     let world = World::of(ApiServer::builder().bookmark_period(PERIOD / 6)).await?;
     world.server.faults().refuse_streamed_lists(true);
     world.noise(SOON);
-    let builder = build_in_form(&world.factory, Scope::all().labels("app=web"));
+    let builder = builder_in_form(&world.factory, Scope::all().labels("app=web"));
     let requests = ten_waits(&world, builder).await?;
     assert!(
         requests.iter().all(|request| !matches!(request.verb, Verb::StreamedList)),
@@ -69,7 +69,7 @@ async fn waits_without_streamed_lists_cause_no_doubt() -> Result<(), WorldError>
 #[tokio::test(start_paused = true)]
 async fn wait_tolerates_server_behind_probe() -> Result<(), WorldError> {
     let world = World::new().await?;
-    let informer = started(build_in_form(&world.factory, Scope::all().labels("app=web")), None).await?;
+    let informer = started(builder_in_form(&world.factory, Scope::all().labels("app=web")), None).await?;
     let notes = notes(&informer);
     world.server.faults().lag(true);
     let written: ConfigMap = serde_json::from_value(world.server.create(&config_map("out", "1"))?)?;
