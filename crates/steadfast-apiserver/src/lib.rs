@@ -62,7 +62,7 @@
 //! |---|---|---|
 //! | `cel` | validation rules of custom resources (`x-kubernetes-validations`) | rules are not evaluated; a definition with rules returns a warning |
 //! | `exec` | `exec`, `attach` and `portforward` of pods, watches over WebSocket | `501` |
-//! | `openapi` | OpenAPI documents, for `kubectl explain` and `kubectl apply` | the list of documents is empty |
+//! | `openapi` | `OpenAPI` documents, for `kubectl explain` and `kubectl apply` | the list of documents is empty |
 //! | `tables` | tables, for `kubectl get` | lists of objects |
 //! | `yaml` | server-side apply of YAML | JSON only |
 //! | `full` | all of them | |

@@ -609,13 +609,7 @@ impl Reflector {
 
     /// Replaces a watch that ended while its successor was being opened. Returns whether a successor exists.
     fn succeed(&mut self, now: Instant, failure: Option<&Failure>, out: &mut Vec<Output>) -> bool {
-        let successor = match self.handover.successor(failure) {
-            Ok(successor) => successor,
-            Err(cancelled) => {
-                out.extend(cancelled);
-                return false;
-            }
-        };
+        let Some(successor) = self.handover.successor(failure, out) else { return false };
         self.settle(now);
         self.handover.complete(now, successor.id, &self.cache, &mut self.requester);
         // A successor without a response head receives the full timeout again.

@@ -33,7 +33,9 @@ pub(crate) trait CacheStorage<K: Send + Sync + 'static>: Send {
 }
 
 /// Storage that the builder of an informer requested.
+#[derive(Default)]
 pub(crate) enum RequestedStorage<K> {
+    #[default]
     None,
     /// Requested; the partition of the file is claimed at the start of the informer.
     Wanted(Claim<K>),
@@ -45,12 +47,6 @@ pub(crate) type Claim<K> = Box<
     dyn FnOnce(&Connection, &Collection, &Scope, bool) -> Result<Box<dyn CacheStorage<K>>, CheckpointUnsupported>
         + Send,
 >;
-
-impl<K> Default for RequestedStorage<K> {
-    fn default() -> Self {
-        Self::None
-    }
-}
 
 impl<K> RequestedStorage<K> {
     /// Claims the storage, if one was requested.

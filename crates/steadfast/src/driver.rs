@@ -320,7 +320,7 @@ impl<K: Kept> Driver<K> {
             Arrival::ConnectionEvent(ConnectionEvent::Leave(true)) => self.step(Input::Unsettled(id)),
             Arrival::ConnectionEvent(ConnectionEvent::Leave(false)) => self.step(Input::Settled(id)),
             Arrival::ConnectionEvent(ConnectionEvent::Answering(answering)) => {
-                self.step(Input::Answering(id, answering))
+                self.step(Input::Answering(id, answering));
             }
             Arrival::Probed(Probed { version, sent }) => {
                 self.requests.over(id);

@@ -123,10 +123,10 @@ pub(super) fn to_v2(mut object: Value) -> Value {
     if let Some(utilization) = take(&mut object, "spec", "targetCPUUtilizationPercentage") {
         metrics
             .get_or_insert_default()
-            .push(cpu("target", json!({"type": "Utilization", "averageUtilization": utilization})));
+            .push(cpu("target", &json!({"type": "Utilization", "averageUtilization": utilization})));
     }
     let metrics = metrics.filter(|metrics| !metrics.is_empty()).unwrap_or_else(|| {
-        vec![cpu("target", json!({"type": "Utilization", "averageUtilization": DEFAULT_UTILIZATION}))]
+        vec![cpu("target", &json!({"type": "Utilization", "averageUtilization": DEFAULT_UTILIZATION}))]
     });
     if object.get("spec").is_some_and(Value::is_object) {
         object["spec"]["metrics"] = metrics.into();
@@ -135,7 +135,7 @@ pub(super) fn to_v2(mut object: Value) -> Value {
         }
     }
     let current = take(&mut object, "status", "currentCPUUtilizationPercentage");
-    let current = current.map(|utilization| vec![cpu("current", json!({"averageUtilization": utilization}))]);
+    let current = current.map(|utilization| vec![cpu("current", &json!({"averageUtilization": utilization}))]);
     // The annotation has more information than the field.
     let current = kept(&object, CURRENT_METRICS)
         .map(|kept| each(&kept, |metric| metric_to_v2(metric, STATUSES, "current")))
@@ -205,7 +205,7 @@ fn set_version(object: &mut Value, api_version: &str) {
     }
 }
 
-fn cpu(place: &str, value: Value) -> Value {
+fn cpu(place: &str, value: &Value) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu", place: value}})
 }
 

@@ -38,10 +38,12 @@ fn complete_field(field: &'static Field, object: &mut Map<String, Value>, depth:
     let Value::Object(value) = value else { return };
     for inner in fields(name).unwrap_or_default() {
         let is_written = inner.required || WRITTEN_OPTIONAL.contains(&(name, inner.name));
-        if is_written && !inner.pointer && value.get(inner.name).is_none_or(Value::is_null) {
-            if let Some(zero) = zero(inner.holds) {
-                value.insert(inner.name.to_owned(), zero);
-            }
+        if is_written
+            && !inner.pointer
+            && value.get(inner.name).is_none_or(Value::is_null)
+            && let Some(zero) = zero(inner.holds)
+        {
+            value.insert(inner.name.to_owned(), zero);
         }
         complete_field(inner, value, depth - 1);
     }

@@ -107,7 +107,7 @@ impl Kind {
     /// own here. The parameters may be open, since an empty literal takes any.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Any, _) | (_, Self::Any) | (Self::Plain(_), _) | (_, Self::Plain(_)) => self == other,
+            (Self::Any | Self::Plain(_), _) | (_, Self::Any | Self::Plain(_)) => self == other,
             _ => self.fits(other),
         }
     }

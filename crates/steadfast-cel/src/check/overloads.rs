@@ -124,8 +124,10 @@ impl Pattern {
 
     /// Returns whether a value of type `kind` is accepted, and binds type parameters.
     fn accepts(&self, kind: &Kind, bindings: &mut Bindings<'static>) -> bool {
+        if matches!(self, Self::Any) {
+            return true;
+        }
         match (self, kind) {
-            (Self::Any, _) => true,
             (Self::Parameter(name), _) => match bindings.get(name) {
                 // A bound parameter accepts what fits the type, and becomes the more general of both types.
                 Some(bound) if !bound.fits(kind) => false,
@@ -140,7 +142,7 @@ impl Pattern {
                     true
                 }
             },
-            (_, Kind::Any | Kind::Plain(Type::Invalid)) => true,
+            (_, Kind::Any | Kind::Plain(Type::Invalid)) | (Self::Optional(_), Kind::Plain(Type::Null)) => true,
             (Self::Plain(named), _) => Kind::Plain(*named).fits(kind),
             (Self::List(items), Kind::List(of)) | (Self::Optional(items), Kind::Optional(of)) => {
                 items.accepts(of, bindings)
@@ -148,7 +150,6 @@ impl Pattern {
             (Self::Map(key, value), Kind::Map(other_key, other_value)) => {
                 key.accepts(other_key, bindings) && value.accepts(other_value, bindings)
             }
-            (Self::Optional(_), Kind::Plain(Type::Null)) => true,
             _ => false,
         }
     }

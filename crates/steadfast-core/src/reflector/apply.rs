@@ -15,7 +15,7 @@ use super::list_plan::{Form, ListPlan};
 use super::next::Next;
 use super::output::Output;
 use super::phase::Phase;
-use super::request::{ListFrom, Request};
+use super::request::{ListFrom, Request, RequestId};
 use super::watch::Watch;
 use crate::fault_injection::inject;
 use crate::freshness::{Condition, Polled};
@@ -124,12 +124,7 @@ impl Reflector {
                 self.cache.bookmark_interval.begin();
                 self.comparison.watch_replaced(now);
             }
-            Effect::TakeOver(id) => {
-                let Phase::Watching(watch) = &mut self.phase else { return };
-                out.push(Output::Cancel(watch.continue_on(id)));
-                let version = self.cache.version.clone();
-                out.extend(version.map(|version| Output::Diagnostic(Diagnostic::Moved { version })));
-            }
+            Effect::TakeOver(id) => self.take_over(id, out),
             Effect::WatchFailed(failure) => self.watch_failed(now, &failure, out),
             Effect::VersionRejected(failure) => {
                 let (settings, requester) = (&self.cache.settings, &mut self.requester);
@@ -154,6 +149,14 @@ impl Reflector {
     /// Returns the watch and the activity alongside it.
     pub(super) fn alongside(&self) -> Alongside {
         Alongside { stream: self.phase.stream(), is_quiet: self.probe.is_quiet() }
+    }
+
+    /// Continues the watch on the stream of the request `id`.
+    fn take_over(&mut self, id: RequestId, out: &mut Vec<Output>) {
+        let Phase::Watching(watch) = &mut self.phase else { return };
+        out.push(Output::Cancel(watch.continue_on(id)));
+        let version = self.cache.version.clone();
+        out.extend(version.map(|version| Output::Diagnostic(Diagnostic::Moved { version })));
     }
 
     // Delays.

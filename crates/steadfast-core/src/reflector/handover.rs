@@ -213,10 +213,10 @@ impl Handover {
     ) -> Effects {
         let mut effects = Effects::default();
         let State::Opening { deadline, .. } = self.state else { return effects };
-        let requested = deadline - cache.settings.list_patience;
+        let sent = deadline - cache.settings.list_patience;
         effects.perform_all(self.cancel());
         self.retry_later(now, stream, None, requester);
-        if cache.evidence.proven.is_none_or(|proven| proven < requested) {
+        if cache.evidence.proven.is_none_or(|proven| proven < sent) {
             effects.push(Effect::Unanswered);
         }
         effects
@@ -234,16 +234,19 @@ impl Handover {
     }
 
     /// Returns the successor of a watch that ended, or failed. A failure that would hit the successor as well, such as
-    /// an expired version, cancels the move.
-    pub(super) fn successor(&mut self, failure: Option<&Failure>) -> Result<Successor, Option<Output>> {
+    /// an expired version, cancels the move, and `out` receives the cancellation of its request.
+    pub(super) fn successor(&mut self, failure: Option<&Failure>, out: &mut Vec<Output>) -> Option<Successor> {
         let successor = match self.state {
             State::Opening { id, .. } => Successor { id, is_open: false },
             State::Open { id, .. } => Successor { id, is_open: true },
-            State::Settled | State::Planned { .. } => return Err(None),
+            State::Settled | State::Planned { .. } => return None,
         };
         match failure {
-            Some(failure) if failure.kind != FailureKind::Unreachable => Err(self.cancel()),
-            _ => Ok(successor),
+            Some(failure) if failure.kind != FailureKind::Unreachable => {
+                out.extend(self.cancel());
+                None
+            }
+            _ => Some(successor),
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Watch {
 }
 
 /// Meaning of a watch's record.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum WatchRecord<'a> {
     /// A change after the cached version.
     Change(&'a ResourceVersion),

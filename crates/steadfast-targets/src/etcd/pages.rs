@@ -79,9 +79,9 @@ mod tests {
             let mut size = pages.start();
             size.took(Duration::from_millis(time));
             if fail {
-                pages.failed(&size)
+                pages.failed(&size);
             } else {
-                pages.succeeded(&size)
+                pages.succeeded(&size);
             }
             pages.start().keys()
         };

@@ -15,20 +15,20 @@ const LIBRARIES: [&str; 6] = [
 
 /// Returns the public error types in `source` that derive `Debug`.
 fn errors_with_derived_debug(source: &str) -> Vec<String> {
-    let (mut derives, mut found) = (String::new(), Vec::new());
+    let (mut attributes, mut found) = (String::new(), Vec::new());
     for line in source.lines().map(str::trim) {
         if let Some(derive) = line.strip_prefix("#[derive(") {
-            derives += derive;
+            attributes += derive;
         } else if let Some(name) = public_type(line) {
-            let derived: Vec<_> = derives.split([',', '(', ')', ']', ' ']).collect();
+            let derived: Vec<_> = attributes.split([',', '(', ')', ']', ' ']).collect();
             let is_error =
                 derived.iter().any(|name| name.ends_with("Error")) || source.contains(&format!("Error for {name} "));
             if is_error && derived.contains(&"Debug") {
                 found.push(name.to_owned());
             }
-            derives.clear();
+            attributes.clear();
         } else if line.ends_with(['{', '}', ';']) {
-            derives.clear();
+            attributes.clear();
         }
     }
     found

@@ -154,7 +154,7 @@ fn text(trees: &[Tree]) -> String {
                 text.push_str(word);
             }
             Tree::Colons => text.push_str("::"),
-            Tree::Text(content) => text.push_str(&format!("\"{content}\"")),
+            Tree::Text(content) => text.extend(["\"", content.as_str(), "\""]),
             Tree::Sign('-') => text.push_str(" -"),
             Tree::Sign('>') if follows_arrow => text.push_str("> "),
             Tree::Sign(sign @ (',' | ':')) => text.extend([*sign, ' ']),

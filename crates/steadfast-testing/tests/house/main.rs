@@ -107,7 +107,7 @@ fn no_files_import_each_other() {
                 let files: Vec<_> = circle.files.iter().map(|file| methods::short(file)).collect();
                 match METHODS_BOTH_WAYS.iter().position(|(of, allowed, _)| name == *of && files == *allowed) {
                     Some(exception) => drop(used.insert(exception)),
-                    None => found += &format!("{name}:\n{}", imports.describe(&circle)),
+                    None => found.extend([name.as_str(), ":\n", &imports.describe(&circle)]),
                 }
             }
         }

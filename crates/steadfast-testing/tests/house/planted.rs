@@ -105,18 +105,18 @@ fn methods_in_child_file_are_not_imports() {
 
 #[test]
 fn methods_that_call_back_form_a_cycle() {
-    let root = ("lib.rs", "mod room;");
+    let library = ("lib.rs", "mod room;");
     let part = |calls: &str| format!("use super::Room; impl Room {{ pub fn enter(&self) {{ {calls} }} }}");
-    let room = |calls: &str| {
+    let room_with = |calls: &str| {
         format!("mod part; pub struct Room(Key); impl Room {{ fn leave(&self) {{}} pub fn open(&self) {{ {calls} }} }}")
     };
-    let found = |room: &str, part: &str| circles(&[root, ("room.rs", room), ("room/part.rs", part)]);
+    let found = |room: &str, part: &str| circles(&[library, ("room.rs", room), ("room/part.rs", part)]);
     let both = [["room/part.rs", "room.rs"]];
-    let enters = room("if true { self.enter() }");
+    let enters = room_with("if true { self.enter() }");
     assert!(found(&enters, &part("")).is_empty(), "calls in one direction");
     assert_eq!(found(&enters, &part("self.leave()")), both);
     assert_eq!(found(&enters, &part("[1].map(|_| Self::leave(self))")), both);
-    assert_eq!(found(&room("Room::enter(self)"), &part("Room::leave(self)")), both);
+    assert_eq!(found(&room_with("Room::enter(self)"), &part("Room::leave(self)")), both);
     assert!(found(&enters, &part("self.0.leave()")).is_empty(), "a method of a field");
     assert!(found(&enters, &format!("{} fn leave() {{}}", part("leave()"))).is_empty(), "a function");
     let drop = "use super::Room; impl Room { pub fn enter(&self) {} } impl Drop for Room { fn drop(&mut self) { self.leave() } }";

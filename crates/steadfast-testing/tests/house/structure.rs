@@ -3,6 +3,7 @@
 //! `cargo test -p steadfast-testing --test house structure -- --ignored --nocapture` prints them. To measure another
 //! tree, build the test alone with that tree's `crates/steadfast-testing` as `CARGO_MANIFEST_DIR`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::methods::Methods;
@@ -21,7 +22,7 @@ const TYPES: [(&str, &str); 3] = [("reflector.rs", "Reflector"), ("driver.rs", "
 fn describe(name: &str, methods: &Methods) -> String {
     let calls = methods.calls_across();
     let count: usize = calls.values().flat_map(|calls| calls.values()).sum();
-    let defined: usize = methods.by_file.values().map(|names| names.len()).sum();
+    let defined: usize = methods.by_file.values().map(BTreeSet::len).sum();
     let files = methods.by_file.len();
     let mutual = methods.mutual().len();
     format!("{name}: {defined} methods in {files} files, {count} calls across files, {mutual} pairs call both ways")

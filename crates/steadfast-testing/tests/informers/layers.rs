@@ -9,6 +9,7 @@ use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request, Response};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use kube::api::PostParams;
 use kube::client::Body;
 use steadfast::connection::{RequestService, SendError};
 use steadfast::transport::{Fence, ResponseBody};
@@ -124,14 +125,14 @@ async fn failed_layer_is_reported_and_retried() -> Result<(), WorldError> {
 async fn failed_layer_leaves_writes_unconfirmed() -> Result<(), WorldError> {
     let (_server, connection, _) = traced(1).await?;
     let maps = Api::<ConfigMap>::namespaced(connection.client(), "default");
-    let error = maps.create(&Default::default(), &config_map("b", "1")).await.expect_err("the layer fails");
+    let error = maps.create(&PostParams::default(), &config_map("b", "1")).await.expect_err("the layer fails");
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
-    let found = std::iter::from_fn(|| {
+    let mut found = std::iter::from_fn(|| {
         let current = source?;
         source = current.source();
         Some(current)
     });
-    let error = found.filter_map(|error| error.downcast_ref::<SendError>()).next();
+    let error = found.find_map(|error| error.downcast_ref::<SendError>());
     assert!(error.is_some_and(SendError::maybe_sent), "a layer can fail after its inner service");
     Ok(())
 }

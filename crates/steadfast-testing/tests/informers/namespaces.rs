@@ -1,13 +1,15 @@
 //! Informers of several namespaces as one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use serde_json::json;
-use steadfast::{Event, Freshness, Kept, MultiNamespaceInformer, Registration, Scope, parse_selector};
+use steadfast::{Event, Freshness, Informer, Kept, MultiNamespaceInformer, Registration, Scope, parse_selector};
 use steadfast_apiserver::{Answer, RequestRule, Verb};
 use steadfast_core::random::Random;
 use steadfast_testing::{WorldError, config_map_in};
@@ -171,7 +173,7 @@ async fn other_set_shares_common_namespaces() -> Result<(), WorldError> {
     let informers = of_teams(&world)?;
     informers.wait_for_sync(SOON).await?;
     let others = world.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(["team-b", "team-c"]))?;
-    let id = |informers: &MultiNamespaceInformer<ConfigMap>| informers.informer("team-b").map(|own| own.cache_id());
+    let id = |informers: &MultiNamespaceInformer<ConfigMap>| informers.informer("team-b").map(Informer::cache_id);
     assert_eq!(id(&informers), id(&others));
     others.wait_for_sync(SOON).await?;
     drop(informers);
@@ -302,12 +304,12 @@ async fn one_history(seed: u64) -> Result<(), WorldError> {
     let mut random = Random::new(seed);
     let scopes = Scope::all().in_each(["team-a", "team-b", "team-c"]);
     let informers = world.factory.multi_namespace_informer::<ConfigMap>(scopes)?;
-    let view = Arc::new(std::sync::Mutex::new(std::collections::BTreeMap::<String, ConfigMap>::new()));
+    let view = Arc::new(Mutex::new(BTreeMap::<String, ConfigMap>::new()));
     let own = view.clone();
     let wrong = Told::default();
     let violations = wrong.clone();
     let _registration = informers.on_event(move |event| {
-        let mut view = own.lock().expect("no panic under the lock");
+        let mut view = own.lock();
         let (key, name) = (event.object().key().to_string(), event.name());
         let before = match &event {
             Event::Added { object, .. } => view.insert(key.clone(), ConfigMap::clone(object)),
@@ -357,7 +359,7 @@ async fn one_history(seed: u64) -> Result<(), WorldError> {
             }
         }
     }
-    let view = view.lock().expect("no panic under the lock").clone();
+    let view = view.lock().clone();
     let delivered: Vec<_> =
         view.iter().map(|(key, map)| (key.clone(), map.resource_version().unwrap_or_default())).collect();
     assert_eq!(delivered, expected, "seed {seed}");

@@ -93,12 +93,12 @@ impl Connection {
         purpose: Purpose,
         home: Home,
         server: String,
-        environment: SharedEnvironment,
+        environment: &SharedEnvironment,
         faults: FaultInjection,
         fence: Option<Fence>,
     ) -> Self {
         let opened = environment.now();
-        let environment = home.environment(&environment);
+        let environment = home.environment(environment);
         Self {
             id,
             purpose,

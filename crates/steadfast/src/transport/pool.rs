@@ -280,7 +280,7 @@ impl Inner {
     }
 
     fn connection(&self, id: u64, purpose: Purpose, home: Home, server: String) -> Connection {
-        Connection::new(id, purpose, home, server, self.environment.clone(), self.settings.faults, self.fence.clone())
+        Connection::new(id, purpose, home, server, &self.environment, self.settings.faults, self.fence.clone())
     }
 
     /// Returns the error for an unsent request after the end of the pool.
