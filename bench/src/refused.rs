@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, LimitRange, PersistentVolumeClaim, P
 use kube::api::Api;
 use kube::runtime::{self, watcher};
 use kube::{Resource, ResourceExt};
+use parking_lot::Mutex;
 use steadfast::{Connection, InformerFactory, Scope};
 use steadfast_apiserver::{Answer, ApiServer, RequestRule};
 use steadfast_controller::{Action, Controller, back_off};
@@ -118,13 +119,13 @@ struct ReconcileTimes(Mutex<HashMap<String, Vec<Instant>>>);
 
 impl ReconcileTimes {
     fn record(&self, map: &ConfigMap) {
-        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.0.lock();
         calls.entry(map.name_any()).or_default().push(Instant::now());
     }
 
     /// Returns the delay from `since` to the first reconcile of `name` that started after it.
     fn after(&self, name: &str, since: Instant) -> Option<Duration> {
-        let calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = self.0.lock();
         // Reconciles that started before the change do not count, even if they end later.
         calls.get(name)?.iter().find(|at| **at >= since).map(|at| *at - since)
     }

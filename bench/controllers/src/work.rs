@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::writing::Writing;
@@ -47,7 +47,7 @@ impl Work {
         let value = map.data.as_ref().and_then(|data| data.get("value"));
         // Objects start with a value of one character. Only measured changes take this lock.
         if let Some(value) = value.filter(|value| value.len() > 1) {
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = self.seen.lock();
             if let Some(when) = seen.get_mut(value) {
                 when.get_or_insert_with(Instant::now);
             }
@@ -89,11 +89,11 @@ impl Work {
 
     /// Registers an expected value.
     pub(super) fn expect_value(&self, value: &str) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(value.to_owned(), None);
+        self.seen.lock().insert(value.to_owned(), None);
     }
 
     /// Returns the time at which a reconcile first saw the value.
     pub(super) fn first_seen(&self, value: &str) -> Option<Instant> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(value).copied().flatten()
+        self.seen.lock().get(value).copied().flatten()
     }
 }

@@ -2,11 +2,12 @@
 //! reconcile.
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, Patch, PatchParams};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -53,7 +54,7 @@ impl Writing {
         if value < FIRST + self.writes_per_object {
             let patch = Patch::Merge(json!({ "data": { "value": (value + 1).to_string() } }));
             maps.patch(name, &PatchParams::default(), &patch).await?;
-        } else if self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned()) {
+        } else if self.ended.lock().insert(name.to_owned()) {
             self.object_ended.notify_one();
         }
         Ok(())
@@ -61,7 +62,7 @@ impl Writing {
 
     /// Waits until this number of objects has the final value.
     pub(crate) async fn wait_for_objects(&self, objects: usize) {
-        while self.ended.lock().unwrap_or_else(PoisonError::into_inner).len() < objects {
+        while self.ended.lock().len() < objects {
             self.object_ended.notified().await;
         }
     }

@@ -1,9 +1,10 @@
 //! Events that a handler has seen.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
 /// Annotation with the time at which the server sent an object, in nanoseconds since 1970.
@@ -41,14 +42,14 @@ impl Progress {
         let inner = &*self.inner;
         // A relaxed load suffices on the fast path. The condition is checked again under the lock.
         if inner.stalled.load(Ordering::Relaxed) {
-            let stall = inner.stall.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(inner.resumed.wait_while(stall, |()| inner.stalled.load(Ordering::Relaxed)));
+            let mut stall = inner.stall.lock();
+            inner.resumed.wait_while(&mut stall, |()| inner.stalled.load(Ordering::Relaxed));
         }
         // Only the first event of a phase sets the time; the exchange fails for all others.
         let _ = inner.first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         // The annotation is zero in lists, and clocks may differ slightly. Both cases have no valid delay.
         if let Some(sent) = sent().filter(|sent| (1..now).contains(sent)) {
-            let mut delays = inner.delays.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut delays = inner.delays.lock();
             if delays.len() < MAX_RECORDED_DELAYS {
                 delays.push(now - sent);
             }
@@ -68,7 +69,7 @@ impl Progress {
     /// Blocks or unblocks the handler.
     pub(super) fn stall(&self, stalled: bool) {
         // The lock prevents a lost wakeup between the check and the wait of the handler.
-        let _stall = self.inner.stall.lock().unwrap_or_else(PoisonError::into_inner);
+        let _stall = self.inner.stall.lock();
         self.inner.stalled.store(stalled, Ordering::Relaxed);
         self.inner.resumed.notify_all();
     }
@@ -77,7 +78,7 @@ impl Progress {
     pub(super) fn reset(&self) {
         self.inner.seen.store(0, Ordering::Relaxed);
         self.inner.first.store(0, Ordering::Relaxed);
-        self.inner.delays.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.inner.delays.lock().clear();
     }
 
     /// Returns the counts and the delays since the last reset. Removes the delays, so a second call has no percentiles.
@@ -85,7 +86,7 @@ impl Progress {
         let inner = &*self.inner;
         let seconds = (now() - inner.first.load(Ordering::Relaxed)) as f64 / 1e9;
         let mut report = json!({ "phase": phase, "seconds": seconds, "seen": inner.seen.load(Ordering::Relaxed) });
-        let mut delays = std::mem::take(&mut *inner.delays.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut delays = std::mem::take(&mut *inner.delays.lock());
         delays.sort_unstable();
         if !delays.is_empty() {
             report["p50_us"] = json!(delays[delays.len() / 2] as f64 / 1e3);

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::records::{self, Records, Stamp};
@@ -116,7 +116,7 @@ impl Collection {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns the maximum number of objects. All indexes are lower.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -65,7 +66,7 @@ impl Observer {
 
     /// Returns the events so far.
     pub(super) fn heard(&self) -> MutexGuard<'_, EventLog> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.heard.lock()
     }
 }
 
@@ -122,7 +123,7 @@ async fn listen(output: ChildStdout, heard: Arc<Mutex<EventLog>>, caches: mpsc::
             // The receiver may have been dropped.
             let _ = caches.send(cache.iter().filter_map(object).collect());
         } else {
-            heard.lock().unwrap_or_else(PoisonError::into_inner).record(&line);
+            heard.lock().record(&line);
         }
     }
 }
