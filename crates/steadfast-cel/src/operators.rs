@@ -66,7 +66,7 @@ fn contains<'a>(item: &Value<'a>, of: &Value<'a>, meter: &mut Meter) -> Result<b
                 _ => None,
             };
             let key = whole.as_ref().unwrap_or(item).key();
-            // An item that cannot be a key is not contained, instead of an error.
+            // For an item that cannot be a key, the result is false, not an error.
             Ok(key.is_some_and(|key| map.get(&key).is_some()))
         }
         _ => Err(no_overload(Operator::In, item, of)),
@@ -98,7 +98,7 @@ fn add<'a>(left: &Value<'a>, right: &Value<'a>, meter: &mut Meter) -> Result<Val
 
 fn concatenate<'a>(left: &List<'a>, right: &List<'a>, meter: &mut Meter) -> Result<Value<'a>, Fault> {
     meter.charge((left.len() + right.len()) as u64)?;
-    // The identity of the left list decides, as for equality.
+    // The left list determines if the result is an ordinary list, a set or a map, as for equality.
     if *left.identity() != Identity::Position {
         return merge(left, right, meter);
     }

@@ -106,9 +106,8 @@ pub struct Cluster {
     /// audit detects lost events of a server, and silent changes by a restored backup.
     pub audit: Option<Span>,
     /// Maximum size of one cache in bytes. A cache holds the objects of one resource that rules watch or look up, in
-    /// one
-    /// namespace if the rule has `namespaces`. A cache at the limit keeps its contents, is reported as failed, and is
-    /// listed again once a minute. No limit by default.
+    /// one namespace if the rule has `namespaces`. A cache at the limit keeps its contents, is reported as failed, and
+    /// is listed again once a minute. No limit by default.
     #[schemars(range(min = 1))]
     pub memory_limit: Option<usize>,
 }
@@ -138,12 +137,11 @@ pub struct Rule {
     pub endpoints: Option<Endpoints>,
     /// With `endpoints`: the port, by name or by number at the endpoints. Optional if the Service has one port.
     pub port: Option<EndpointPort>,
-    /// With `endpoints`: the address family, `ipv4` or `ipv6`. Defaults to both. Defaults to the family of the sink's
-    /// address for a sink of nftables or IPVS.
+    /// With `endpoints`: the address family, `ipv4` or `ipv6`. For a sink of nftables or IPVS, defaults to the family
+    /// of the sink's address; for other sinks, to both.
     pub family: Option<Family>,
     /// With `endpoints` and a sink of `dns`: DNS name of the addresses. An endpoint with a host name, such as a pod of
-    /// a
-    /// `StatefulSet`, also gets the name `HOSTNAME.HOST`.
+    /// a `StatefulSet`, also gets the name `HOSTNAME.HOST`.
     pub host: Option<String>,
     /// Clusters of the rule. Defaults to all configured clusters.
     #[serde(default)]
@@ -241,8 +239,7 @@ pub struct StateFolder {
     /// program at a time can use the folder.
     pub folder: PathBuf,
     /// Stores caches and undelivered messages on disk, so that a restart misses no change. Secrets are never stored.
-    /// Defaults
-    /// to true.
+    /// Defaults to true.
     pub checkpoint: bool,
 }
 

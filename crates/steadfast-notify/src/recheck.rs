@@ -57,7 +57,7 @@ pub(crate) struct Recheck {
     pub(crate) source: Source,
     pub(crate) rule: Arc<Compiled>,
     pub(crate) sink: String,
-    /// Name of the position among replicas.
+    /// Name under which replicas share the settled position of this task.
     pub(crate) position: String,
     pub(crate) informer: Informer<Lazy<DynamicObject>>,
     pub(crate) caches: Option<Arc<LookupCaches>>,
@@ -78,7 +78,7 @@ struct Known {
     instants: Instants<ObjectKey>,
     /// Evaluations with lookups in doubt, or without space in the queue of the sink. Repeated in each pass.
     stalled: BTreeMap<ObjectKey, Stalled>,
-    /// Last instant without doubt.
+    /// Last instant at which no looked-up resource was in doubt.
     certain_at: Timestamp,
     /// True if results of an earlier run still have to be compared.
     compares: bool,
@@ -95,7 +95,7 @@ impl Recheck {
     /// Runs until dropped.
     pub(crate) async fn run(self: Arc<Self>) -> String {
         let acting = async { match self.act().await {} };
-        // The writer of the record shares the task, so that both restart together.
+        // The watermark is written in the same task, so that both restart together.
         tokio::join!(acting, self.watermark.clone().keep()).0
     }
 
@@ -411,8 +411,8 @@ fn with_slack(until: Timestamp) -> Timestamp {
     until.checked_sub(REPLICA_SLACK).unwrap_or(until)
 }
 
-/// Returns the replayed instant for the `number`th instant of an object in a pass up to `now`. After [`MAX_INSTANTS`],
-/// skips to the start of the current second, and then to `now`.
+/// Returns the instant to replay for the `number`th due instant of an object, `at`, in a pass up to `now`. After
+/// [`MAX_INSTANTS`], skips to the start of the current second, and then to `now`.
 fn at_most(at: Timestamp, now: Timestamp, number: usize) -> Timestamp {
     match number {
         ..=MAX_INSTANTS => at,

@@ -71,7 +71,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-/// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
+/// Implements `Debug` of errors as their message. If `main` returns an error, Rust prints its `Debug` output.
 macro_rules! debug_as_message {
     ($($error:ty),+ $(,)?) => {$(
         impl ::std::fmt::Debug for $error {

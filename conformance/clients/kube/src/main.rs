@@ -64,7 +64,7 @@ fn refused<T: std::fmt::Debug>(name: &str, code: u16, outcome: kube::Result<T>) 
     }
 }
 
-/// Waits for a condition, and returns an error with the name of an unmet one.
+/// Waits for a condition. If the condition is not met in time, returns an error that names it.
 async fn within<T>(name: &str, event: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     let value =
         tokio::time::timeout(TIMEOUT, event).await.map_err(|_| format!("{name}: not met within {TIMEOUT:?}"))?;

@@ -22,7 +22,7 @@ pub(super) struct Answer {
     /// Warnings for the client.
     pub(super) warnings: Vec<String>,
     pub(super) content: Content,
-    /// The content as a value, if it may be sent in any encoding.
+    /// Value of the content, to encode it again as protobuf. `None` if only the encoded content may be sent.
     said: Option<Value>,
 }
 
@@ -59,7 +59,7 @@ impl Answer {
         Self { said: Some(value.clone()), ..Self::json(code, value) }
     }
 
-    /// Converts the content to the encoding, if any encoding is allowed.
+    /// Encodes the content again if the client requests protobuf and the content is available as a value.
     pub(super) fn told_in(mut self, encoding: Encoding) -> Self {
         if encoding == Encoding::Protobuf
             && let Some(bytes) = self.said.take().as_ref().and_then(protobuf::encode)

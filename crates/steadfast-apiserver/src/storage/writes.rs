@@ -119,7 +119,7 @@ impl State {
         let mut stored = change.object.clone().unwrap_or_default();
         if is_definition(target.group_resource()) {
             let established = self.establish(target, &change.name, &stored)?;
-            // A client of the API receives this as a separate change.
+            // An API client receives the object as created. The establishment follows as a separate change.
             if target.part == Part::Whole {
                 stored = established;
             }
@@ -144,7 +144,7 @@ impl State {
         Ok((self.create_at_any_version(target, object, false)?, true))
     }
 
-    /// Creates an object independent of its version. A dry run returns this version.
+    /// Creates an object and ignores its `resourceVersion`. A dry run returns that version.
     fn create_at_any_version(
         &mut self,
         target: &WriteTarget,

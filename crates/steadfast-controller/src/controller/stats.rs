@@ -11,7 +11,7 @@ use crate::workqueue::Durations;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ControllerStats {
-    /// Successful reconciles that wait for a change.
+    /// Successful reconciles that requested no further run: the next run follows a change.
     pub succeeded: u64,
     /// Successful reconciles that requested another run.
     pub requeued: u64,

@@ -36,8 +36,8 @@ pub(crate) fn status_of_message(message: &[u8]) -> Option<Status> {
     Some(status_of(&value))
 }
 
-/// Returns the continue token for the rest of a list whose own token has expired, if the `Status` of that error
-/// contains one. The rest then has a later version than the earlier pages.
+/// Decodes the `Status` for an expired continue token, and returns its new token for the rest of the list, if present.
+/// The rest then has a later version than the earlier pages.
 pub fn continue_token(encoding: Encoding, body: &[u8]) -> Option<String> {
     match encoding {
         Encoding::Json => {

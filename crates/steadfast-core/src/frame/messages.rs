@@ -136,7 +136,7 @@ impl MessageFramer {
         }
     }
 
-    /// Returns the length so far of the current item in bytes, once, after it has far exceeded the limit.
+    /// Returns the number of received bytes of the current item if they far exceed the limit; at most once per item.
     pub fn endless(&mut self) -> Option<u64> {
         self.passing.as_mut().and_then(|passing| passing.endless())
     }
@@ -209,7 +209,7 @@ impl MessageFramer {
 
     /// Reads the next field head within a message that ends at `end`; `None` if it is incomplete.
     fn head(&mut self, end: u64) -> Result<Option<Head>, FrameError> {
-        // Bytes of an incomplete head were consumed from the same space.
+        // The buffered bytes of an incomplete head belong to the same message.
         let room = end - self.place() + self.heads.count() as u64;
         let (head, taken) = self.heads.next(&self.chunk[self.at..], room).map_err(|_| self.malformed())?;
         self.at += taken;

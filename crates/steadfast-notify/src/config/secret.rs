@@ -35,7 +35,7 @@ impl fmt::Debug for SecretFrom {
 pub enum UrlFrom {
     /// Literal URL. `{NAME}` is replaced by the secret of this name in `secrets`.
     Text(String),
-    /// Reference to the URL, a secret as a whole.
+    /// Reference to a secret that contains the whole URL.
     Secret(SecretFrom),
 }
 

@@ -22,8 +22,8 @@ mod recorded {
     const SERVICE: &str = "54000100 0600010002000000 0600020006000000 140003000a090001000000000000000000000000 \
         0600040000500000 0800060077727200 0c00070002000000ffffffff 0800080000000000 08000900ffffffff";
 
-    /// 10.8.0.2:8001 with the weight 3, masqueraded, without its counters except for connections: two active and one
-    /// inactive instead of zero.
+    /// 10.8.0.2:8001 with the weight 3, masqueraded. The traffic counters are removed. The recorded connection counters
+    /// of zero are replaced by two active and one inactive connection.
     const SERVER: &str = "78000200 140001000a080002000000000000000000000000 060002001f410000 0800030000000000 \
         0800040003000000 05000d0000000000 06000e0000000000 06000f0000000000 0800050000000000 0800060000000000 \
         0800070002000000 0800080001000000 0800090000000000 06000b0002000000";
@@ -199,7 +199,7 @@ fn busy_and_drifted_servers_are_detected() {
     // After a scheduler change the service is sent first, then each server.
     let found = Ipvs::new(web()).found(servers(), false);
     assert!(found.own.values().all(|server| *server != masqueraded(server.weight)));
-    // UDP has no end of a connection.
+    // No packet ends a UDP connection, so a server with inactive connections is busy too.
     let resolver = Ipvs::new(VirtualService::udp("10.9.0.1:53".parse().expect("an address")).expect("a service"));
     assert_eq!(resolver.found(servers(), true).busy.iter().collect::<Vec<_>>(), ["10.8.0.2:80", "10.8.0.3:80"]);
 }

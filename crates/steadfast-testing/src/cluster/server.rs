@@ -24,7 +24,7 @@ pub(super) enum Server {
     Other { config: Box<kube::Config>, address: SocketAddr, begun: Instant },
 }
 
-/// Lease on the reference, and the additions of this scenario.
+/// Shared or exclusive use of the reference, and the processes that this scenario has added.
 pub(super) struct OnReference {
     lease: Lease,
     /// Number of the second API server.
@@ -56,8 +56,8 @@ impl Server {
                 Self::Embedded(server)
             }
             ServerKind::Reference => {
-                // A restore starts another history, so this reference cannot be shared. After a compaction by another
-                // scenario, the history could not be read again from its start.
+                // A restore starts another history, so the scenario needs a reference of its own. A shared reference
+                // may also be compacted by another scenario, so its history cannot be read again from its start.
                 let mut lease = if needs.contains(&ServerFault::Restore) {
                     Lease::own().await?
                 } else {
@@ -261,7 +261,7 @@ impl Server {
         }
     }
 
-    /// Repairs the shared state.
+    /// Repairs the shared reference, and returns it to other scenarios.
     pub(super) async fn give_back(self) -> Result<(), Error> {
         // A second server stays registered in the shared reference, but must not run for later scenarios.
         if let Self::Reference(OnReference { mut lease, second, .. }) = self {
@@ -273,7 +273,8 @@ impl Server {
                     reference.start_again(0).await?;
                 }
             }
-            // Only after all repairs succeeded. An error above drops the lease, which marks the reference as spoiled.
+            // The lease is returned only after all repairs. An error above drops the lease, which marks the reference
+            // as spoiled.
             lease.give_back();
         }
         Ok(())
@@ -281,7 +282,8 @@ impl Server {
 }
 
 impl OnReference {
-    /// Returns the reference's number of an API server: earlier scenarios may have started a second server too.
+    /// Converts the scenario's number of an API server to the reference's number. The numbers differ, since earlier
+    /// scenarios may have started a second server too.
     fn number(&self, server: usize) -> Result<usize, Error> {
         let second = || self.second.ok_or("the scenario has no second server");
         Ok(if server == 0 { 0 } else { second()? })

@@ -1,5 +1,5 @@
-//! The validation of events, which only a real server has. It must accept each event of the recorder, at each limit,
-//! and the limits must not be narrower than the server's.
+//! Validation of events by a real server; the embedded server has none. The server must accept each event of the
+//! recorder, at each limit. The recorder's limits must not be narrower than the server's.
 
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ async fn beyond_the_limits_nothing(connection: &Connection) -> Result<(), WorldE
     Ok(())
 }
 
-/// Checks both groups of the API that serve events.
+/// Checks the written count of a series, read through both API groups that serve events.
 async fn a_series_is_counted(connection: &Connection) -> Result<(), WorldError> {
     let recorder = EventRecorder::new(connection, "series")?;
     for _ in 0..3 {

@@ -68,7 +68,7 @@ async fn run(queue: Arc<WriteQueue>, environment: SharedEnvironment) {
                 attached.report(&Diagnostic::NotKept { why: why.clone() });
             }
         }
-        // The failed changes are still pending, and no new change may follow.
+        // The changes of the failed write are still pending, and possibly no later change wakes this task.
         for (_, moved) in &mut followed {
             moved.mark_changed();
         }

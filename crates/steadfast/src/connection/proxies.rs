@@ -1,4 +1,4 @@
-//! Choice of the proxy before a server.
+//! Selection of the proxy for a server.
 //!
 //! `proxy-url` of a kubeconfig always applies. `kube` stores the proxy of the environment variable `HTTPS_PROXY` in the
 //! same field of its configuration. A proxy equal to the variable does not apply to loopback addresses, nor to servers

@@ -1,9 +1,9 @@
-//! Requirements of a request on its connection.
+//! Connection requirements of a request.
 
 use super::purpose::Purpose;
 use super::settings::Placement;
 
-/// Requirements of a request on its connection.
+/// Connection requirements of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlacementRequest {
     purpose: Purpose,
@@ -11,7 +11,7 @@ pub(super) struct PlacementRequest {
 }
 
 impl PlacementRequest {
-    /// Number of values.
+    /// Number of combinations of a shared purpose and a placement.
     pub(super) const COUNT: usize = Purpose::SHARED.len() * Placement::ALL.len();
 
     /// Returns all values in order of service, informers first.

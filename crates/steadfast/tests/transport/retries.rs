@@ -110,7 +110,7 @@ async fn goaway_during_request_ends_in_response_or_error() {
     assert_eq!(text(&server.connection, get(PODS)).await.expect("a response"), "well");
 }
 
-/// The error of a connection must not depend on its end just before or just after the first sent byte.
+/// The error must be the same whether the connection ends just before or just after the first sent byte.
 #[tokio::test(start_paused = true)]
 async fn immediately_closed_connection_is_reported_lost() {
     let connection = dialled(config(&in_memory().await).await, Settings::default(), || async {

@@ -19,7 +19,7 @@ pub(super) fn excerpt(errors: &[u8], output: &[u8], secrets: &[&str]) -> String 
     let text = printable(&String::from_utf8_lossy(errors));
     let output = String::from_utf8_lossy(output);
     let secrets: Vec<&str> = secrets.iter().copied().filter(|secret| secret.len() >= MIN_WORD_LENGTH).collect();
-    // Whole first, since a secret may contain blanks.
+    // Whole secrets are replaced before single words, since a secret may contain blanks.
     let text = secrets.iter().fold(text, |text, secret| text.replace(secret, REDACTED));
     let mut follows_label = false;
     let words: Vec<String> = text
@@ -44,7 +44,7 @@ pub(super) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect::<String>().trim().to_owned()
 }
 
-/// If a secret follows `word`: `token:`, `Bearer`, `--password`.
+/// Returns true if a secret follows `word`: `token:`, `Bearer`, `--password`.
 fn is_label(word: &str) -> bool {
     let bare = word.trim_matches(|c: char| !c.is_alphanumeric()).to_ascii_lowercase();
     let introduces = word.ends_with([':', '=']) || word.starts_with('-') || bare == "bearer";
