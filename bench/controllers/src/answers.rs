@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Returns the median and the 99th percentile of these durations in nanoseconds.
+/// Returns the median and the 99th percentile of `times` in microseconds. `times` are in nanoseconds.
 pub(super) fn quantiles(phase: &str, mut times: Vec<u64>) -> Value {
     times.sort_unstable();
     // An empty phase has no quantile, and JSON shows null instead of zero.

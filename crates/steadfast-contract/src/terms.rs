@@ -5,7 +5,8 @@ use std::time::Duration;
 /// Bounds for a trace. The defaults are the bounds of the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// R2: maximum time of a stream without a proof before the informer requests one. `Fresh` may be two periods old.
+    /// R2: time without a proof after which the informer requests a proof of freshness. The age of `Fresh` may be two
+    /// periods.
     pub period: Duration,
     /// Maximum difference between the clocks of the history and the trace.
     pub slack: Duration,
@@ -13,8 +14,8 @@ pub struct Terms {
     pub lag: Duration,
     /// C11: time from `Quiet` until the store must equal the history, if the recorder does not record `Settled`.
     pub convergence: Duration,
-    /// Audit period, for a server that loses events. Convergence may take one period, and events that the server never
-    /// sent count as no loss.
+    /// Audit period, for a server that loses events. Convergence may take one period. Events that the server never sent
+    /// are not violations.
     pub audit: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! One scope's view of a history: a timeline for each name, cut into stays.
+//! One scope's view of a history: a timeline for each name. A timeline consists of stays, the times in scope.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -73,12 +73,12 @@ pub(crate) struct Stay {
     pub(crate) end: Option<usize>,
 }
 
-/// Place of a recorded state on a timeline, relative to the place reached before.
+/// Position of a recorded state on a timeline, relative to the index that the checker has already reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// At this index, not before the place reached.
+    /// At this index, which is the reached one or a later one.
     At(usize),
-    /// Only at this index, before the place reached.
+    /// Only at this index, which is before the reached one.
     Behind(usize),
     /// At this index, outside of the scope.
     Outside(usize),
@@ -130,7 +130,8 @@ impl<'h> Timeline<'h> {
         self.states[index].stay.map(|stay| &self.stays[stay])
     }
 
-    /// Returns the place of a delivered state that was made by `latest`, relative to `from`.
+    /// Returns the position of a delivered state relative to the index `from`. The state must not be newer than
+    /// `latest`.
     ///
     /// Two epochs can contain the same version. The state with the delivered content then takes precedence.
     pub(crate) fn find(&self, delivered: &Ref, from: usize, latest: Duration) -> Place {
@@ -140,8 +141,8 @@ impl<'h> Timeline<'h> {
         }
     }
 
-    /// Returns the place of a store that had this content by `latest`, relative to `from`; `None` if the content was
-    /// not read.
+    /// Returns the position of a store's content relative to the index `from`. The content must not be newer than
+    /// `latest`. `None` if the content was not read.
     pub(crate) fn stands(&self, answer: &StoreHeld, from: usize, latest: Duration) -> Option<Place> {
         Some(match answer {
             StoreHeld::NotAsked => return None,
@@ -157,7 +158,7 @@ impl<'h> Timeline<'h> {
         self.states.partition_point(|state| (state.epoch, state.version) <= (epoch, version)).saturating_sub(1)
     }
 
-    /// Returns the last state made by `at`.
+    /// Returns the index of the last state that is not newer than `at`.
     pub(crate) fn reached_by(&self, at: Duration) -> usize {
         self.states.partition_point(|state| state.at <= at).saturating_sub(1)
     }
@@ -250,8 +251,8 @@ impl<'h> Names<'h> {
 
     fn restore(&mut self, epoch: u32, to: u64, at: Duration) {
         for states in self.0.values_mut() {
-            // States that one epoch did not keep precede the restored state in the list. The last state within the
-            // bounds is therefore the restored one.
+            // States of an earlier epoch that a restore discarded are before the restored state in the list. The last
+            // state up to `to` is therefore the restored one.
             let then = states.iter().rposition(|state| state.version <= to).unwrap_or(0);
             if then + 1 < states.len() {
                 let then = states[then].clone();

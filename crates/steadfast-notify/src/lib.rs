@@ -1,4 +1,5 @@
-//! Sends messages on changes in Kubernetes clusters, and keeps external systems equal to the clusters, by configured rules.
+//! Sends messages about changes in Kubernetes clusters, and keeps external systems in sync with the clusters.
+//! Configured rules control both.
 //!
 //! A configuration lists resources, conditions and messages in CEL, and sinks. A [`Plan`] is a checked configuration.
 //! An [`Engine`] runs a plan: the caller passes [changes](change::Change) with stable IDs, the engine evaluates the
@@ -37,7 +38,7 @@
 //! - [Mirrors](https://github.com/steadfast-rs/steadfast/blob/main/docs/mirrors.md): external systems that are kept equal to rules
 //! - [Cookbook](https://github.com/steadfast-rs/steadfast/blob/main/docs/cookbook.md) and [recipes](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify-recipes.md) with complete files
 
-/// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
+/// Implements `Debug` for errors as `Display`. Rust uses `Debug` to print an error that `main` returns.
 macro_rules! debug_as_message {
     ($($error:ty),+ $(,)?) => {$(
         impl ::std::fmt::Debug for $error {

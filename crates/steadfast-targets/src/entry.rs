@@ -20,19 +20,19 @@ pub trait Value: Clone + Debug + Eq + Send + Sync + 'static {
         None
     }
 
-    /// Returns the place that other clients would occupy, if the place is not the `name` of the entry. A place belongs
-    /// to the mirror as a whole or not at all.
+    /// Returns the place of the entry at the target, if it differs from `name`. Another client's entry at the same
+    /// place conflicts with this one. All entries at a place belong to the mirror, or none does.
     fn location<'a>(&'a self, name: &'a str) -> &'a str {
         name
     }
 
-    /// Returns every place of the entry next to its `name`: a place belongs to one group of entries at a time.
+    /// Returns the places of the entry in addition to its `name`. A place belongs to one group of entries at a time.
     fn locations(&self, name: &str) -> Vec<String> {
         vec![self.location(name).to_owned()]
     }
 }
 
-/// Further entry of a desired name.
+/// Second or later desired entry with the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompetingEntry<V> {
     /// Name of the entry.
@@ -52,7 +52,8 @@ pub struct DesiredState<V> {
     pub doubt: Option<Arc<str>>,
     /// Origins of the entries, by name. An entry without one belongs to the group with the empty name.
     pub origins: BTreeMap<String, Arc<Origin>>,
-    /// Further entries of names in `entries`. The group that holds a name keeps it; otherwise the one in `entries` comes first.
+    /// Second and later entries with names from `entries`. The group that holds a name keeps it. If no group holds the
+    /// name, the entry in `entries` takes precedence.
     pub competing: Vec<CompetingEntry<V>>,
     /// Uncertainty about single clusters and objects.
     pub doubts: Doubts,
@@ -219,7 +220,7 @@ pub trait Target: Send + Sync + 'static {
     }
 
     /// Makes the target reject writes of an earlier leader. From now on, every write requires that the target has
-    /// recorded no term after `term`. Returns whether that is so.
+    /// recorded no term after `term`. Returns true if no later term is recorded now.
     ///
     /// Replicas call this at the start of each [term](crate::Term), before the first write, and about once a minute. Targets that
     /// cannot compare return true, as this does by default.

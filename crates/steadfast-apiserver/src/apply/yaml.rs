@@ -28,7 +28,7 @@ fn parse_yaml(_: &[u8], error: &serde_json::Error) -> Result<Value, String> {
     Err(format!("{error}; this server reads only JSON: enable the feature `yaml` of steadfast-apiserver for YAML"))
 }
 
-/// Returns the error of valid YAML with duplicate fields.
+/// Returns the error that names a duplicate field in otherwise valid YAML.
 #[cfg(feature = "yaml")]
 pub(crate) fn flaw(body: &[u8]) -> Option<String> {
     read(body, DuplicateKeyPolicy::Error).err().map(|error| error.to_string())

@@ -46,7 +46,7 @@ impl Schema {
     }
 
     fn repeated_keys(&self, path: &str, items: &[Value], causes: &mut Vec<Cause>) {
-        // Keys of other items cannot be compared, so only the first such item is reported.
+        // Items that are not objects have no keys. Only the first such item is reported, and no keys are compared.
         let strange = items.iter().position(|item| !item.is_null() && !item.is_object());
         if let Some(index) = strange {
             let why = "must be an object for an array of list-type map";

@@ -30,12 +30,12 @@ impl Schema {
     }
 }
 
-/// Returns false: without rules, nothing depends on other violations.
+/// Returns whether a violation prevents the evaluation of rules. Returns false, since no rule is evaluated.
 pub(crate) fn is_blocking(_: &Cause) -> bool {
     false
 }
 
-/// Creates the cause that reports skipped rules.
+/// Creates the error that reports unevaluated rules.
 pub(crate) fn unchecked() -> Cause {
     Cause::invalid("<nil>", &Value::Null, "no validation rule was checked")
 }
@@ -43,7 +43,7 @@ pub(crate) fn unchecked() -> Cause {
 /// Accepts all rules of a definition.
 pub(crate) fn complaints(_: &Value, _: &str, _: &mut Vec<Cause>) {}
 
-/// Returns the rules within a schema, none of which is evaluated: their paths, and the reason.
+/// Returns the path of each rule in a schema, and the reason why no rule is evaluated.
 pub(crate) fn unsupported(schema: &Value, path: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     collect(schema, path, &mut found);

@@ -25,7 +25,7 @@ fn prune_fields(object: &mut Map<String, Value>, fields: &'static [Field], path:
             unknown.push(place);
             return false;
         };
-        // A null field counts as absent, after the check that the field exists.
+        // A null field of the type counts as absent. Unknown fields are reported even if they are null.
         if value.is_null() {
             return false;
         }

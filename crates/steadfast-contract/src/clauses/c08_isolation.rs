@@ -1,7 +1,7 @@
 //! C8, isolation: the pending events of a handler are bounded by the number of objects, not of events.
 //!
 //! A slow, stuck or panicking handler must not delay other handlers. The traces of the other handlers show such a
-//! delay: an endless delay causes losses (C2, C3). Only a handler with a running call is excused from these.
+//! delay: an endless delay causes losses (C2, C3). C2 and C3 exempt only a handler with a running call.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,8 @@ pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
             while let Some(call) = calls.next_if(|call| call.entered <= depth.moment) {
                 delivered.insert((call.key(), &call.seen.object().uid));
             }
-            // The queue cannot have more live objects than names that ever entered the scope by then.
+            // The number of live objects cannot exceed the number of names that have entered the scope up to this
+            // instant.
             let names = entry_times.partition_point(|at| *at <= case.known_by(depth.moment.at));
             if let Some(what) =
                 too_deep(depth).or_else(|| impossible(depth, delivered.len() + handler.concurrency, names))
@@ -49,7 +50,8 @@ fn too_deep(depth: &Depth) -> Option<String> {
     })
 }
 
-/// Detects impossible counts that would excuse a deep queue. Calls that are about to start may be counted already.
+/// Detects impossible counts, which would raise the limit of `too_deep`. The counts may include calls that have not
+/// started yet.
 fn impossible(depth: &Depth, delivered: usize, names: usize) -> Option<String> {
     let Depth { live, owed, .. } = depth;
     if *owed > delivered {

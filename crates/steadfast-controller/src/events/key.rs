@@ -79,11 +79,11 @@ impl fmt::Display for ReferenceKey {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct EventKey {
     pub(super) similarity: SimilarityKey,
-    /// None for combined events, whatever their notes.
+    /// Note of the event. None for a combined event, which represents events with different notes.
     pub(super) note: Option<String>,
 }
 
-/// Common part of similar events: all fields but the note.
+/// Identity of a group of similar events: all fields except the note.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SimilarityKey {
     pub(super) kind: EventType,
@@ -94,7 +94,7 @@ pub(super) struct SimilarityKey {
 }
 
 impl SimilarityKey {
-    /// Returns the key of the limit per object, like client-go's `getSpamKey`.
+    /// Returns the key for rate limiting per object, like client-go's `getSpamKey`.
     pub(super) fn source(&self) -> impl std::hash::Hash {
         // Without the field path: containers of one Pod share the allowance.
         let ReferenceKey { api_version, kind, namespace, name, uid, field_path: _ } = &self.regarding;

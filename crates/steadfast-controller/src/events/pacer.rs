@@ -43,7 +43,7 @@ impl Pacer {
 
     /// Ends a pause, unless the server requested it. For callers that wait for a flush.
     pub(super) fn hurry(&mut self) {
-        // A pause requested by the server stays. Own backoff ends for a flush.
+        // A flush ends the recorder's own backoff, but not a pause that the server requested.
         if !self.is_asked_for {
             *self = Self::default();
         }

@@ -1,4 +1,4 @@
-//! Kept form of objects, determined by the requested type.
+//! Form in which a cache stores objects, determined by the requested type.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ use super::size_counting::{ByteCount, SizeCounting};
 use super::{DecodeError, DecodeOptions, Encoding, RawObject};
 use crate::protobuf;
 
-/// Form in which objects are kept.
+/// Form in which a cache stores objects.
 ///
 /// Every [`kube::Resource`] that implements deserialization is a form: the types of `k8s-openapi`, derived custom
 /// resources, `DynamicObject`, `PartialObjectMeta<K>`, and a custom struct with only the needed fields.
@@ -44,8 +44,8 @@ pub trait Kept: Send + Sync + Sized + 'static {
     /// Returns whether only the objects' metadata are requested.
     fn metadata_only() -> bool;
 
-    /// Returns whether decoding takes much longer than reading, so that other threads should help with many pending
-    /// objects.
+    /// Returns true if decoding an object costs much more than receiving its bytes. Helper threads then decode when
+    /// many objects are pending.
     fn is_dear() -> bool;
 
     /// Returns the labels, for readers with a selector.
@@ -118,13 +118,14 @@ impl Decoder {
         Self { families: Some(DictionaryGroups::default()), ..self }
     }
 
-    /// Returns the number of bytes of the dictionaries, which no object counts; `None` if objects are not packed.
+    /// Returns the size of the dictionaries in bytes. The size of an object does not include its dictionary. `None` if
+    /// objects are not packed.
     pub fn beside(&self) -> Option<Arc<AtomicUsize>> {
         self.families.as_ref().map(|families| families.held().clone())
     }
 
-    /// Creates an equal decoder for another thread. The new decoder does not pack, since packed forms are cheap to
-    /// decode and need no help.
+    /// Creates a decoder with the same options for a helper thread. The new decoder does not pack: decoding to a packed
+    /// form is cheap, so helper threads do not take part.
     #[must_use]
     pub fn another(&self) -> Self {
         Self { options: self.options, unread: self.unread.clone(), shared: self.shared.clone(), ..Self::default() }
@@ -152,7 +153,7 @@ impl Decoder {
         Ok((object, self.heap))
     }
 
-    /// Returns the kept bytes of `raw`, for long-term storage.
+    /// Returns the bytes of `raw` to store in the cache, packed if possible.
     pub(crate) fn pack(&mut self, raw: &RawObject) -> DeltaCompressed {
         let bytes = compact(self.options, &mut self.scratch, raw);
         let packed = match &mut self.families {
@@ -196,7 +197,7 @@ impl Decoder {
     }
 }
 
-/// Returns the kept bytes of `raw`, in the shared buffer if a part is cut out.
+/// Returns the bytes of `raw` to store. They are in the shared buffer if `managedFields` are removed.
 fn compact<'a>(options: DecodeOptions, scratch: &'a mut Vec<u8>, raw: &'a RawObject) -> &'a [u8] {
     scratch.clear();
     // A huge object must not keep a huge buffer for all later objects.

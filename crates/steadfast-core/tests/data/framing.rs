@@ -152,7 +152,7 @@ proptest! {
             Err(error) => (error.kind, *error.identity),
         };
         let error = overlong(passed, None);
-        // A substitute version depends on the held bytes, so it is not compared.
+        // The substitute for a missing version is derived from the buffered bytes, so it is not compared.
         let told = |identity: PartialIdentity| {
             let version = identity.version.filter(ResourceVersion::is_given);
             PartialIdentity { version, ..identity }

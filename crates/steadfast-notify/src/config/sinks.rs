@@ -11,9 +11,9 @@ use super::mirrors::{Dns, Etcd, Guard, Haproxy, Ipvs, Nftables, Registry};
 use super::secret::{SecretFrom, UrlFrom};
 use super::span::Span;
 
-/// Target of messages. A stream has exactly one of `stdout`, `exec` and `webhook`, with delivery settings. A mirror
-/// has exactly one of `haproxy`, `nftables`, `ipvs`, `dns`, `etcd` and `registry`, with reconciliation settings; the
-/// mirror is made equal to the messages of the rules.
+/// Target of messages. A stream has exactly one of `stdout`, `exec` and `webhook`, with delivery settings. A mirror has
+/// exactly one of `haproxy`, `nftables`, `ipvs`, `dns`, `etcd` and `registry`, with reconciliation settings. The mirror
+/// contains the entries that the rules return.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Sink {
@@ -39,7 +39,7 @@ pub struct Sink {
     pub guard: Option<Guard>,
     /// For mirrors: how long to drain an entry with open connections before removal. Defaults to 30 s.
     pub drain: Option<Span>,
-    /// For mirrors: interval between comparisons with the target without changes. Defaults to one minute.
+    /// For mirrors: maximum interval between comparisons with the target. Defaults to one minute.
     pub compare: Option<Span>,
     /// For mirrors: add and change entries, but never remove any. Defaults to false.
     #[serde(default)]
@@ -90,7 +90,7 @@ impl Sink {
 /// Kinds of streams, which receive messages.
 pub(crate) const STREAMS: [&str; 3] = ["stdout", "exec", "webhook"];
 
-/// Kinds of mirrors, which are made equal to the messages of rules.
+/// Kinds of mirrors, which contain the entries that rules return.
 pub(crate) const MIRRORS: [&str; 6] = ["haproxy", "nftables", "ipvs", "dns", "etcd", "registry"];
 
 fn four() -> usize {
@@ -133,8 +133,7 @@ pub struct Webhook {
     #[serde(default)]
     pub method: Method,
     /// Body of a request, in CEL over `message` (in batches over `messages`) and `secrets`. Text is sent verbatim,
-    /// other
-    /// values as JSON. Defaults to `CloudEvents`.
+    /// other values as JSON. Defaults to `CloudEvents`.
     pub body: Option<String>,
     /// Content type of `body`. Defaults to `application/json`, and for text to `text/plain; charset=utf-8`.
     pub content_type: Option<String>,

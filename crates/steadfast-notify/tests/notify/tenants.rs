@@ -104,7 +104,8 @@ impl World {
         self.server.create(&object).expect("the object is created");
     }
 
-    /// Waits until these were delivered. Evaluations run in real time.
+    /// Waits until as many messages as `names` were delivered, and returns the delivered names. Expressions run on real
+    /// threads, so the wait combines real and virtual time.
     async fn until(&self, names: &[&str]) -> Vec<String> {
         for _ in 0..2000 {
             if self.receiver.names().len() >= names.len() {
@@ -152,7 +153,7 @@ async fn flood_without_checkpoint_leaves_space_for_another() {
 
 #[tokio::test(start_paused = true)]
 async fn parked_changes_without_checkpoint_block_no_other() {
-    // More than the number of changes that wait separately, above the share of a namespace.
+    // The share of the namespace, and more waiting changes than are kept unmerged.
     flood(None, "true", 5_000 + 3_000).await;
 }
 
@@ -173,7 +174,7 @@ async fn huge_objects_fill_only_namespace_cache() {
     assert_eq!(names, ["q-0", "q-1", "q-2", "q-3", "q-4"]);
     let used = world.informers.iter().map(Informer::memory).map(|memory| memory.objects + memory.keys);
     let used: Vec<usize> = used.collect();
-    // The object above the limit is decoded before its rejection.
+    // The object that exceeds the limit is decoded before its rejection, so its size is added to the bound.
     assert!(used.iter().all(|bytes| *bytes <= 1_000_000 + 410_000), "{used:?}");
     let states: Vec<&str> = world.informers.iter().map(|informer| informer.freshness().name()).collect();
     assert_eq!(states, ["failed", "fresh"]);

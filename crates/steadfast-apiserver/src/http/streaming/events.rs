@@ -20,7 +20,7 @@ use crate::http::negotiate::Encoding;
 use crate::records::RequestEntry;
 use crate::status::Status;
 
-/// Length of a protobuf event, in front of the event; a frame needs none.
+/// Size of the length prefix of a protobuf event, in bytes. A WebSocket frame has its own length and omits the prefix.
 const LENGTH_BYTES: usize = 4;
 
 /// WebSocket for the events of a watch.
@@ -30,7 +30,7 @@ pub(crate) struct EventSocket {
 }
 
 impl EventSocket {
-    /// Returns the WebSocket of a request; `None` for a plain request.
+    /// Returns the WebSocket of a valid WebSocket handshake. `None` for a plain request.
     pub(crate) fn of(request: &mut Request<Incoming>) -> Result<Option<Self>, Status> {
         let Some(handshake) = Handshake::of(request)? else { return Ok(None) };
         let headers = request.headers();
@@ -50,7 +50,8 @@ impl EventSocket {
         Ok(Some(Self { handshake, protocol }))
     }
 
-    /// Response to a watch whose events follow over the WebSocket; unchanged if the watch was rejected.
+    /// Returns the response that switches to the WebSocket, and starts to send the events of the watch. Returns
+    /// `answer` unchanged if the watch was rejected.
     pub(crate) fn carry(self, answer: Answer, exchange: &Exchange, encoding: Encoding) -> Answer {
         // A rejected watch keeps its plain response, so that the client sees the status.
         let Content::Chunks(chunks) = answer.content else { return answer };

@@ -60,7 +60,7 @@ pub(crate) fn load(modules: &OsStr, module: &str) -> Result {
     if loaded.success() { Ok(()) } else { Err(format!("modprobe {module}: {loaded}").into()) }
 }
 
-/// Folders of programs for root.
+/// Folders of programs, including those for root: the search path in the guest, and part of the one on this machine.
 const FOLDERS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Kernel that runs as a process, and its folder. Both are removed on drop.
@@ -76,7 +76,7 @@ impl Guest {
         let path = env::var_os("PATH").unwrap_or_default();
         let folders: Vec<_> = env::split_paths(&path).chain(env::split_paths(FOLDERS)).collect();
         let program = |name: &str| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
-        // By `PATH` alone, so that a changed `PATH` skips the test.
+        // Only `PATH` is searched, not `FOLDERS`, so that changing `PATH` skips the test.
         let kernel = env::split_paths(&path).map(|folder| folder.join("linux.uml")).find(|path| path.is_file());
         let Some(kernel) = kernel else { return Self::skipped("there is no linux.uml on the path") };
         if let Some(missing) = ["ipvsadm", "modprobe", "ip"].into_iter().find(|name| program(name).is_none()) {

@@ -18,7 +18,7 @@ use super::{bytes, end_of, exchange, next, rest, said_within};
 
 type Dial = dyn Fn(String, u16) -> BoxFuture<'static, std::io::Result<Box<dyn Socket>>> + Send + Sync;
 
-/// Network with the accepted connections of its targets. The host name of a target is its number.
+/// In-memory network, and the server ends of the connections to its numbered targets.
 struct World {
     faults: NetworkFaults,
     dial: Arc<Dial>,
