@@ -6,7 +6,7 @@ const COUNTS: usize = 2 * size_of::<usize>();
 /// Maximum number of entries in a node of a `BTreeMap`.
 const NODE: usize = 11;
 
-/// Number of entries that remain in a node after a split for entries in ascending order.
+/// Number of entries that remain in a node after a split, if the entries are inserted in ascending order.
 const SPLIT: usize = 7;
 
 /// Memory of a node besides its entries.

@@ -128,7 +128,7 @@ impl<K> Lazy<K> {
         }
     }
 
-    /// Decodes the metadata field at `path`. The reader does not choose its type.
+    /// Decodes the metadata field at `path`. Reports an error, since the reader does not choose the type of the field.
     fn metadata<T: DeserializeOwned>(&self, path: &FieldPath) -> Result<Option<T>, DecodeError> {
         self.read(path).inspect_err(|error| self.tell(error))
     }

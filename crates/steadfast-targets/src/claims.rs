@@ -1,4 +1,4 @@
-//! Resolution of competing entries: for one name, address or key, the entry of the group that holds the location counts.
+//! Resolution of competing entries. A location is a name, an address or a key; only the group that holds it may use it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use crate::entry::{ActualState, DesiredState, Value};
 use crate::mirror_record::{EntryRecord, MirrorRecord};
 use crate::origin::Origin;
 
-/// Desired entries after the assignment of each place to one group.
+/// Desired entries after the assignment of each location to one group.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimResolution<V> {
     pub(crate) values: BTreeMap<String, V>,
     pub(crate) origins: BTreeMap<String, Arc<Origin>>,
-    /// Entries whose place another group holds.
+    /// Entries whose location another group holds.
     pub(crate) conflicts: BTreeMap<String, Conflict>,
     /// Names with several different entries from one group.
     pub(crate) contested: Vec<String>,
 }
 
-/// An entry whose place belongs to another group.
+/// An entry whose location belongs to another group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Conflict {
     /// The name, address or key that both groups want.
     pub location: String,
-    /// The group that holds the place.
+    /// The group that holds the location.
     pub holder: String,
     /// Origin of the skipped entry.
     pub claimant: Arc<Origin>,
@@ -86,10 +86,11 @@ impl<V: Value> ClaimResolution<V> {
     }
 }
 
-/// Returns the group that holds each place.
+/// Returns the group that holds each location.
 ///
-/// A group releases a place under three conditions: the group does not desire the entry, the target does not contain the entry,
-/// and no object of the group is uncertain. So a group keeps its places while a restarted target is empty.
+/// A group releases a location under three conditions: the group does not desire the entry, the target does not contain
+/// the entry, and no object of the group is uncertain. So a group keeps its locations while a restarted target is
+/// empty.
 fn holders<V: Value>(
     wanted: &DesiredState<V>,
     found: &ActualState<V>,

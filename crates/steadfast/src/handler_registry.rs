@@ -19,7 +19,7 @@ pub(crate) struct HandlerRegistry<T> {
     steps: usize,
 }
 
-/// Place of a member. It can leave without locking the registry.
+/// Place of a member. The member can leave without the registry's lock.
 #[derive(Debug)]
 pub(crate) struct Slot {
     place: usize,
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(places(&mut registry), [0, 1], "the place is another's now");
     }
 
-    /// Adding the handlers took cubic time, and removing them one by one quadratic time.
+    /// In earlier versions, adding the handlers took cubic time, and removing them one by one took quadratic time.
     #[test]
     fn handler_registration_takes_constant_steps() {
         const MANY: usize = 10_000;

@@ -1,5 +1,5 @@
-//! `OpenAPI` documents of version 3, for `kubectl explain` and for the client-side check that leaves validation to the
-//! server.
+//! `OpenAPI` documents of version 3, for `kubectl explain` and for the check by which `kubectl` leaves validation to
+//! the server.
 //!
 //! Schemas of built-in types come from the table of their fields, without descriptions. Schemas of custom resources are
 //! copied from their definitions. The document of version 2 is empty: `kubectl` requests it to check a `List`, and

@@ -18,7 +18,7 @@ const MAX_RANGES: usize = 32;
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
     pub(super) why: String,
-    /// True if the failed step still had values, which a filter without an operator treats as existence.
+    /// True if the failed step had input values. A filter without an operator then counts as passed.
     has_values: bool,
 }
 

@@ -28,7 +28,7 @@ use crate::signal::Signal;
 pub(crate) struct Store {
     state: Mutex<State>,
     changed: Signal,
-    /// Signal for changes of the next terminating namespace.
+    /// Signal for changes of the time at which the next terminating namespace is emptied.
     endings: Signal,
 }
 
@@ -37,7 +37,7 @@ impl Store {
         Self { state: Mutex::new(state), changed, endings: Signal::new() }
     }
 
-    /// Returns a receiver of changes of the next terminating namespace.
+    /// Returns a receiver for changes of the time at which the next terminating namespace is emptied.
     pub(crate) fn endings(&self) -> watch::Receiver<()> {
         self.endings.subscribe()
     }

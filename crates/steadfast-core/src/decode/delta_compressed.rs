@@ -1,9 +1,9 @@
 //! Bytes of a kept object: verbatim, or as the difference to a similar object.
 //!
 //! Objects of one controller are similar. The pods of a deployment differ in their names, addresses and times, which
-//! are a tenth of their content. The first object of a family is the LZ4 dictionary for the others. It is itself
-//! compressed with the first object of another family if that one is similar, since all objects of a kind share some
-//! words. That root is kept verbatim, so each read needs at most two dictionaries.
+//! are a tenth of their content. The first object of a family is the LZ4 dictionary for the others. All objects of a
+//! kind share some words, so the dictionary may itself be compressed with a root dictionary, the first object of
+//! another family. The root is kept verbatim, so each read needs at most two dictionaries.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -26,14 +26,14 @@ pub(crate) struct DeltaCompressed {
 
 /// Dictionary of a family. Dropped with the last object of the family.
 struct Base {
-    /// Compressed with the root at most: the base of a base has no base itself.
+    /// Verbatim, or compressed with the root, which is verbatim.
     packed: DeltaCompressed,
     /// Uncompressed length in bytes.
     length: usize,
     held: Arc<AtomicUsize>,
 }
 
-/// Families of one cache.
+/// Dictionaries of one cache, one for each family.
 #[derive(Default)]
 pub(crate) struct DictionaryGroups {
     bases: HashMap<u64, Weak<Base>>,
@@ -52,11 +52,11 @@ const MIN_CLEANUP_FAMILIES: usize = 256;
 /// Window of LZ4. In longer texts, the bytes of a similar object would be out of its reach.
 const WINDOW: usize = 60 * 1024;
 
-/// Minimum length for compression, in bytes. Shorter objects save less than the cost of a second part.
+/// Minimum length for compression, in bytes. Shorter objects save less than the additional allocation costs.
 const LITTLE: usize = 256;
 
-/// Maximum length of a dictionary, as a multiple of the object's length. The object may become the last user of the
-/// dictionary.
+/// Maximum length of a dictionary, as a multiple of the object's length. An object that is the last user of a
+/// dictionary keeps the whole dictionary in memory.
 const LONGER: usize = 2;
 
 impl Base {

@@ -17,8 +17,8 @@ use super::request::ListFrom;
 use super::settings::ReflectorSettings;
 use crate::time::Instant;
 
-/// Maximum number of objects that may differ, for any size of the cache. A few are requested at once; more would take
-/// too long.
+/// Maximum number of objects that may differ, for any size of the cache. A few objects are requested concurrently;
+/// more would take too long.
 const MANY: usize = 200;
 
 /// Expected number of changes per differing object: several changes may concern one object.
@@ -34,10 +34,10 @@ pub(super) struct DeltaPolicy {
     wanted: Option<bool>,
     /// Minimum number of cached objects.
     least: usize,
-    /// Maximum share of objects that may differ, as one in this number.
+    /// At most one object in this number may differ.
     one_in: usize,
     hints: ListHints,
-    /// End of the time during which lists are full, because differences were unavailable or too many.
+    /// Time until which lists are full, because differences were unavailable or too many.
     pub(super) full_until: Option<Instant>,
     /// Number of changes from our watch and our lists, and the start of the count.
     changes: usize,

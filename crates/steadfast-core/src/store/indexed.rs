@@ -47,7 +47,7 @@ pub(super) struct Indexed<K, I> {
 /// Slot whose values change.
 struct Changed {
     slot: Slot,
-    /// Set if unchanged values can stay. A slot that changes its key has another position in the order.
+    /// True if the slot keeps its key. Another key would change the slot's position under unchanged values too.
     keeps_key: bool,
     /// Range of the slot's values among the prepared ones.
     values: Range<usize>,

@@ -29,8 +29,8 @@ pub(crate) struct Incomplete {
 }
 
 impl Incomplete {
-    /// Returns true if a problem at `path` may result from a missing value: any problem within a replaced part, and a
-    /// problem of a part as a whole without some value.
+    /// Returns true if a problem at `path` may result from a removed value. This applies to all problems within a
+    /// replaced part, and to a problem of a whole part that lacks some values.
     pub(crate) fn explains(&self, path: &str) -> bool {
         let mut rests = self.replaced.iter().filter_map(|part| path.strip_prefix(part.as_str()));
         self.reduced.contains(path) || rests.any(|rest| rest.is_empty() || rest.starts_with(['.', '[']))

@@ -73,7 +73,7 @@ pub enum EtcdError {
 debug_as_message!(EtcdError);
 
 impl EtcdError {
-    /// Returns true if another endpoint may succeed. A write may have been applied nevertheless.
+    /// Returns true if another endpoint may succeed. The failed write may have been applied nevertheless.
     pub(super) fn is_of_endpoint(&self) -> bool {
         let of_member =
             ["no leader", "timed out", "leader changed", "server stopped", "unavailable", "unhealthy", "EOF"];

@@ -17,7 +17,7 @@ pub(super) type Play = BoxFuture<'static, Result<Findings, Error>>;
 pub struct Scenario {
     /// Name on the command line.
     pub name: &'static str,
-    /// Faults that the scenario covers. Empty if its times are not the defaults.
+    /// Faults of the catalog that the scenario covers with the default times. Empty for other scenarios.
     pub faults: &'static [Fault],
     /// Source of the scenario.
     pub source: Source,
@@ -46,7 +46,7 @@ pub struct Bounds {
 /// Source of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Five scenarios run against client-go, by number.
+    /// One of five scenarios that were run against client-go, by number.
     FailureScenarios(u8),
     /// A watch with a channel that closed permanently.
     WatchPitfalls,

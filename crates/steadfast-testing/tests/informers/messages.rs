@@ -1,4 +1,4 @@
-//! Text of events, errors and ends.
+//! Text of printed events, errors, diagnostics and log lines.
 
 use std::sync::Arc;
 use std::time::Duration;

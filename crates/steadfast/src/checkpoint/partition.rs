@@ -1,4 +1,4 @@
-//! Partition of one informer: the stored state of its cache, and the difference from the current state.
+//! One informer's partition of a checkpoint: the stored state of the cache, and the writes that update it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,14 +24,14 @@ use crate::connection::Connection;
 use crate::durable::OutboxRows;
 use crate::shared::Shared;
 
-/// Restored state of an informer.
+/// Partition before the informer runs: restores the stored state, and then attaches the informer to the write queue.
 pub(super) struct PartitionStorage {
     queue: Arc<WriteQueue>,
     claim: Claim,
     terms: Terms,
     forms: Forms,
     connection: Connection,
-    /// Mark of the restored state.
+    /// Identifier of the restored state, from the header.
     mark: u64,
 }
 
@@ -111,7 +111,8 @@ struct Partition<T> {
     is_told: AtomicBool,
 }
 
-/// Failed attempts to store pending deliveries before they are delivered anyway, after at least 1.5 s.
+/// Number of failed attempts to store pending deliveries before they are delivered unstored. The attempts take at least
+/// 1.5 s.
 const ATTEMPTS: u32 = 3;
 
 struct State<T> {
@@ -124,8 +125,8 @@ struct State<T> {
     failures: u32,
 }
 
-/// State of a partition: cluster and version in its header, unless taken from an earlier run, and the snapshot of its
-/// rows.
+/// State of a partition: cluster and version in its header, and the snapshot of its rows. The header is `None` for a
+/// restored state.
 type Held<T> = (Option<(Option<String>, ResourceVersion)>, Arc<Snapshot<Lazy<T>>>);
 
 impl<T: Send + Sync + 'static> Attached for Partition<T> {

@@ -7,7 +7,8 @@ use steadfast_core::Instant;
 
 use crate::environment::SharedEnvironment;
 
-/// Delay of a timer that indicates a suspended process. Also the time for which arrived data is then read first.
+/// Delay of a timer that indicates a suspended process. Also the grace period in which arrived data
+/// is then read.
 pub(super) const LATENESS: Duration = Duration::from_secs(1);
 
 /// Timer for the next deadline.

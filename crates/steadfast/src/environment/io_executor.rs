@@ -7,8 +7,8 @@
 //! own until its steps have been short for a while.
 //!
 //! The sockets can change threads because informers run *between* two entries of the runtime, not inside: see
-//! [`Inner::lead`]. The first thread takes the sockets back after its step. Allocators keep memory for each thread, and
-//! objects that one thread created and another replaces would double the memory.
+//! [`Inner::lead`]. The first thread takes the sockets back after its step, so that one thread creates and replaces the
+//! objects. Allocators keep the freed memory of each thread, so a change of threads would double the memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,12 +25,13 @@ use tokio::sync::Notify;
 use super::Task;
 use super::blocking_pool::{BlockingPool, BlockingThreads, STUCK, ThreadAffinity};
 
-/// Interval of the standby thread's checks. A step that lasts from one check to the next blocks the other tasks, for at
-/// most twice this time.
+/// Interval of the standby thread's checks. A step that lasts from one check to the next is blocking. It delays the
+/// other tasks for at most twice this time.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Maximum number of steps before the sockets are served again; no step starts after this time either.
+/// Maximum number of steps before the sockets are served again.
 const STEPS: u32 = 16;
+/// Time after which no step starts before the sockets are served again.
 const TURN: Duration = Duration::from_millis(2);
 
 /// Number of blocking steps in close succession after which a task moves to a thread of its own. A single one may be a
@@ -64,7 +65,7 @@ struct Inner {
 struct State {
     /// `None` after the shutdown.
     runtime: Option<Arc<Runtime>>,
-    /// Leading thread, as the number of changes so far.
+    /// Number of changes of the leading thread so far. Identifies the current one.
     charge: u64,
     /// True while the leading thread is inside the runtime.
     serving: bool,
@@ -318,7 +319,7 @@ impl Inner {
                 }
             }
             state = self.lock();
-            // Two checks in succession would both have seen the same step.
+            // The step may have ended while the lock was released.
             if state.steps == seen && state.stepping.take().is_some() && !state.closed {
                 let relieved = state.charge;
                 state.relieved.insert(relieved, Instant::now());
@@ -350,7 +351,7 @@ fn shut(mut state: MutexGuard<'_, State>) {
 /// A task that may block its thread.
 struct UserTask {
     executor: Arc<Inner>,
-    /// Seat for its steps on a thread of its own.
+    /// Selects the thread for the task's steps after it has moved to a thread of its own.
     affinity: ThreadAffinity,
     step: Mutex<Progress>,
     /// `None` after the end. Locked during a step, and only then.

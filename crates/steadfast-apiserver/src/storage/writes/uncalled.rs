@@ -7,7 +7,7 @@ use super::request::WriteTarget;
 use crate::jsonpath::JsonPath;
 use crate::schema;
 
-/// Warns of a new object that a real server would call or evaluate at each request.
+/// Warns of a new object whose webhook or policy a real server would call or evaluate at each request.
 pub(super) fn warn(target: &WriteTarget, object: &Value) {
     let (group, kind) = (target.resource.name.group(), target.resource.kind.as_str());
     let warning = match (group, kind) {
