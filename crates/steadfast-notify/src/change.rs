@@ -58,7 +58,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns the name in expressions.
+    /// Returns the name of the cause in expressions.
     pub fn name(self) -> &'static str {
         match self {
             Self::Change => "change",
@@ -96,7 +96,7 @@ impl Change {
         )
     }
 
-    /// Returns the previous state as an added object. `None` without a previous state.
+    /// Returns a change that adds the previous state. `None` without a previous state.
     pub(crate) fn before(&self) -> Option<Self> {
         // Without an old state, nothing can have been sent before.
         let old = self.old.clone()?;
@@ -104,11 +104,11 @@ impl Change {
             Self { kind: EventKind::Added, new: Some(old), old: None, certainty: None, reason: None, ..self.clone() };
         match self.cause {
             Cause::Change => {}
-            // One nanosecond earlier: at `at` itself the result may differ already.
+            // Evaluated one nanosecond before `at`: the result may already differ at `at`.
             Cause::Time => before.at = self.at.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(self.at),
             Cause::Lookup => before.lookups = self.lookups_before.clone().or_else(|| self.lookups.clone()),
         }
-        // A separate record of lookups: only the current lookups contribute to the message ID.
+        // Reads of the previous state are recorded separately: only the current lookups contribute to the message ID.
         before.lookups = before.lookups.map(|lookups| lookups.without_reads());
         Some(before)
     }

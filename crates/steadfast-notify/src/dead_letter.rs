@@ -3,9 +3,9 @@
 //! Two lock files next to the file synchronise processes:
 //!
 //! - `.lock` protects each change of the files. The running program can add letters during a `redrive`.
-//! - `.redrive` protects letters until the process has settled all [taken](DeadLetters::take) letters. Otherwise a
-//!   second `redrive` would take the letters of the first `redrive` again, and the first `redrive` would remove the
-//!   file with the letters of both.
+//! - `.redrive` protects [taken](DeadLetters::take) letters until the process has settled all of them. Without this
+//!   lock, a second `redrive` would take the letters of the first one again. The first `redrive` would then remove
+//!   the file with the letters of both.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
@@ -97,8 +97,8 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Takes all letters for another attempt. Letters without a call of [`done`](TakenLetters::done) are taken again the next
-    /// time.
+    /// Takes all letters for another attempt. The next call takes the same letters again, unless
+    /// [`done`](TakenLetters::done) was called.
     ///
     /// # Errors
     ///

@@ -55,7 +55,7 @@ impl Document {
         } else {
             error.inner().to_string()
         };
-        // Unknown fields are problems of the key, other errors are problems of the value.
+        // An error about an unknown field points to the key, any other error to the value.
         let of_key = what.starts_with("unknown field");
         let remedy = if of_key {
             "remove or correct the field; `steadfast notify schema` lists all fields"

@@ -61,7 +61,8 @@ struct Reached {
     /// True if any slice reports the endpoint as ready.
     is_ready: bool,
     is_serving: bool,
-    /// Terminating in any slice: termination is final, so a slice without the condition is outdated.
+    /// True if any slice reports the endpoint as terminating. Termination is final, so slices without the condition
+    /// are outdated.
     is_terminating: bool,
     pod: Option<String>,
     hostname: Option<String>,
@@ -237,7 +238,7 @@ impl EndpointSource {
             Some(EndpointPort::Name(name)) => {
                 ports.iter().filter(|port| port.name() == name).filter_map(Port::number).collect()
             }
-            // A headless Service may have no ports. A port without number matches every port.
+            // A headless Service may have no ports. A slice port without a number matches every port number.
             Some(EndpointPort::Number(number)) if ports.iter().all(|port| port.port.is_none()) => [*number].into(),
             Some(EndpointPort::Number(number)) => {
                 ports.iter().filter_map(Port::number).filter(|port| port == number).collect()

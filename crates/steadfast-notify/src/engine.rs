@@ -72,13 +72,13 @@ struct ActiveRule {
 enum EvaluationResult {
     /// A message to send. `hash` identifies the content, if remembered.
     Message { message: Arc<Message>, hash: Option<Hash> },
-    /// Nothing to send. `settled` is the result, if the evaluation settles a result.
+    /// Nothing to send. `settled` is the result to record, if there is one.
     Nothing { settled: Option<Settled> },
     /// The evaluation looked up an object of a resource in doubt.
     Uncertain(Arc<Lookups>),
 }
 
-/// An evaluation that was not possible. Nothing was settled.
+/// An evaluation that was not possible. `settled` was not called.
 pub(crate) struct Postponed<S> {
     why: Why,
     settled: S,
@@ -93,7 +93,7 @@ enum Why {
 }
 
 impl<S: FnOnce()> Postponed<S> {
-    /// Settles the evaluation. The caller repeats the evaluation later.
+    /// Calls `settled` for the change. The caller evaluates the object again later.
     pub(crate) fn settle(self) {
         (self.settled)();
     }
@@ -238,8 +238,8 @@ impl Engine {
         }
     }
 
-    /// Like [`accept_current`](Self::accept_current), but fails instead of waiting, for an object in the namespace of
-    /// `key`.
+    /// Like [`accept_current`](Self::accept_current), but returns an error instead of waiting. `key` is the cluster
+    /// and the object.
     pub(crate) async fn attempt<S: FnOnce() + Send + 'static>(
         &self,
         rule: &str,
@@ -250,7 +250,7 @@ impl Engine {
         settled: S,
     ) -> Result<(), Postponed<S>> {
         let (cluster, object) = key;
-        // The handle is cloned, because the lock of all workers must not span the check of one queue.
+        // The worker's handle is cloned, so that the lock of all workers is released before the check of one queue.
         let worker = self.shared.workers.lock().get(sink).map(|running| running.worker.clone());
         let namespace = (cluster.to_owned(), object.namespace().unwrap_or_default().to_owned());
         if worker.is_some_and(|worker| !worker.has_space(&namespace)) {
@@ -332,13 +332,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Evaluates a rule for a change that another replica has settled, to record the sent result in this replica.
+    /// Evaluates a rule for a change that another replica has settled. Only records the result as sent.
     pub(crate) async fn observe(&self, rule: &str, sink: &str, change: Arc<Change>) {
         let acting = self.shared.rules.lock().get(rule).cloned();
         if let Some(acting) = acting {
             self.shared.counts.lock().changes += 1;
-            // The leader may have sent another result since, at an instant or after a change of another object. For
-            // rules with time or lookups, the state before a change determines the sent result instead.
+            // The leader may have sent another result since this change, at an instant or after a change of another
+            // object. For rules with time or lookups, the state before a change determines the sent result instead.
             if !acting.rule.is_of_context() {
                 let _ = self.judge(&acting, sink, &change, false).await;
             }
@@ -464,8 +464,7 @@ impl Engine {
     }
 
     /// Waits until messages are pending only for sinks that are down: all attempts of such a sink have failed for ten
-    /// seconds.
-    /// In-flight attempts get five more seconds. Returns the names of these sinks.
+    /// seconds. In-flight attempts get five more seconds. Returns the names of these sinks.
     pub async fn until_undeliverable(&self) -> Vec<String> {
         let (start, mut since) = (Instant::now(), None);
         loop {

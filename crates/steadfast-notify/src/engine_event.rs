@@ -101,7 +101,7 @@ pub enum EngineEvent {
         entry: String,
         /// Reason.
         why: String,
-        /// Number of other entries that are skipped since.
+        /// Number of further entries that were skipped or left unchanged since the last report.
         others: usize,
     },
     /// Removal from a mirror that exceeds the limits and needs approval.

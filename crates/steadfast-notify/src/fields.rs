@@ -161,7 +161,7 @@ impl Plan {
     }
 }
 
-/// Returns the offset of a chain's step in `text`, in characters.
+/// Returns the offset of a step of a selected field in `text`, in characters.
 pub(crate) fn offset(text: &str, chain: &Chain, step: usize) -> usize {
     let mut at = chain.offset;
     for step in chain.steps.get(chain.inherited..=step).unwrap_or_default() {

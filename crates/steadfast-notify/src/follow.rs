@@ -34,8 +34,8 @@ use crate::supervise::Supervised;
 use crate::watermark::{Settled, Watermark};
 use crate::worker::MAX_PENDING_MESSAGES;
 
-/// Number of changes of a rule without a checkpoint that wait separately. Beyond the limit, the changes of each object
-/// are merged into one.
+/// Number of pending changes that a rule without a checkpoint keeps separate. Beyond the limit, the pending changes of
+/// each object are merged into one.
 const WAITING: usize = 1024;
 
 /// Maximum number of objects with unsettled changes, for each rule and sink. The limit is divided among namespaces,
@@ -43,8 +43,8 @@ const WAITING: usize = 1024;
 /// the queue's limit count too.
 const UNSETTLED_SHARE: usize = 2 * MAX_PENDING_MESSAGES;
 
-/// Deadline of a durable handler. A message is settled at `give_up_after`, which can be as long as the longest
-/// [`Span`].
+/// Deadline of a durable handler. A message is settled after `give_up_after` at the latest, which can be as long as
+/// the longest [`Span`].
 ///
 /// [`Span`]: crate::config::Span
 const SETTLE_TIMEOUT: Duration = MAX_SPAN.saturating_mul(2);
@@ -89,7 +89,8 @@ impl RuleSubscription {
         let informer = source.informer(watch_spec, None)?;
         let caches = LookupCaches::begin(watch_spec, &source.cluster, &source.lookups)?;
         let is_kept = watch_spec.checkpoint.is_some() && source.may_be_kept();
-        // A rule of an earlier release had one handler for all sinks. Each sink continues from its position.
+        // An earlier release used one handler for all sinks of a rule. Each sink continues from the position of that
+        // handler.
         if is_kept {
             take_over(&informer, &source.rule, sinks);
         }
@@ -203,17 +204,16 @@ fn watermark(engine: &Engine, rule: &Compiled, source: &Source, sink: &str, fold
     watermark
 }
 
-/// Migrates the state of an older version with one acknowledgement for all sinks of a rule: changes pending for the
-/// rule become pending for each sink.
+/// Migrates the state of an older version, which acknowledged a change once for all sinks of a rule. Changes pending
+/// for the rule become pending for each sink.
 fn take_over(informer: &Informer<Lazy<DynamicObject>>, rule: &str, sinks: &[&str]) {
     let successors: Vec<String> = sinks.iter().map(|sink| durable_name(rule, sink)).collect();
     let successors: Vec<&str> = successors.iter().map(String::as_str).collect();
     informer.replace_durable(&bounded(rule), &successors);
 }
 
-/// Drops the state of rules and sinks other than `known`. Keeps the state of `incomplete` rules with unresolved
-/// resources.
-/// A rule or sink with a dropped name starts without history later.
+/// Drops the state of rules and sinks other than `known`. Keeps the state of `incomplete` rules, whose resources are
+/// not all resolved. A rule or sink that is added again later starts without history.
 pub fn forget_others(informer: &Informer<Lazy<DynamicObject>>, known: &[(&str, &str)], incomplete: &[&str]) {
     let names: Vec<String> = known.iter().map(|(rule, sink)| durable_name(rule, sink)).collect();
     for (name, counts) in informer.durables() {

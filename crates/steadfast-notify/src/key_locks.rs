@@ -27,7 +27,7 @@ impl KeyLocks {
         let key = (sink.to_owned(), object.to_owned());
         // The reference is taken under the map's lock, so a concurrent drop does not remove the entry.
         let lock = self.locks().entry(key.clone()).or_default().clone();
-        // Created before the wait: a cancelled caller removes its entry, too.
+        // Created before the wait, so that a cancelled caller removes the entry on drop, too.
         let mut turn = KeyLock { of: self, key, guard: None };
         turn.guard = Some(lock.lock_owned().await);
         turn

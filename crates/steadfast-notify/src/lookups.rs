@@ -158,10 +158,12 @@ impl Lookups {
         self.caches.snapshot()
     }
 
-    /// Returns this snapshot, but takes each resource that is in doubt from `before`, if it was certain there.
+    /// Returns this snapshot with one exception: a resource in doubt is taken from `before`, if the resource was
+    /// certain there.
     pub(crate) fn with_certain_from(&self, before: &Self) -> Arc<Self> {
         let resources = self.resources.iter().map(|(resource, now)| {
-            // A resource in doubt keeps its last certain state, so the end of the doubt shows as a difference.
+            // A resource in doubt keeps the last certain state. The next comparison after the doubt then shows all
+            // differences.
             let certain = before.resources.get(resource).filter(|before| now.doubt.is_some() && before.doubt.is_none());
             (resource.clone(), certain.unwrap_or(now).clone())
         });

@@ -1,8 +1,8 @@
 //! Mirrors: sinks that are made equal to the results of rules for all objects, instead of receiving changes.
 //!
 //! Entries derive from caches and not from events, so that a missed event leaves no wrong entries. A stale cache
-//! affects only entries of the cluster, and an object with unknown entries affects only entries of the object. Affected
-//! entries stay unchanged.
+//! affects only the entries of its cluster. If the entries of an object are unknown, only the entries of this object
+//! are affected. Affected entries stay unchanged.
 
 mod approvals;
 mod claim;

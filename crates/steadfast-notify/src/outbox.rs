@@ -35,7 +35,8 @@ pub struct Outbox<T> {
     queues: HashMap<OrderingKey, VecDeque<Pending<T>>>,
     /// Keys with pending messages and no message in flight.
     tenants: Tenants,
-    /// Keys of `tenants` ordered by age of the first message: the time of insertion, and the entry in `tenants`.
+    /// Keys of `tenants`, ordered by the age of the first message. Each item is the time of insertion and the entry in
+    /// `tenants`.
     by_age: BTreeSet<(Duration, Ready)>,
     in_flight: HashMap<u64, InFlight<T>>,
     bucket: Bucket,
@@ -53,7 +54,7 @@ struct Pending<T> {
     put: Duration,
     not_before: Duration,
     attempts: u32,
-    /// Set after a batch was rejected: the message is sent in a separate batch, to identify the rejected message.
+    /// Set after the receiver rejected a batch with this message. Separate batches identify the rejected message.
     alone: bool,
     tokens: Vec<T>,
 }

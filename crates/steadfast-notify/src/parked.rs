@@ -1,8 +1,8 @@
 //! Events that wait outside of a sink's queue, by object, for handlers without acknowledgements.
 //!
-//! Each object has a queue of its own, so an object that waits delays no other object. While few events are parked, all
-//! of them stay. Beyond the limit, the events of an object are merged as an informer merges those of a slow handler:
-//! nothing but intermediate states is lost, and memory is bounded by the number of objects.
+//! Each object has a queue of its own, so that a waiting object does not delay other objects. Up to a limit, all
+//! parked events stay. Beyond the limit, the events of an object are merged, as an informer merges the events of a
+//! slow handler. Merging loses only intermediate states, and the number of objects bounds the memory.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,19 +12,19 @@ use steadfast::{Event, ObjectKey};
 /// Parked events of all objects of a handler.
 pub(crate) struct Parked<K> {
     events: Mutex<Events<K>>,
-    /// Number of parked events from which on the events of an object are merged.
+    /// Number of parked events above which the events of an object are merged.
     limit: usize,
 }
 
 struct Events<K> {
-    /// The first event of each queue is being passed.
+    /// Parked events by object. The first event of each queue is being passed to the engine.
     queues: HashMap<ObjectKey, VecDeque<Event<K>>>,
     /// Number of events in all queues.
     count: usize,
 }
 
 impl<K> Parked<K> {
-    /// Creates an empty set that merges events beyond `limit` of them.
+    /// Creates an empty set. Merges events while at least `limit` events are parked.
     pub(crate) fn new(limit: usize) -> Self {
         Self { events: Mutex::new(Events { queues: HashMap::new(), count: 0 }), limit }
     }
@@ -76,8 +76,8 @@ impl<K> Parked<K> {
     }
 }
 
-/// Appends `event` to the events of its object, merged with the last one if possible. The first event is being passed,
-/// and stays unchanged. At most an end and the following stay are added to it.
+/// Appends `event` to the events of its object, merged with the last one if possible. The first event is being passed
+/// to the engine and stays unchanged. Merging adds at most two events: a deletion, and one event of the next stay.
 fn merge<K>(queue: &mut VecDeque<Event<K>>, event: Event<K>) {
     let last = if queue.len() > 1 { queue.pop_back() } else { None };
     let merged = match (last, event) {
@@ -87,7 +87,7 @@ fn merge<K>(queue: &mut VecDeque<Event<K>>, event: Event<K>) {
         (Some(Event::Added { initial, .. }), Event::Added { object, .. } | Event::Updated { new: object, .. }) => {
             Some(Event::Added { object, initial })
         }
-        // The receiver has never seen this stay.
+        // The receiver has not seen the addition, so the deletion is dropped with it.
         (Some(Event::Added { .. }), Event::Deleted { .. }) => None,
         (Some(Event::Updated { old, .. }), Event::Updated { new, .. } | Event::Added { object: new, .. }) => {
             Some(Event::Updated { old, new })
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Returns the events that are passed in order, with at most `limit` parked ones before they are merged.
+    /// Returns the passed events in order. Parked events beyond `limit` are merged.
     fn passed(limit: usize, events: &[&str]) -> Vec<String> {
         let parked = Parked::new(limit);
         for one in events {
@@ -176,7 +176,7 @@ mod tests {
             (&["*1>2", "-2", "+3", "*3>4"], &["*1>2", "-2", "+4"]),
             (&["*1>2", "-2", "+3", "*3>4", "-4", "+5"], &["*1>2", "-2", "+5"]),
             (&["*1>2", "-2", "+3", "-3"], &["*1>2", "-2"]),
-            // The receiver may have seen the first event, but none of the stay after it.
+            // The receiver may have seen the first event, but no event of the following stay.
             (&["-1", "+2", "*2>3", "-3"], &["-1"]),
             (&["+1", "=1", "*1>2", "=2"], &["+1", "*1>2"]),
         ] {

@@ -1,7 +1,7 @@
 //! Hashes of sent results: an unchanged result is not sent again.
 //!
-//! After a restart, a missing result is computed from the state before the change: that state was settled, otherwise
-//! the change would be a different one.
+//! After a restart, a missing result is computed from the state before the change. The messages for that state are
+//! settled: the informer would otherwise deliver a change from an earlier state.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,8 +40,9 @@ pub(crate) enum News {
 }
 
 impl Projections {
-    /// Records the result of `rule` for `change`. With `is_recorded`, a file has the results of earlier runs. A result that
-    /// is missing there was lost in a crash, and its message may not have been the one that the present lookups give.
+    /// Records the result of `rule` for `change`. `is_recorded` is true if the watermark file stores results of
+    /// earlier runs. If the file lacks the result of an object, a crash has lost it. The result of the present lookups
+    /// may then differ from the sent message.
     pub(crate) fn record(&mut self, rule: &Compiled, change: &Change, verdict: &Verdict, is_recorded: bool) -> News {
         let subject = &change.subject;
         // The recorded result may belong to this very change, which may be undelivered.

@@ -1,8 +1,7 @@
 //! Shared knowledge of replicas: versions up to which everything of a rule and sink is settled.
 //!
 //! The leader publishes the versions. A standby keeps each change pending until the published version has reached the
-//! change.
-//! As the next leader, the standby delivers the remaining changes with the same IDs.
+//! change. After becoming the leader, the standby delivers the remaining changes with the same IDs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -96,8 +95,8 @@ impl Replication {
         });
     }
 
-    /// Removes versions that this process has passed as the leader. The own record replaces the removed versions.
-    /// Needed because versions restart after the API server is restored from a backup.
+    /// Removes published versions that this process has reached as the leader: the process's own record replaces them.
+    /// The removal is necessary because versions restart after the API server is restored from a backup.
     pub fn pass(&self, own: &SettledVersions) {
         let Some(shared) = &self.shared else { return };
         shared.settled.send_if_modified(|settled| {
@@ -130,7 +129,8 @@ impl Replication {
                 return DeliveryDecision::Settled;
             }
             if self.gate.permit().is_some() {
-                // The position exists, so a leader watched this source. A change after it was missed, not initial.
+                // The position exists, so an earlier leader watched this source. An object of the first list that is
+                // newer than the position is a missed change, not an initial state.
                 let is_missed = shared.known.lock().contains(position);
                 return DeliveryDecision::Deliver { is_missed };
             }

@@ -1,4 +1,4 @@
-//! HTTP connection of streams and mirrors by configuration, with headers.
+//! HTTP connection and headers of streams and mirrors, from the configuration.
 //!
 //! Requests use the connections of the steadfast client library: dead connections are replaced, and proxies and
 //! certificates work like for API servers.

@@ -33,8 +33,8 @@ pub struct WatchSpec {
 }
 
 impl WatchSpec {
-    /// Starts or shares the informer of a part of a resource. `report` receives reports on the checkpoint, with this
-    /// name.
+    /// Starts or shares the informer of a part of a resource. `report` is a name and a callback for events about the
+    /// checkpoint.
     pub(crate) fn informer(
         &self,
         resource: &ApiResource,

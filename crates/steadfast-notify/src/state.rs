@@ -225,7 +225,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("steadfast-state-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         let state = State::take(&folder.join("deep/er")).expect("a free folder");
-        // Another open file is as good as another process.
+        // The lock also excludes a second open file of the same process, so no second process is needed here.
         let error = State::take(&folder.join("deep/er")).map(drop).expect_err("a locked folder").to_string();
         assert!(error.contains(&format!("process {} already uses the folder", std::process::id())), "{error}");
         assert!(error.contains("different `state.folder`"), "{error}");

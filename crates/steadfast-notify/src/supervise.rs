@@ -1,7 +1,7 @@
 //! Supervision of long-lived tasks: a task that ends unexpectedly is logged, counted and restarted with backoff.
 //!
-//! A task that fails repeatedly makes the program's liveness check fail until a run of the task lasts: a restart of the
-//! whole program may help if a restart of the task does not.
+//! If a task fails repeatedly, the program's liveness check fails until a run of the task lasts long enough. A restart
+//! of the whole program may help if a restart of the task does not.
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};

@@ -1,4 +1,4 @@
-//! Watermark of one rule, source and sink: the instant up to which messages without a change of the object are settled.
+//! Watermark of one rule, source and sink: the instant up to which messages caused by time or lookups are settled.
 //!
 //! After a restart, everything since the watermark is evaluated again. The watermark is stored in the state folder,
 //! with a hash of the last settled result for each object with lookups.
@@ -60,7 +60,7 @@ struct State {
     has_results: bool,
     next: u64,
     is_written: bool,
-    /// True until the results of an earlier run are compared.
+    /// True until the caller takes the results of an earlier run for a comparison.
     is_restored: bool,
 }
 

@@ -257,7 +257,7 @@ impl SinkWorker {
                 let permit = permit.clone();
                 // The permit ends the delivery with the term, even in the middle of a request.
                 let attempt = attempts.spawn(async move { permit.run(stream.deliver(&messages)).await });
-                // By task ID, because a panicked task returns no number.
+                // Batch numbers are stored by task ID, because a panicked task returns no number.
                 numbers.insert(attempt.id(), number);
             }
             let due = async {

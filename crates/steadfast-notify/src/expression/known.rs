@@ -43,7 +43,7 @@ impl Kind {
         matches!(self, Self::Time | Self::Duration)
     }
 
-    /// Returns true if subtracting `other` can be arithmetic of times.
+    /// Returns true if subtracting `other` can be a subtraction of times or durations.
     pub(super) fn may_be_of_time(self, other: Self) -> bool {
         matches!((self.is_of_time() || self == Self::Any, other.is_of_time() || other == Self::Any), (true, true))
             && (self.is_of_time() || other.is_of_time())

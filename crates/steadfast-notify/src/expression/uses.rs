@@ -71,7 +71,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Visits an expression without further field selection.
+    /// Visits an expression. Records the selected field if the expression selects a field.
     fn visit(&mut self, expression: &Expr) {
         if let Some(chain) = self.chain(expression) {
             self.add(chain);
@@ -190,7 +190,7 @@ impl Walk {
         range.filter(|_| of.kind == ComprehensionKind::List && of.body.is_none())
     }
 
-    /// Records the chain of a bound variable. Returns the selected part.
+    /// Records the field that a bound variable refers to. Returns the selected part.
     fn bind(&mut self, chain: Chain) -> Part {
         let part = (chain.root.clone(), chain.steps.clone());
         self.add(chain);

@@ -41,7 +41,7 @@ pub(super) fn authorities(file: &Path, now: Timestamp) -> CertificateStatus {
 /// Checks the client certificate, the first certificate in the file.
 pub(super) fn own(file: &Path, now: Timestamp) -> CertificateStatus {
     match certificates(file) {
-        // The first certificate of the file is the own one, the others are its chain.
+        // The first certificate in the file is the client's own. The others are the issuer chain.
         Ok(all) => all.first().map_or(CertificateStatus::Good, |certificate| judge(certificate, now)),
         Err(why) => CertificateStatus::Bad(why),
     }

@@ -10,7 +10,7 @@ use crate::private_file::write_private;
 /// Prefix of the files, followed by the name of the mirror.
 const PREFIX: &str = "approved-";
 
-/// File whose lock makes a read and the following write of an approval file one step.
+/// File with the lock that makes a read and the following write of an approval file atomic.
 const LOCK_FILE: &str = "approvals.lock";
 
 /// Folder of pending approvals.

@@ -39,7 +39,8 @@ pub(super) fn collect<'a>(
                 let size = claims.first().map(|claim| sizes.entry(&claim.origin.group).or_default());
                 if let Some(size) = size {
                     *size += claims.len();
-                    // The whole object is in doubt instead of cut off: a partial set would remove entries.
+                    // All entries of the object become unknown instead of being truncated. With a partial set, the
+                    // mirror would remove the missing entries.
                     if *size > MAX_GROUP_ENTRIES {
                         let why = format!("its group has more than {MAX_GROUP_ENTRIES} entries");
                         gathered.doubts.objects.insert(object.clone(), why.into());

@@ -57,7 +57,7 @@ pub(crate) fn rejected(sink: &Sink, constants: &[Constant]) -> Vec<(usize, Strin
 
 /// Returns the reason why a mirror does not support this record type.
 fn wrong_type(kind: &str) -> Option<String> {
-    // The parser gives the reason for unsupported types. The type `?` is certainly unsupported.
+    // The parser returns the same `expected` text for all unsupported types. `?` is certainly unsupported.
     let reason = |kind: &str| match Data::read(kind, "") {
         Err(DnsError::Data { expected, .. }) => Some(expected.to_string()),
         _ => None,

@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than two read intervals.
+    /// Test timeout, longer than two read intervals.
     const TIMEOUT: Duration = Duration::from_secs(25);
 
     fn parse(text: &str) -> Sink {

@@ -235,7 +235,8 @@ fn wanted<V: Value>(gathered: &Gathered, values: &Values<V>) -> (DesiredState<V>
                     wanted.origins.insert(name, origin.clone());
                 }
                 btree_map::Entry::Occupied(_) => {
-                    // Two claims of one name: claims are resolved with the recorded holders, not here.
+                    // Two entries have the same name. The mirror resolves the conflict with the recorded holder of the
+                    // name, not here.
                     wanted.competing.push(CompetingEntry { name, value, origin: origin.clone() });
                 }
             },

@@ -87,8 +87,8 @@ fn whole(value: &Value) -> Option<u64> {
     (number.fract() == 0.0 && (0.0..=65_535.0).contains(&number)).then_some(number as u64)
 }
 
-/// Parses the entries in `value`: a map is one entry, a list contains several entries, and null none. Nested lists are
-/// flattened, since entries of an object are often the product of two lists.
+/// Parses the entries in `value`: a map is one entry, a list contains several entries, and null means no entry. Nested
+/// lists are flattened, since entries of an object are often the product of two lists.
 ///
 /// `ready` defaults to the readiness of `object`. `key` defaults to the key of the object (`identity`), with the
 /// distinguishing fields appended if the object has several entries.
@@ -170,7 +170,7 @@ fn entry(fields: &Map<String, Value>, shape: Shape, object: &Value) -> Result<En
     Ok(Entry { key, is_ready, fields })
 }
 
-/// Returns true for a pod that has terminated. The address may belong to another pod.
+/// Returns true for a pod that has terminated. Another pod may have the address already.
 pub(crate) fn has_ended(object: &Value) -> bool {
     // A finished Pod keeps its last conditions, but receives no traffic.
     object["kind"] == "Pod" && matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))

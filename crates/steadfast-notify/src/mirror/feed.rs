@@ -13,7 +13,7 @@ use super::view::MirrorView;
 use crate::rule::Compiled;
 use crate::source::{Source, WatchSpec};
 
-/// Parameters of a view. The view can be recreated after a restart of the mirror's task.
+/// Parameters of a view, sufficient to create the view again after a restart of the mirror's task.
 #[derive(Clone)]
 pub struct MirrorViewSource {
     /// Informers of the cluster.
@@ -85,8 +85,7 @@ impl Feed {
     }
 
     /// Updates `views` to the content of the feed, in the order of the rules. Existing views are reused with their
-    /// state.
-    /// Returns the clusters with views that could not be started, with reasons.
+    /// state. Returns the clusters with views that could not be started, with reasons.
     pub(super) fn update(&self, views: &mut Vec<MirrorView>) -> BTreeMap<String, String> {
         // Copied, so that no lock is held while starting informers.
         let mut sources: Vec<MirrorViewSource> = self.lock().values().flat_map(|part| part.sources.clone()).collect();

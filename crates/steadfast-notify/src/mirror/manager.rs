@@ -23,8 +23,8 @@ use crate::wake::wake_on_changes;
 /// Interval between checks. Staleness of a cache and new approvals cause no notification.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Minimum delay between collections, so that changes within this time are collected together. Ten times the duration
-/// of a collection, if longer.
+/// Minimum delay between collections, so that changes within this time are collected together. The delay grows to ten
+/// times the duration of the last collection.
 const COLLECT_MIN_DELAY: Duration = Duration::from_millis(20);
 
 /// Maximum delay between collections.
@@ -199,7 +199,7 @@ impl Work {
             for (cluster, why) in self.feed.missing().into_iter().chain(self.unmade.clone()) {
                 clusters.insert(cluster, Some(why.into()));
             }
-            // Without news the wanted state is unchanged, and the mirror compares by its own timer.
+            // Without any change, the wanted state stays valid. The mirror still compares the target periodically.
             if is_fed || is_news || said.as_ref() != Some(&clusters) {
                 let mut gathered = gathered(&self.views, &clusters);
                 let invalid = self.mirror.want(&gathered);

@@ -68,7 +68,7 @@ impl Openings {
 
     /// Returns mirrors with an unreadable target, with reasons. Waits at most `patience` for each. Changes no target.
     pub(crate) async fn blind(&self, patience: Duration) -> Vec<(String, Arc<str>)> {
-        // A volatile memory: the check must not record anything about the target.
+        // The memory is volatile, because the check must not store anything about the target.
         let (mut blind, memory, nothing) = (Vec::new(), Memory::volatile(), Gathered::default());
         for (name, Opening { driver, settings, .. }) in &self.0 {
             let looked = driver.preview(name, settings, &memory, &nothing);
@@ -81,7 +81,7 @@ impl Openings {
         blind
     }
 
-    /// Returns true without any mirror.
+    /// Returns true if the plan has no mirror.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -39,7 +39,7 @@ struct Source {
 impl Source {
     async fn read_credentials(&self) -> Credentials {
         let credentials = self.credentials.clone();
-        // Without a result the files are not watched. The mirror works nevertheless.
+        // If the read panics, the files are not watched. The mirror works nevertheless.
         spawn_blocking(move || credentials()).await.unwrap_or_default()
     }
 }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     impl Fixture {
-        /// Starts a mirror with failures of the first `unopened` attempts to open.
+        /// Starts a mirror. The first `unopened` attempts to open it fail.
         fn start(unopened: u32, panics: u32, has_ended: bool) -> Self {
             Self::start_with_files(unopened, panics, has_ended, Credentials::default)
         }

@@ -90,7 +90,8 @@ pub struct MirrorView {
     dependents: Dependents<ObjectKey>,
     /// Instants of the next evaluation of objects.
     instants: Instants<ObjectKey>,
-    /// True after the first instant without doubt. Restored caches of an earlier run must not add entries before.
+    /// True after the first instant without doubt. Before that instant, caches restored from an earlier run must not
+    /// add entries.
     is_confirmed: bool,
 }
 
@@ -175,7 +176,7 @@ impl MirrorView {
         }
         let at = (self.clock)();
         let looked_up = self.caches.as_ref().map(LookupCaches::snapshot);
-        // The snapshot follows the lookups, and is at least as new.
+        // Taken after the lookups, so this snapshot is at least as new.
         let now = self.informer.snapshot();
         let due = self.due(looked_up.as_deref(), at);
         self.looked_up.clone_from(&looked_up);

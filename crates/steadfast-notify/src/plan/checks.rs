@@ -36,7 +36,8 @@ impl<'a> Checks<'a> {
     }
 
     fn wrong(&mut self, path: &str, what: impl Into<String>, remedy: impl Into<String>) {
-        // A part that the parser replaced would report follow-up errors of the same mistake.
+        // The parser has already reported the mistake in a part that it replaced. Further errors there would be
+        // follow-up errors.
         if !self.incomplete.explains(path) {
             self.problems.push(self.document.problem(path, what, remedy));
         }
@@ -368,7 +369,7 @@ impl<'a> Checks<'a> {
                         let remedy = format!("add a reference: secrets = {{{name} = {{file = \"{name}\"}}}}");
                         self.wrong(&path, what, remedy);
                     }
-                    // A digit also fits for the port, which can be a secret.
+                    // A digit replaces each secret, since a secret may also be the port.
                     filled.push('1');
                 }
             }

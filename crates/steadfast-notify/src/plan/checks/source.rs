@@ -16,7 +16,8 @@ const ENDPOINT_RULE_KEYS: [&str; 3] = ["port", "family", "host"];
 const MAX_PORT_NAME_LENGTH: usize = 63;
 
 impl Checks<'_> {
-    /// Checks the source of a rule: either `resources` or `endpoints`, and only keys that apply to it.
+    /// Checks the source of a rule: either `resources` or `endpoints`, without keys that only apply to the other
+    /// source.
     pub(super) fn source(&mut self, path: &str, rule: &Rule, config: &Config) {
         let Some(endpoints) = &rule.endpoints else {
             if rule.resources.is_empty() && !self.document.has(&format!("{path}.resources")) {
