@@ -22,15 +22,15 @@ use crate::writes::{GRACE, Outcome, Write, Writes};
 /// from a backup.
 const STEP: Duration = Duration::from_secs(5);
 
-/// Offset that orders a version request after a response at the same instant. A test's clock does not advance between
-/// the two, and the request could have been sent before the write.
+/// Offset that orders a version request after a response. The virtual clock of a test may not advance between the two.
+/// A request of the same instant could have been sent before the write.
 const NEXT_MOMENT: Duration = Duration::from_nanos(1);
 
 /// Delay after a failed request.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Time that a cache has to reach the server's version before a proof is requested. No event may lie between the two
-/// versions, since a write may concern another resource: then no longer wait helps.
+/// Time that a cache has to reach the server's version before a proof is requested. All writes up to that version may
+/// concern other resources. The cache then receives no event, and only a proof helps.
 const UNAIDED_BY_EVENTS: Duration = Duration::from_millis(100);
 
 /// Deadline of a wait.
@@ -160,7 +160,7 @@ impl<K: Kept> Informer<K> {
             return Err(WaitError::Opaque { version: version.to_string() });
         }
         loop {
-            // The server's versions may prove incomparable only during the wait.
+            // Checked in each round: the server's versions may turn out to be incomparable during the wait.
             let is_comparable = self.snapshot().version().is_none_or(ResourceVersion::is_ordered);
             if let Some(version) = wanted.as_ref().filter(|_| !is_comparable && !was_held) {
                 return Err(WaitError::Opaque { version: version.to_string() });
@@ -171,7 +171,7 @@ impl<K: Kept> Informer<K> {
                 let is_past = was_held || at.is_some_and(|(at, version)| is_at(at, version));
                 (is_past && !holds(&snapshot)) || snapshot.epoch() != epoch
             };
-            // A cached object may disappear at any version.
+            // The removal of a cached object can appear at any version, so that wait has no minimum version.
             let after = wanted.as_ref().filter(|_| !was_held);
             let (step, target) = (self.left(limit).min(STEP), write.to_string());
             match self.wait_unaided_for(unaided, step, target, after, reached).await {
@@ -218,8 +218,8 @@ impl<K: Kept> Informer<K> {
         }
     }
 
-    /// Returns the server's version from a request after `after`, if it has one. Returns `None` if no response is
-    /// available.
+    /// Returns the server's version from a request after `after`, if the server sends versions. Returns `None` if no
+    /// response is available.
     async fn newest(&self, after: Instant) -> Option<Option<ResourceVersion>> {
         let (asks, answer) = oneshot::channel();
         self.command(Command::Newest(after + NEXT_MOMENT, asks));
@@ -253,7 +253,8 @@ impl<K: Kept> Informer<K> {
 pub(crate) fn told_by<K: Kept>(informer: &Informer<K>, event: &Event<K>) -> Writes {
     let object = event.object();
     let key = object.key();
-    // A cache past that version has seen the change. It may still contain the object, which left only the other scope.
+    // A cache that has reached this version contains the change. The outcome is `Held` even for a deletion: an object
+    // that left this scope may still exist in another scope.
     let version = match event {
         Event::Deleted { version: Some(version), .. } => version.clone(),
         // The server reported no version for the deletion. The version is at most the current one of this cache.

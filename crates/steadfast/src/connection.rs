@@ -115,7 +115,7 @@ impl Inner {
         layers.service(move |request| {
             let inner = own.upgrade();
             async move {
-                // Only a layer that delays a request beyond the life of its connection finds none.
+                // The connection is missing only if a layer delays a request until the connection is dropped.
                 let Some(inner) = inner else {
                     let detail = "the connection was dropped before the layer sent the request".to_owned();
                     return Err(SendError::Layer { detail, maybe_sent: false });
@@ -318,7 +318,7 @@ impl Connection {
             return Ok(answer);
         };
         let renewed = authorizer.renew(generation).await;
-        // A renewal without an `Authorization` value changes nothing: the client certificate was rejected then.
+        // Without an `Authorization` value the server rejected the client certificate, and a renewal changes nothing.
         let other = matches!(renewed, Ok(true)) && !authorizer.has_none();
         if !other && !inner.reloader.refused(known).await {
             renewed?;

@@ -348,7 +348,8 @@ impl<K: Kept> Driver<K> {
                                 }
                                 self.step(Input::ListEnded(id, meta));
                             }
-                            // Any object could pass for an empty list, and an empty list would delete everything.
+                            // Any JSON object could be mistaken for an empty list, and an empty list would delete the
+                            // whole cache.
                             (Ok(()), None) => {
                                 self.ended_early(id, encoding, Failure::unreadable("the response is not a list"));
                             }

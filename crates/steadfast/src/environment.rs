@@ -105,8 +105,8 @@ pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
     /// Returns the address of the peer, for messages.
     fn peer(&self) -> String;
 
-    /// Sets if the peer may read slowly, as long as it acknowledges data. Otherwise a peer that does not read is
-    /// treated as vanished, and the connection fails.
+    /// Allows or forbids the peer to read slowly, as long as it acknowledges data. If forbidden, a peer that does not
+    /// read is treated as vanished, and the connection fails.
     ///
     /// The default implementation does nothing, for streams without such a timeout.
     fn allow_slow_peer(&self, allowed: bool) {

@@ -201,8 +201,10 @@ impl InformerFactory {
         Self { inner: Arc::new(inner), default_scope: Arc::default() }
     }
 
-    /// Returns a handle of this factory whose requests take `default` for each part of a scope that they leave open:
-    /// the namespace, the labels and the fields. Like client-go's `NewSharedInformerFactoryWithOptions`.
+    /// Returns a handle of this factory that completes requested scopes with `default`.
+    ///
+    /// The handle uses the namespace, the labels or the fields of `default` if the requested scope does not specify
+    /// them, like client-go's `NewSharedInformerFactoryWithOptions`.
     ///
     /// Both handles share the informers, their shutdown and their freshness. A type that is known to be cluster-scoped
     /// ignores the default namespace. The default does not apply to informers that are passed to a
@@ -262,7 +264,8 @@ impl InformerFactory {
         self.builder_with::<K>(kind, scope).start()
     }
 
-    /// Returns the informers of `K` in `scopes` as one, each of another namespace ([`Scope::in_each`]).
+    /// Returns one informer that combines the informers of `K` in `scopes`, each for another namespace
+    /// ([`Scope::in_each`]).
     ///
     /// Other users of the factory share the informer of each namespace.
     ///
@@ -281,8 +284,9 @@ impl InformerFactory {
         self.multi_namespace_informer_with(&DynamicType::<K>::default(), scopes)
     }
 
-    /// Returns the informers of the resource that `kind` describes in `scopes` as one, for types that are known only at run
-    /// time.
+    /// Returns one informer that combines the informers of a resource in `scopes`.
+    ///
+    /// `kind` describes the resource, for types that are known only at run time.
     ///
     /// # Errors
     ///
@@ -387,7 +391,7 @@ impl InformerFactory {
         let mut written = Writes::default();
         for control in self.controls().iter().filter(|control| !control.is_stopped()) {
             let mut anything = Writes::default();
-            // Without a version: the server's current version at the wait covers all earlier writes.
+            // The write has no version: the server's current version at the wait covers all earlier writes.
             anything.push(Arc::new(control.origin().anything()));
             written.extend(anything);
         }
@@ -437,7 +441,8 @@ impl InformerFactory {
     ///
     /// # Errors
     ///
-    /// When `deadline` passes first, or a version cannot be compared: of the first cache to which that happens.
+    /// Returns an error if `deadline` passes first, or if a version cannot be compared. The error names the first cache
+    /// that missed the deadline, or else the first cache with such a version.
     pub async fn wait_for_writes_while(
         &self,
         writes: &Writes,
@@ -446,12 +451,12 @@ impl InformerFactory {
     ) -> Result<(), WaitError> {
         let environment = self.inner.connection.environment();
         let controls = self.controls();
-        // All caches at once, so that the deadline holds for each of them.
+        // The caches are awaited concurrently, so that the deadline holds for each of them.
         let waits = controls.iter().filter(|control| control.concerns(writes)).map(|control| async {
             let mut changed = control.changed();
             let rejected = async {
                 while is_awaited(control.cache_id(), &control.state().state) {
-                    // Doubt grows with time alone too.
+                    // A doubt lasts longer as time passes, even if nothing changes.
                     tokio::select! {
                         biased;
                         _ = changed.changed() => {}
@@ -517,7 +522,7 @@ impl InformerFactory {
 
     fn close(&self) -> Vec<Arc<dyn Control>> {
         let mut informers = self.lock();
-        // Taken out under the lock: no informer can start between the two.
+        // Both fields change under one lock, so that no informer can start in between.
         informers.closed = true;
         std::mem::take(&mut informers.running).into_values().map(|running| running.control).collect()
     }
@@ -531,7 +536,7 @@ impl InformerFactory {
     }
 }
 
-/// Returns true if a cache is fresh, or was until 30 s ago.
+/// Returns true if a cache is fresh, or was fresh at most 30 s ago.
 fn is_not_doubted(freshness: &Freshness) -> bool {
     freshness.doubt().is_none_or(|doubt| doubt.lasting <= DOUBTED)
 }

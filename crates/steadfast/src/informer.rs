@@ -53,8 +53,8 @@ pub struct Informer<K> {
     owner: Held<K>,
 }
 
-/// Identity of the cache of an [`Informer`]. Clones of the informer share the identity. No other informer of the same
-/// time has it.
+/// Identity of the cache of an [`Informer`]. Clones of the informer share the identity. It is unique among all
+/// informers that exist at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CacheId(usize);
 
@@ -163,7 +163,7 @@ impl<K: Kept> Informer<K> {
         self.shared().on_diagnostic(Arc::new(callback));
     }
 
-    /// Returns the freshness of the cache: if it is stale or in doubt, with the time and the cause.
+    /// Returns the freshness of the cache: fresh, stale or in doubt, with the time and the cause.
     pub fn freshness(&self) -> Freshness {
         self.shared().freshness()
     }
@@ -299,7 +299,7 @@ impl<K: Kept> Informer<K> {
         let reached = |shared: &Shared<K>| {
             shared.snapshot().version().is_some_and(|at| is_at(at, version)) || is_listed_since(shared, begun)
         };
-        // The server's versions may prove incomparable only during the wait. The wait then ends at its deadline and
+        // The server's versions may turn out to be incomparable during the wait. The wait then ends at its deadline and
         // reports the state.
         if self.snapshot().version().is_some_and(|at| !at.is_ordered()) {
             return Err(WaitError::Opaque { version: version.to_string() });

@@ -123,7 +123,7 @@ impl<K: Kept> Lister<K> {
         self.owner.shared.snapshot()
     }
 
-    /// Returns the freshness of the cache: if it is stale or in doubt, with the time and the cause.
+    /// Returns the freshness of the cache: fresh, stale or in doubt, with the time and the cause.
     pub fn freshness(&self) -> Freshness {
         self.owner.shared.freshness()
     }

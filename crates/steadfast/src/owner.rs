@@ -44,8 +44,8 @@ impl Drop for Share {
 
 /// A reference to an informer. Handles have a share; the factory's own reference has none.
 pub(crate) struct Held<K> {
-    // Fields are dropped in this order. If the factory then drops its reference because the share was dropped, `owner` is
-    // the last one.
+    // Fields are dropped in this order. The dropped share may cause the factory to drop its own reference. The
+    // reference in `owner` is then the last one.
     share: Option<Arc<Share>>,
     owner: Arc<Owner<K>>,
 }

@@ -102,7 +102,8 @@ fn lower(one: Option<ResourceVersion>, other: Option<ResourceVersion>) -> Option
     one.order(&other).map(|order| if order.is_le() { one } else { other })
 }
 
-/// Returns the rank of a state and its duration, or the time since the last proof.
+/// Returns the rank of a state, and the duration of the doubt. For a fresh state, returns the time since the last
+/// proof.
 fn badness(state: &Freshness) -> (u8, std::time::Duration) {
     let rank = match state {
         Freshness::Fresh { age, .. } => return (0, *age),

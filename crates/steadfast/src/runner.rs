@@ -56,9 +56,9 @@ pub(crate) struct Runner<K> {
     subscriptions: OnceLock<Vec<Weak<dyn Detach>>>,
 }
 
-/// Place of a handler at an informer.
+/// Subscription of a handler to one informer.
 pub(crate) trait Detach: Send + Sync {
-    /// Gives up the place. Returns false if that has happened before.
+    /// Detaches the subscription. Returns false if it was detached before.
     fn detach(&self) -> bool;
 }
 
@@ -92,9 +92,9 @@ struct State<K> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InitialObjects {
     Incomplete,
-    /// All were processed.
+    /// All initial objects were processed.
     Complete,
-    /// The handler was closed before.
+    /// The handler was closed before all initial objects were processed.
     GivenUp,
 }
 
@@ -286,7 +286,7 @@ impl<K: Send + Sync + 'static> Runner<K> {
         if is_last {
             self.close();
         } else if !viewed {
-            // The initial objects of this informer will never come.
+            // The initial objects of this informer will never be queued.
             self.give_up_initial_objects();
         }
     }
@@ -611,7 +611,7 @@ impl<K: Send + Sync + 'static> Drop for Worker<K> {
             );
             self.runner.close();
         }
-        // The event of this worker.
+        // The event of this worker is undelivered.
         self.runner.lock().untold += 1;
     }
 }

@@ -94,9 +94,9 @@ impl Scope {
         self.fields.as_deref()
     }
 
-    /// Returns true if an existing object may be able to leave the scope: by a change of its labels, or of a field
-    /// other than `metadata.name` and `metadata.namespace`, which never change. An inequality such as
-    /// `metadata.name!=a` also counts.
+    /// Returns true if an existing object can leave the scope: by a change of its labels, or of a field other than
+    /// `metadata.name` and `metadata.namespace`, which never change. An inequality such as `metadata.name!=a` also
+    /// counts.
     pub(crate) fn can_objects_leave(&self) -> bool {
         let changeable = |fields: &str| {
             fields

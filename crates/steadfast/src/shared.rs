@@ -129,7 +129,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Adds an index and fills it from a snapshot, so that the user's function delays no change.
     ///
-    /// The call may come from within such a function. The index is then added to the store after that function returns.
+    /// The caller may be such a function of another index. The new index is then added to the store after that function
+    /// returns.
     pub(crate) fn add_index<I, V>(&self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
     where
         I: Ord + Clone + Send + Sync + 'static,
@@ -217,7 +218,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
     /// With `viewed` the changes include a complete list. The informer is then marked as synced before any handler can
     /// be (C9), and its freshness is no longer `Starting`.
     pub(crate) fn publish(&self, store: &mut Store<K>, changes: &[Change<K>], viewed: bool, evidence: &Evidence) {
-        // Only the driver changes this flag, and this is the driver.
+        // Only the driver changes this flag, and only the driver calls this method.
         let withheld = self.withheld.load(Ordering::Acquire);
         let (before, owed) = ((withheld && viewed).then(|| self.snapshot()), changes);
         let all: Vec<_> = if withheld && viewed { first_view(store.working()).collect() } else { Vec::new() };
@@ -230,7 +231,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
         }
         if inject!(self.faults(), HandlerFirst) {
             deliver(&mut handlers, changes, screened, viewed).iter().for_each(Subscription::start);
-            // Gives handlers time to observe that the store lacks the change.
+            // Injected fault: calls of handlers start before the publication. The pause gives them time to observe that
+            // the store lacks the change.
             std::thread::sleep(std::time::Duration::from_millis(20));
             store.publish();
             self.stand(evidence);
@@ -256,8 +258,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
         if changes.is_empty() && !viewed {
             return Vec::new();
         }
-        // Only the driver adds handlers to the delivery, and this is the driver. Most informers have no filters, so
-        // nothing is allocated for them.
+        // Only the driver adds handlers to the delivery, and only the driver calls this method. Most informers have no
+        // filters, so nothing is allocated for them.
         let has_joined =
             |handler: &&Arc<Subscription<K>>| handler.filter.as_ref().is_some_and(HandlerFilter::has_joined);
         let joined: Vec<_> = self.handlers.lock().members().filter(has_joined).cloned().collect();
@@ -284,7 +286,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         handler.start();
     }
 
-    /// Delivers all objects to `handler` again, unless it has not finished its initial objects. Only the driver may
+    /// Delivers all objects to `handler` again, if the handler has finished its initial objects. Only the driver may
     /// call this, because no publication may happen concurrently: the published state then equals the delivered state.
     pub(crate) fn resync(&self, handler: &Arc<Subscription<K>>) {
         if !handler.runner().is_synced() {
@@ -354,7 +356,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         let wants_driver = subscription.filter.is_some() || subscription.resync.is_some();
         {
             let mut handlers = self.handlers.lock();
-            // Checked under the lock of `close_handlers`, so that no handler is missed between the two.
+            // Checked under the lock that `close_handlers` takes, so that a concurrent stop cannot miss this handler.
             if self.is_stopped() {
                 drop(handlers);
                 subscription.close();
@@ -412,7 +414,7 @@ impl<K: Send + Sync + 'static> Shared<K> {
         self.stopped.get().is_some()
     }
 
-    /// Drops the diagnostic callbacks and new handlers, because they may hold this value.
+    /// Drops the diagnostic callbacks and new handlers, because they may hold a reference to this informer.
     pub(crate) fn drop_diagnostic_callbacks(&self) {
         drop(self.take_newcomers());
         let diagnostic_callbacks = std::mem::take(&mut *self.diagnostic_callbacks.lock());

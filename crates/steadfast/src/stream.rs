@@ -43,7 +43,7 @@ impl<K: Kept> Watch<K> {
         &self.informer
     }
 
-    /// Returns true after every object of the first complete list was returned, or its deletion.
+    /// Returns true after the stream has returned each object of the first complete list, or the object's deletion.
     pub fn has_synced(&self) -> bool {
         self.runner.is_synced()
     }
@@ -57,7 +57,7 @@ impl<K: Kept> Watch<K> {
         async move { runner.until_synced().await }
     }
 
-    /// Returns the freshness of the delivered events: if they are stale or in doubt, with the time and the cause.
+    /// Returns the freshness of the delivered events: fresh, stale or in doubt, with the time and the cause.
     pub fn freshness(&self) -> Freshness {
         self.informer.freshness()
     }

@@ -15,7 +15,7 @@ use crate::handler_registry::Slot;
 use crate::handler_stats::HandlerReading;
 use crate::runner::{Detach, Runner, drop_contained};
 
-/// A handler's place at one informer: its filter, its resync period, and the delivery to its queue.
+/// Subscription of a handler to one informer: its filter, its resync period, and the delivery to its queue.
 pub(crate) struct Subscription<K> {
     runner: Arc<Runner<K>>,
     /// Filter of this informer's changes. Only the driver of the informer passes changes through it.
@@ -26,7 +26,7 @@ pub(crate) struct Subscription<K> {
     /// True after all initial objects of the informer were queued.
     viewed: AtomicBool,
     closed: AtomicBool,
-    /// Place among the handlers of the informer, released at the close.
+    /// Slot among the handlers of the informer, released at the close.
     slot: OnceLock<Slot>,
 }
 
@@ -67,7 +67,7 @@ impl<K: Send + Sync + 'static> Subscription<K> {
         &self.runner
     }
 
-    /// Sets the handler's place among the handlers of the informer.
+    /// Sets the handler's slot among the handlers of the informer.
     pub(crate) fn set_slot(&self, slot: Slot) {
         let slot = self.slot.get_or_init(|| slot);
         if self.is_first {

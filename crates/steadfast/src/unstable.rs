@@ -1,4 +1,4 @@
-//! Internals for this project's own crates and tests. Without any stability guarantee.
+//! Internals for this project's own crates and tests. They have no stability guarantee.
 
 #[cfg(feature = "checkpoint")]
 use std::path::Path;

@@ -43,8 +43,8 @@ impl<K: Kept> Informer<K> {
     /// Waits until `condition` returns true for the object at `key`, or for `None` if the object does not exist.
     /// Returns that object or `None`.
     ///
-    /// The wait works like [`until`](Self::until). While the object's newest state cannot be decoded, no condition
-    /// holds.
+    /// The wait works like [`until`](Self::until). While the object's newest state cannot be decoded, the condition
+    /// does not hold.
     ///
     /// ```no_run
     /// # use std::time::Duration;

@@ -93,8 +93,8 @@ impl Writes {
         self.made.is_empty()
     }
 
-    /// Returns true if all writes have a known version of an existing object, so that a cache shows without a request
-    /// that it contains them.
+    /// Returns true if all writes have a known version of an existing object. A cache can then be compared with the
+    /// writes without a request to the server.
     ///
     /// Other writes need a request to the server, a pending response, or the observed removal of an object.
     pub fn are_versioned(&self) -> bool {
@@ -205,7 +205,8 @@ impl Write {
         // Takes one lock at a time: two writes compared in both orders must not deadlock.
         let theirs = other.outcome();
         match (&*self.lock(), &theirs) {
-            // Neither has a version. A write without a version request gets a later one, which covers both.
+            // Neither write has a known version. If this write has no version yet from a later request, that request is
+            // still to come, and its version covers both writes.
             (Outcome::Unknown(None), Outcome::Unknown(None)) => self.reached().is_none(),
             (Outcome::Held { version, labels, .. }, Outcome::Held { version: older, labels: before, .. }) => {
                 labels == before && version.order(older).is_some_and(std::cmp::Ordering::is_ge)

@@ -24,7 +24,7 @@ const RETRY_BACKOFF: BackoffSettings = BackoffSettings {
     ceiling: Duration::from_secs(8),
 };
 
-/// Requests the cluster's identity once, or if `patient`, until the server responds.
+/// Requests the cluster's identity: once, or until the server responds if `patient` is true.
 pub(super) async fn ask(connection: Connection, patient: bool) -> ClusterIdentity {
     let environment = connection.environment().clone();
     let mut random = Random::new(environment.random());

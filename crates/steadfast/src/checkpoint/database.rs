@@ -174,7 +174,7 @@ fn database(disk: &dyn Disk) -> Result<Database, Unopened> {
     let medium = disk.open().map_err(Unopened::Io)?;
     let open = move || {
         let mut builder = Database::builder();
-        // Checks the whole database once at the start, so that remains of a torn write cause no failure later.
+        // Checks the whole database once at the start, so that a torn write of an earlier run causes no failure later.
         builder.set_cache_size(CACHE).set_check_integrity_on_open(true);
         Ok(builder.create_with_backend(medium))
     };
@@ -225,7 +225,7 @@ fn read(
     for row in rows.iter()? {
         let (key, value) = row?;
         let Some((row, checksum)) = checked(key.value(), value.value()) else { return Ok(damaged()) };
-        // The sum over all rows detects a lost row, which no checksum of a single row can.
+        // The sum over all rows detects a lost row. The checksum of a single row cannot.
         found.add(checksum);
         if !take(key.value(), row) {
             return Ok(damaged());
@@ -283,7 +283,7 @@ impl Rows for Part<'_> {
         let mut value = Vec::with_capacity(row.len() + 4);
         value.extend(checksum.to_le_bytes());
         value.extend(row);
-        // The sum is maintained from the replaced rows, so that a write costs only its changes.
+        // The sum is updated from the replaced rows, so that the cost of a write depends only on its changes.
         let before = self.table.insert(key, value.as_slice())?;
         if let Some(before) = before.map(|before| said(before.value())) {
             self.sum.subtract(before);

@@ -1,4 +1,4 @@
-//! Stored state of a partition, with uncertain transactions.
+//! Stored state of a partition, including states of transactions with an uncertain result.
 //!
 //! A transaction that returned an error may still be on the disk, for example if only the final acknowledgement failed.
 //! The next transaction would then compute its changes from the wrong state. Rows that the uncertain transaction added,
@@ -95,7 +95,7 @@ impl<S: Clone> Generations<S> {
         }
     }
 
-    /// Ends the transaction, which `is_written` or else uncertain.
+    /// Ends the transaction. Its result is certain if `is_written` is true, and uncertain otherwise.
     pub(super) fn settle(&mut self, is_written: bool) {
         let Some(Transaction { to, begun }) = self.in_progress.take() else { return };
         if is_written {

@@ -1,4 +1,4 @@
-//! Tests with a disk that fails, tears writes or has corrupted bytes. A read returns the written state, or nothing with
+//! Tests with a disk that fails, tears writes or has corrupted bytes. A read returns the written state, or no state and
 //! a reason.
 
 use std::collections::BTreeMap;
@@ -70,8 +70,8 @@ impl Fake {
         Ok(())
     }
 
-    /// Returns the disk after a power failure: any subset of the unsynced changes applied in any order, one of them
-    /// partly.
+    /// Returns the disk after a power failure: any subset of the unsynced changes is applied in any order, and one of
+    /// them only partly.
     fn after_a_crash(&self, random: &mut Random) -> Self {
         let bytes = self.0.lock();
         let mut left = bytes.synced.clone();
@@ -201,7 +201,7 @@ impl Life {
     }
 }
 
-/// Reads a disk and returns the index in its header and its state, or the reason for having none.
+/// Reads a disk. Returns the index in its header and its state, or the reason that the state is missing.
 fn read(disk: &Fake) -> Result<(usize, State), Option<Arc<str>>> {
     let database =
         CheckpointDatabase::open(Box::new(disk.clone())).map_err(|error| Some(Arc::from(error.to_string())))?;
@@ -272,8 +272,8 @@ fn full_disk_loses_only_unwritten_states() {
     }
 }
 
-/// A transaction that failed at its final sync was written all the same. Rows that it added, and that the next state
-/// did not have, stayed in the file.
+/// Regression test. A transaction that failed at its final sync was on the disk nevertheless. Rows that this
+/// transaction added, and that were absent from the next state, stayed in the file.
 #[test]
 fn next_write_removes_rows_of_failed_transaction() {
     let states = states(6);

@@ -24,7 +24,7 @@ struct State<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Attempts<T> {
-    /// Creates attempts without a first attempt.
+    /// Creates the state before the first attempt.
     pub(super) fn new() -> Self {
         Self { state: Arc::new(Mutex::new(State { last: None, running: None })) }
     }

@@ -84,7 +84,7 @@ struct Sourced {
 #[derive(Clone)]
 struct NoAnswer {
     detail: String,
-    /// The source returns another kind of credentials now, as a plugin does after its tokens cease to expire.
+    /// True if the source now returns another kind of credentials, for example a plugin whose tokens no longer expire.
     changed: bool,
 }
 
@@ -283,7 +283,7 @@ impl Authorizer {
         let plugin = self.plugin();
         tracing::info!(server = %self.server, "the credentials were rejected, or are of another kind now; requesting new ones");
         if let Some(plugin) = plugin {
-            // The plugin counts its runs, and they are part of the generation here.
+            // The plugin counts its runs, and the generation here includes that count.
             return self.ask_plugin(&plugin, Some(plugin.generation())).await.map(drop);
         }
         let credentials = self.load(config.clone()).await?;

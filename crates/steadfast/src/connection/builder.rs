@@ -40,8 +40,8 @@ impl Connection {
 
     /// Connects to the server of `context` in the kubeconfig that kubectl reads, as with kubectl's flag `--context`.
     ///
-    /// The kubeconfig is reloaded, as by [`infer`](Self::infer). The service account of the pod is never used: another
-    /// cluster than the requested one would be a surprise.
+    /// The kubeconfig is reloaded, as by [`infer`](Self::infer). The service account of the pod is never used, because
+    /// it may belong to another cluster than the requested one.
     ///
     /// # Errors
     ///
@@ -49,7 +49,8 @@ impl Connection {
     /// contexts.
     pub async fn infer_with_context(context: &str) -> Result<Self, ConnectError> {
         if context.is_empty() {
-            // Often an unset variable. The current context could be another cluster.
+            // An empty name is often an unset variable. The current context does not replace it, because it may belong
+            // to another cluster.
             return Err(ConnectError::Kubeconfig { detail: "the requested context has an empty name".to_owned() });
         }
         Self::infer_in(Some(context)).await
@@ -83,7 +84,8 @@ impl Connection {
         Self::build_aside(Self::builder(config).loader(load)).await
     }
 
-    /// Builds on a thread of the environment: a credential plugin may block, and must not block the caller's runtime.
+    /// Builds the connection on a thread of the environment: a credential plugin may block, and must not block the
+    /// caller's runtime.
     async fn build_aside(builder: ConnectionBuilder) -> Result<Self, ConnectError> {
         let environment = Arc::new(Threads::new().map_err(ConnectError::Threads)?);
         let (done, built) = oneshot::channel();
@@ -195,16 +197,16 @@ impl ConnectionBuilder {
 
     /// Passes each warning of the API server to `receive`: deprecated versions, fields without effect, unsafe settings.
     ///
-    /// Without it each warning is logged once, and with it as well. `receive` runs on a thread for the program's code, where
-    /// it may block.
+    /// Each warning is also logged once, with or without this callback. `receive` runs on a thread for the program's
+    /// code, where it may block.
     #[must_use]
     pub fn on_warning(mut self, receive: impl Fn(&ServerWarning) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Arc::new(receive));
         self
     }
 
-    /// Adds a tower layer around each request of informers and clients, outside of the layers added before. For example a
-    /// layer that opens a span and sends its context in the header `traceparent` (OpenTelemetry).
+    /// Adds a tower layer around each request of informers and clients, outside of the layers added before. For
+    /// example, a layer can open a span and send its context in the header `traceparent` (OpenTelemetry).
     ///
     /// A layer sees the request without credentials, once even if it is sent again after a 401, and the head of the
     /// response. The body must be passed on: informers read from the body how it ended. The pings and liveness probes of
@@ -278,9 +280,9 @@ impl ConnectionBuilder {
         let target = reach::target(&config)?;
         let takes_gzip = reach::takes_gzip(&config, &target);
         let config = Arc::new(config);
-        // The files are hashed before the route reads them: a change in between then leads to a reload.
+        // The files are hashed before the route reads them, so that a change between the two leads to a reload.
         let followed = Followed::new(config.clone());
-        // Also before the route: a plugin returns the client certificate together with the token.
+        // The authorizer also precedes the route: a plugin returns the client certificate together with the token.
         let authorizer =
             Authorizer::new(config.clone(), server.clone(), environment.clone(), settings.headers, plugin_timeout)?;
         let given = authorizer.plugin().and_then(|plugin| plugin.latest());

@@ -122,7 +122,7 @@ impl Service<Request<Body>> for Transport {
             request.extensions_mut().insert(self.home.clone());
         }
         Box::pin(async move {
-            // Inside the future: the task that polls it identifies the recording to which the write belongs.
+            // Called inside the future, because the task that polls the future identifies the recording of the write.
             let mut witness = connection.inner.recordings.write(|| request::target(&request)).map(|write| {
                 let environment = connection.environment().clone();
                 Witness::new(write, request.method(), environment)

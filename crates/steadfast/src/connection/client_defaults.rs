@@ -8,7 +8,7 @@ use kube::client::Body;
 
 use crate::transport::{Deadlines, Settings, is_long_lived};
 
-/// Default that `kube` writes into a configuration without this timeout. Our own default is shorter and replaces it.
+/// Connect timeout that `kube` writes into a configuration without one. Our own default is shorter and replaces it.
 const DEFAULT_CONNECT: Duration = Duration::from_secs(30);
 /// Default write timeout of `kube`, which does not count as configured.
 const DEFAULT_WRITE: Duration = Duration::from_secs(295);
@@ -16,7 +16,7 @@ const DEFAULT_WRITE: Duration = Duration::from_secs(295);
 /// Timeouts and retries of clients, as the configuration specifies them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientDefaults {
-    /// If a request is retried after the server was too busy.
+    /// True if requests are retried while the server is too busy.
     pub(super) retry: bool,
     headers: Duration,
     progress: Duration,
@@ -38,7 +38,7 @@ impl ClientDefaults {
         }
     }
 
-    /// Adds the configured deadlines to `request`, unless it has its own.
+    /// Adds the configured deadlines to `request`, unless the request has deadlines of its own.
     pub(super) fn deadlines(&self, request: &mut Request<Body>) {
         let write = self.write.filter(|_| !request.body().is_end_stream());
         if request.extensions().get::<Deadlines>().is_some() || (self.read, write) == (None, None) {

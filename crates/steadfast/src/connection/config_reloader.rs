@@ -25,7 +25,7 @@ use crate::transport::{Pool, Route, Settings, Target};
 /// Interval between checks of the files, as for a CA or a token in `kube`.
 const FILES: Duration = Duration::from_secs(60);
 
-/// Number of checks of the files per run of the loader, which so runs every 5 minutes.
+/// Number of checks of the files per run of the loader. The loader therefore runs every 5 minutes.
 const ROUNDS: u32 = 5;
 
 /// Minimum interval between checks that a rejection by the server triggers.
@@ -214,7 +214,8 @@ impl ConfigReloader {
                 return false;
             }
         };
-        // Headers and credentials first: if they fail, the route stays unchanged too, and both belong together.
+        // Headers and credentials come first. If the change of the credentials fails, the route must stay unchanged
+        // too.
         if other && let Err(error) = self.decorator.adopt(change.config.clone()).await {
             tracing::warn!(%server, error, "the changed configuration cannot be used; the last one is");
             return false;
@@ -226,7 +227,8 @@ impl ConfigReloader {
             followed.given = change.given;
             followed.generation += 1;
         }
-        // After the generation: a request that fails on a drained connection then finds the change and retries.
+        // The pool changes after the generation, so that a request that fails on a drained connection sees the change
+        // and retries.
         self.pool.renew(change.route);
         tracing::info!(%server, "the configuration has changed; new connections use it, those there are drain");
         true
@@ -235,7 +237,8 @@ impl ConfigReloader {
     async fn load(&self, loader: &Loader) -> Result<kube::Config, ConnectError> {
         let (done, answer) = oneshot::channel();
         let loader = loader.clone();
-        // On the environment's runtime: the loader may need timers and I/O, and its panic must end this task alone.
+        // The loader runs on the environment's runtime, because it may need timers and I/O. Its panic must end this
+        // task alone.
         let task = self.environment.spawn_foreign(Box::pin(async move { drop(done.send(loader().await)) }));
         let answer = self.in_time(answer).await.inspect_err(|_| task.abort());
         answer.map_err(|detail| ConnectError::Infer { detail })?

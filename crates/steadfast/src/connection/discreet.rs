@@ -59,9 +59,9 @@ enum Kind {
 pub(super) struct Sensitive {
     kind: Kind,
     path: String,
-    /// If the request is for metadata only.
+    /// True if the request is for metadata only.
     metadata: bool,
-    /// If the response may be a `Status`, as after a deletion.
+    /// True if the response may be a `Status`, as after a deletion.
     status: bool,
 }
 
@@ -109,13 +109,13 @@ impl Sensitive {
         WithheldAnswer { server: server.to_owned(), path: self.path.clone(), kind, detail }
     }
 
-    /// Checks that `text`, a response or a line of a watch, has the expected form. The error holds none of `text`.
+    /// Checks that `text`, a response or a line of a watch, has the expected form. The error quotes no part of `text`.
     fn check(&self, text: &[u8]) -> Result<(), String> {
         #[derive(Deserialize)]
         struct Head {
             kind: Option<String>,
         }
-        // `kube` reads a body as UTF-8 text, and its error otherwise holds all bytes.
+        // `kube` reads a body as UTF-8 text. Its error for other bytes would contain all of them.
         if let Err(error) = std::str::from_utf8(text) {
             return Err(format!("it is no text, byte {}", error.valid_up_to()));
         }

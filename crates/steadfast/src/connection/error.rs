@@ -106,7 +106,7 @@ fn unusable(error: &KubeconfigError) -> String {
         KubeconfigError::LoadClientCertificate(error) => unusable_data("client-certificate", error),
         KubeconfigError::LoadClientKey(error) => unusable_data("client-key", error),
         KubeconfigError::ParseCertificates(_) => "its certificate-authority is no PEM".to_owned(),
-        // Compiled in only with features that other crates of a program may ask of `kube`.
+        // Further variants exist only with features of `kube` that other crates of the program may enable.
         #[allow(unreachable_patterns)]
         other => other.to_string(),
     }
@@ -138,7 +138,8 @@ pub(super) fn describe_boxed(error: &BoxError) -> String {
     }
 }
 
-/// Describes an error of authentication. `kube` quotes a plugin's output, which may hold a token, and so is not used.
+/// Describes an error of authentication. The text of `kube` is not used: it quotes a plugin's output, which may hold a
+/// token.
 fn describe_auth(error: &AuthError) -> String {
     match error {
         // The plugin's arguments, environment and output may hold secrets.
@@ -162,7 +163,7 @@ fn describe_auth(error: &AuthError) -> String {
         | AuthError::MissingCommand
         | AuthError::ExecMissingClusterInfo
         | AuthError::NoValidNativeRootCA(_) => error.to_string(),
-        // Compiled in only with features that other crates of a program may ask of `kube`.
+        // Further variants exist only with features of `kube` that other crates of the program may enable.
         #[allow(unreachable_patterns)]
         _ => "their source failed".to_owned(),
     }
@@ -199,7 +200,7 @@ impl From<tower::BoxError> for SendError {
     fn from(error: tower::BoxError) -> Self {
         match error.downcast::<Self>() {
             Ok(own) => *own,
-            // A layer can fail before or after its inner service, such as a timeout.
+            // A layer, such as a timeout, can fail before or after its inner service.
             Err(error) => Self::Layer { detail: error.to_string(), maybe_sent: true },
         }
     }

@@ -33,12 +33,12 @@ pub(super) fn decode_base64(text: &str) -> Option<Vec<u8>> {
     BASE64.decode(joined).ok()
 }
 
-/// The sections of a PEM text that can be read; text between them and broken sections are skipped.
+/// Returns the readable sections of a PEM text. Skips broken sections, and text between sections.
 pub(super) fn sections(pem: &[u8]) -> Vec<(SectionKind, Vec<u8>)> {
     <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).filter_map(Result::ok).collect()
 }
 
-/// The client certificate and key that `info` itself names, as data or as files. Reads files, and so may block.
+/// Returns the client certificate and key that `info` itself names, as data or as files. Reads files, and so may block.
 pub(super) fn of_user(info: &AuthInfo, provider: &CryptoProvider) -> Result<Option<Arc<CertifiedKey>>, String> {
     let certificate =
         read("client-certificate", info.client_certificate_data.as_deref(), info.client_certificate.as_deref())?;
@@ -62,7 +62,7 @@ fn read(field: &str, data: Option<&str>, file: Option<&str>) -> Result<Option<Ve
     }
 }
 
-/// A certificate chain and its key, both in PEM.
+/// Parses a certificate chain and its key, both in PEM.
 pub(super) fn certified(
     certificate: &[u8],
     key: &[u8],

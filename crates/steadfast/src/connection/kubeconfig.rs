@@ -35,14 +35,14 @@ const KUBECONFIG: &str = "KUBECONFIG";
 #[derive(Clone, Debug)]
 pub struct KubeconfigFiles {
     paths: Vec<PathBuf>,
-    /// If a missing file is skipped, as in a list.
+    /// True if a missing file is skipped, as in a list.
     optional: bool,
     /// Source of the paths, for messages.
     source: &'static str,
 }
 
 impl KubeconfigFiles {
-    /// The files that kubectl reads without flags: those in the variable `KUBECONFIG`, else `~/.kube/config`.
+    /// Returns the files that kubectl reads without flags: those in the variable `KUBECONFIG`, else `~/.kube/config`.
     ///
     /// # Errors
     ///
@@ -58,14 +58,15 @@ impl KubeconfigFiles {
         Ok(Self { paths: vec![home.join(".kube").join("config")], optional: false, source: "~/.kube/config" })
     }
 
-    /// One file, which must exist, as with kubectl's flag `--kubeconfig`.
+    /// Returns the file at `path`, which must exist, as with kubectl's flag `--kubeconfig`.
     pub fn one(path: impl Into<PathBuf>) -> Self {
         Self { paths: vec![path.into()], optional: false, source: "the kubeconfig" }
     }
 
-    /// Several files, separated as in the variable `KUBECONFIG`: by `:`, or on Windows by `;`.
+    /// Returns the files in `list`, separated as in the variable `KUBECONFIG`: by `:`, or on Windows by `;`.
     ///
-    /// Empty names and missing files are skipped. The first file that has a name, or the current context, wins.
+    /// Empty names and missing files are skipped. If several files define an entry of one name, or a current context,
+    /// the first file wins.
     pub fn list(list: &OsStr) -> Self {
         let paths = env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect();
         Self { paths, optional: true, source: KUBECONFIG }
@@ -117,7 +118,7 @@ pub struct MergedKubeconfig {
 }
 
 impl MergedKubeconfig {
-    /// Parses the text of one kubeconfig, in YAML or JSON. Relative paths in it refer to the working directory.
+    /// Parses the text of one kubeconfig, in YAML or JSON. Relative paths in the text refer to the working directory.
     ///
     /// # Errors
     ///
@@ -129,17 +130,17 @@ impl MergedKubeconfig {
         Ok(merged)
     }
 
-    /// The names of the contexts, in the order of the files.
+    /// Returns the names of the contexts, in the order of the files.
     pub fn context_names(&self) -> impl Iterator<Item = &str> {
         self.contexts.names()
     }
 
-    /// The name of the current context.
+    /// Returns the name of the current context.
     pub fn current_context(&self) -> Option<&str> {
         self.current.as_deref()
     }
 
-    /// The configuration of `context`, or else of the current context.
+    /// Returns the configuration of `context`, or else of the current context.
     ///
     /// Reads the certificate authority if it is a file. The proxy is that of the cluster, or else the one in the variable
     /// `HTTPS_PROXY`.
@@ -187,7 +188,7 @@ impl MergedKubeconfig {
 }
 
 impl std::fmt::Debug for MergedKubeconfig {
-    /// The names alone: users hold secrets.
+    /// Prints the names alone: users hold secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let contexts: Vec<_> = self.context_names().collect();
         f.debug_struct("MergedKubeconfig")

@@ -13,7 +13,7 @@ use crate::transport::ResponseBody;
 /// Service that sends the requests of a connection, inside of all its layers.
 ///
 /// A layer receives each request with its path, query and headers, but without credentials and without the server's
-/// address. Both are added later. The response must keep its body, which states how it ended.
+/// address. Both are added later. The layer must pass on the response body, which reports how the response ended.
 pub type RequestService = BoxCloneSyncService<Request<Body>, Response<ResponseBody>, SendError>;
 
 /// All layers of a connection as one function. Cheap to clone.

@@ -12,9 +12,10 @@ use crate::transport::Pool;
 /// Path of the probe. Every API server serves it without reading etcd. A 401 or 403 is also a sign of life.
 const PATH: &str = "/livez/ping";
 
-/// Starts probes of silent connections of `pool`, with requests by `decorator`, until the decorator is dropped.
+/// Starts probes of silent connections of `pool` until `decorator` is dropped. The `decorator` completes their
+/// requests.
 pub(super) fn begin(pool: &Pool, decorator: &Arc<RequestDecorator>, environment: &SharedEnvironment) {
-    // Weak: the decorator belongs to the connection, and the pool must not keep it alive.
+    // A weak reference: the decorator belongs to the connection, and the pool must not keep the decorator alive.
     let weak = Arc::downgrade(decorator);
     let environment = environment.clone();
     pool.inquire_by(Box::new(move |deadline| {

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 /// Namespace of a context without one.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// `config` in normal form.
+/// Returns `config` in normal form.
 pub(super) fn normalize(mut config: kube::Config) -> kube::Config {
     if config.default_namespace.trim().is_empty() {
         DEFAULT_NAMESPACE.clone_into(&mut config.default_namespace);
@@ -29,7 +29,7 @@ pub(super) fn normalize(mut config: kube::Config) -> kube::Config {
     config
 }
 
-/// `user` without empty values.
+/// Removes empty values from `user`.
 fn normalize_user(user: &mut AuthInfo) {
     for field in [
         &mut user.username,
@@ -71,7 +71,7 @@ fn drop_empty_secret(field: &mut Option<SecretString>) {
     }
 }
 
-/// `url`, a host and perhaps a port, with the scheme that client-go gives it: HTTPS if anything configures TLS.
+/// Adds the scheme to `url`, a host and perhaps a port, as client-go does: HTTPS if anything configures TLS.
 fn with_scheme(url: &Uri, tls: bool) -> Option<Uri> {
     let authority = url.authority()?.clone();
     let scheme = if tls { Scheme::HTTPS } else { Scheme::HTTP };

@@ -66,7 +66,7 @@ struct Latest {
 }
 
 impl Latest {
-    /// The number of successful runs.
+    /// Returns the number of successful runs.
     fn generation(&self) -> u64 {
         self.credentials.as_ref().map_or(0, |credentials| credentials.generation)
     }
@@ -92,7 +92,8 @@ impl Credentials {
 }
 
 impl Plugin {
-    /// The plugin that `exec` configures, shared with all connections of the same configuration. Nothing runs yet.
+    /// Returns the plugin that `exec` configures, shared by all connections of the same configuration. Runs nothing
+    /// yet.
     pub(super) fn of(exec: &ExecConfig, timeout: Duration) -> Arc<Self> {
         // JSON, because its fields have a fixed order.
         let key = serde_json::json!([exec, exec.cluster, exec.drop_env, timeout.as_millis().to_string()]).to_string();
@@ -108,12 +109,12 @@ impl Plugin {
         plugin
     }
 
-    /// The number of times that the plugin returned credentials.
+    /// Returns the number of times that the plugin returned credentials.
     pub(super) fn generation(&self) -> u64 {
         self.core.latest().generation()
     }
 
-    /// The credentials of now, expired or not.
+    /// Returns the credentials of the last successful run, expired or not.
     pub(super) fn latest(&self) -> Option<Arc<Credentials>> {
         self.core.latest().credentials.clone()
     }
@@ -123,13 +124,13 @@ impl Plugin {
         self.core.usable(refused)
     }
 
-    /// Returns usable credentials, and runs the plugin if there are none. Blocks.
+    /// Returns usable credentials. Runs the plugin if no credentials are usable, and blocks in the meantime.
     pub(super) fn obtain(self: &Arc<Self>, refused: Option<u64>) -> Result<Arc<Credentials>, String> {
         let weak = Arc::downgrade(self);
         self.core.obtain(refused, &move || weak.strong_count() == 0)
     }
 
-    /// Returns usable credentials, and has the plugin run on a thread of `environment` if there are none.
+    /// Returns usable credentials. Runs the plugin on a thread of `environment` if no credentials are usable.
     ///
     /// All callers wait for the same process. It continues without callers, until its deadline or until the last
     /// connection of this configuration is dropped.
@@ -173,21 +174,22 @@ impl Core {
 
     fn obtain(&self, refused: Option<u64>, abandoned: &dyn Fn() -> bool) -> Result<Arc<Credentials>, String> {
         let _running = self.running.lock();
-        // Another caller may have run it while this one waited for the lock.
+        // Another caller may have run the plugin while this caller waited for the lock.
         if let Some(usable) = self.usable(refused) {
             return Ok(usable);
         }
         let output = self.run(abandoned)?;
         let mut credentials = self.read(&output)?;
         let mut latest = self.latest();
-        // Also for equal credentials: a plugin that returns a rejected token again must not run in a loop.
+        // The generation also grows for equal credentials: a plugin that returns a rejected token again must not run in
+        // a loop.
         credentials.generation = latest.generation() + 1;
         let credentials = Arc::new(credentials);
         latest.credentials = Some(credentials.clone());
         Ok(credentials)
     }
 
-    /// The plugin's name, for messages: its arguments and environment may hold secrets.
+    /// Returns the plugin's name for messages. Its arguments and environment may hold secrets and are not included.
     fn name(&self) -> String {
         format!("the credential plugin {:?}", self.exec.command.as_deref().unwrap_or_default())
     }
@@ -249,7 +251,7 @@ impl Core {
         }
     }
 
-    /// The user's own hint about how to install the plugin, without control characters.
+    /// Returns the kubeconfig's hint about how to install the plugin, without control characters.
     fn hint(&self) -> String {
         let hint = self.exec.install_hint.as_deref().unwrap_or_default();
         let hint: String = redact::printable(hint).chars().take(MAX_HINT_LENGTH).collect();

@@ -42,8 +42,8 @@ pub(super) fn target(config: &kube::Config) -> Result<Target, ConnectError> {
 
 /// Returns true if requests accept gzip.
 ///
-/// Compression saves nine tenths of the bytes, and up to doubles the server's time for an object. On loopback, bytes
-/// cost less than that time. The configuration can disable compression.
+/// Compression saves nine tenths of the bytes, but can double the server's time for an object. On loopback, bytes cost
+/// less than that time. The configuration can disable compression.
 pub(super) fn takes_gzip(config: &kube::Config, target: &Target) -> bool {
     let is_here = target.host == "localhost" || target.host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback());
     !config.disable_compression && (!is_here || config.proxy_url.is_some())

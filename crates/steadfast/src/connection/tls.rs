@@ -12,7 +12,7 @@ use super::error;
 const NO_PROVIDER: &str = "no provider of cryptography for TLS: build `steadfast` with its feature `ring` or `aws-lc-rs`, or \
                            install one with `rustls::crypto::CryptoProvider::install_default` before connecting";
 
-/// The provider of cryptography: the program's own choice, or the one that this library was built with.
+/// Returns the provider of cryptography: the program's own choice, or the one that this library was built with.
 pub(super) fn provider() -> Result<Arc<CryptoProvider>, String> {
     // The program's own choice has precedence. With two compiled-in providers and no default, rustls panics.
     if CryptoProvider::get_default().is_none() {
@@ -21,7 +21,7 @@ pub(super) fn provider() -> Result<Arc<CryptoProvider>, String> {
     CryptoProvider::get_default().cloned().ok_or_else(|| NO_PROVIDER.to_owned())
 }
 
-/// The TLS configuration for the server of `config`, in which this client shows `certificate`.
+/// Returns the TLS configuration for the server of `config`. The client authenticates with `certificate`, if any.
 pub(super) fn client_config(
     config: &kube::Config,
     certificate: Option<Arc<CertifiedKey>>,

@@ -240,7 +240,8 @@ impl State {
         }
     }
 
-    /// Removes and returns the next waiter, and if it is a suspect. Suspects leave one of several slots to others.
+    /// Removes and returns the next waiter, with true if the waiter is a suspect. Suspects leave one of several slots
+    /// to others.
     fn take_next(&mut self, limit: usize) -> Option<(Waiter, bool)> {
         let suspects = self.counting.values().filter(|holder| holder.suspect).count();
         let room = suspects < limit.saturating_sub(1).max(1);

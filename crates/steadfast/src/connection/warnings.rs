@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use crate::environment::SharedEnvironment;
 
-/// The number of different warnings that are remembered. After as many others, a warning is logged again.
+/// Maximum number of remembered warning texts. After this number of other texts, a warning is logged again.
 const MAX_REMEMBERED: usize = 256;
 
-/// The longest text of a warning, in characters.
+/// Maximum length of a warning's text in characters.
 const MAX_LENGTH: usize = 1000;
 
 /// The only code that API servers use: a miscellaneous warning, not of a cache.
@@ -27,7 +27,8 @@ pub struct ServerWarning {
     pub server: String,
     /// The text, as kubectl prints it; at most 1,000 characters.
     pub text: String,
-    /// If this connection has had a warning with the same text before. Remembers the last 256 texts.
+    /// True if this connection has had a warning with the same text before. The connection remembers the last 256
+    /// texts.
     pub repeated: bool,
 }
 
@@ -87,7 +88,8 @@ impl Warnings {
     }
 }
 
-/// The texts of the warnings in one header: `299 - "text"`, perhaps with a date, and perhaps several with commas between.
+/// Returns the texts of the warnings in one header: `299 - "text"`, optionally with a date. Commas separate several
+/// warnings.
 fn texts(header: &[u8]) -> Vec<String> {
     let header = String::from_utf8_lossy(header);
     let mut rest = header.as_ref();
@@ -111,7 +113,7 @@ fn texts(header: &[u8]) -> Vec<String> {
     texts
 }
 
-/// The content of the quoted string at the beginning of `text`, without control characters, and what follows.
+/// Returns the content of the quoted string at the start of `text`, without control characters, and the text after it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let inner = text.strip_prefix('"')?;
     let mut content = String::new();

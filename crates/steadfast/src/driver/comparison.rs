@@ -67,8 +67,8 @@ impl Comparison {
                 // Changes after the list prove nothing about the time of the list.
                 Some(entry) if entry.version().is_newer_than(&at) => continue,
                 Some(entry) if entry.uid().is_same(uid) && entry.version() == listed => continue,
-                // Listed first, then deleted by the watch. Beyond the limit of remembered removals, no missing object is
-                // judged: a false report of a lost object would be worse than a missed one.
+                // The object was listed and then deleted by the watch. If the limit of remembered removals is reached,
+                // no missing object is judged: a false report of a lost object would be worse than a missed one.
                 None if self.removed.contains(uid) || self.removed.len() >= MOST_REMOVALS => continue,
                 entry => entry.map(|entry| entry.version().clone()),
             };

@@ -333,7 +333,8 @@ impl<K: Kept> Helper<K> {
             .into_iter()
             .map(|Waiting { number, object }| (number, keep(&mut self.object_decoder, object)))
             .collect();
-        // `busy` falls under the lock that delivers the results, so that the driver finds one or the other.
+        // `busy` decreases under the lock that delivers the results, so that the driver sees either a busy helper or
+        // its results.
         let mut state = self.queue.lock();
         state.busy -= 1;
         state.done.extend(decoded);

@@ -56,7 +56,8 @@ impl OrderingDetector {
     /// cached object of this name.
     pub(super) fn is_news(&self, kind: RecordKind, record: &Identity, held: Option<(&Uid, &ResourceVersion)>) -> bool {
         match (kind, held.filter(|(uid, _)| uid.is_same(&record.uid))) {
-            // An object that was deleted, or left the scope, after this state is not cached in an older one.
+            // If the deletion or the end of a match were known, the cache would not contain an older state of the
+            // object.
             (RecordKind::Deleted, Some((_, version))) => !version.is_newer_than(&record.version),
             (RecordKind::Deleted, None) => false,
             (_, Some((_, version))) => record.version.is_newer_than(version),

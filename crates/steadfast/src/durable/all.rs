@@ -243,7 +243,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
         }
     }
 
-    /// Returns true if the registered handlers have no pending deliveries and all rows are written.
+    /// Returns true if no call is running and, for each registered handler, nothing is pending and all rows are written.
     pub(crate) fn is_idle(&self) -> bool {
         self.members().iter().all(|member| member.is_idle())
     }

@@ -26,7 +26,8 @@ pub(crate) struct Calls<K> {
     pub(crate) runtime: Handle,
     /// Maximum number of concurrent calls, each for another object.
     pub(crate) concurrency: usize,
-    /// Number of calls that namespaces share: with `n` namespaces that have calls, each may have this number by `n + 1`.
+    /// Number of calls that namespaces share. With `n` namespaces that have calls, each may have this number divided by
+    /// `n + 1`.
     pub(crate) namespace_share: Option<usize>,
     /// Timeout of a call.
     pub(crate) deadline: Duration,
@@ -73,11 +74,11 @@ struct State<K> {
 /// Pending deliveries that may be delivered now.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Deliverable {
-    /// No deliveries.
+    /// No delivery may start.
     Nothing,
-    /// Those already written.
+    /// Only deliveries that are already written to the file.
     Written,
-    /// All, because the file cannot be written.
+    /// All deliveries, because the file cannot be written.
     All,
 }
 
@@ -184,7 +185,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         state.failures.clear();
     }
 
-    /// Returns if the handler is new to the file, and the rows to write; if `anew`, all rows.
+    /// Returns true if the handler is new to the file, and the rows to write. If `anew` is true, returns all rows.
     pub(super) fn cut(&self, anew: bool) -> (bool, Rows<K>) {
         let mut state = self.lock();
         let is_new = anew || state.known != Known::Written;
@@ -328,7 +329,7 @@ impl<K: Send + Sync + 'static> Durable<K> {
         outbox.into_names()
     }
 
-    /// Returns true if nothing is pending or nothing may be delivered, and all rows are written.
+    /// Returns true if no call is running and, for a registered handler, nothing is pending and all rows are written.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.busy.is_empty() && (state.calls.is_none() || state.outbox.is_settled())
@@ -380,7 +381,7 @@ impl<K> State<K> {
     }
 }
 
-/// Calls of namespaces, if these share them.
+/// Shares of the namespaces in the concurrent calls, if a share is configured.
 #[derive(Default)]
 struct Shares {
     /// Number of calls that run, by namespace.

@@ -50,9 +50,9 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Jobs that are assigned to a called thread each, and jobs for which no thread could be created.
+    /// Jobs that already have a called thread, and jobs for which no thread could be created.
     jobs: VecDeque<Call>,
-    /// By number.
+    /// Threads by their numbers.
     threads: BTreeMap<u64, Thread>,
     /// Idle threads without an affinity, most recently used last. The most recent thread is used first. If one thread
     /// is enough, the others end, and memory is not spread over the heaps of many threads.
@@ -111,7 +111,7 @@ impl State {
         Some(thread.called.clone())
     }
 
-    /// Returns true if the thread was not called since.
+    /// Returns true if no job has called the thread since the thread registered as idle.
     fn is_idle(&self, number: u64) -> bool {
         let seated = self.threads.get(&number).filter(|thread| thread.affinity.is_some());
         !self.closed && seated.map_or_else(|| self.idle.contains(&number), |thread| thread.jobs.is_empty())

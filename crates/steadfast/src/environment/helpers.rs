@@ -17,8 +17,8 @@ pub struct Helpers {
 /// A helper's work: each call does one part, and returns false if no work is left.
 pub type Help = Box<dyn FnMut() -> bool + Send>;
 
-/// Waking a thread costs the caller about 5 µs, and the thread starts 20 to 100 µs later. Decoding this many bytes
-/// takes at least 200 µs.
+/// Minimum number of pending bytes for which a helper is worthwhile. Waking a thread costs the caller about 5 µs, and
+/// the thread starts 20 to 100 µs later. Decoding this many bytes takes at least 200 µs.
 const WORTH: usize = 64 * 1024;
 
 /// Helper threads with a maximum shared by all callers.

@@ -86,8 +86,8 @@ mod tests {
     /// More than the buffers of two kernels hold.
     const MUCH: usize = 32 << 20;
 
-    /// Neither of the two peers reads. The kernel drops the first. The second, which is allowed to be slow, was
-    /// connected earlier, so it lives longer, and receives all data in the end.
+    /// Neither of the two peers reads at first. The kernel drops the connection to the second peer at the user timeout.
+    /// The first connection is older, but its peer is allowed to be slow, and receives all data in the end.
     #[tokio::test]
     async fn slow_peer_setting_disables_user_timeout() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -111,8 +111,8 @@ mod tests {
         Ok(())
     }
 
-    /// Data that the peer's kernel has not accepted is discarded when the socket is dropped. Without the limit it
-    /// arrives.
+    /// With a lateness limit, data that the peer's kernel has not accepted is discarded when the socket is dropped.
+    /// Without the limit the data arrives.
     #[tokio::test]
     async fn lateness_limit_discards_unsent_data() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -101,7 +101,8 @@ mod tests {
         assert_eq!([0, 0].map(|label| register.add(Label(label), ())), [0, 2]);
     }
 
-    /// Each new informer was compared with all others, so creating 4,000 informers took quadratic time.
+    /// Regression test. Each new informer was compared with all others, so creating 4,000 informers took quadratic
+    /// time.
     #[test]
     fn registration_of_4000_informers_compares_few_labels() {
         const MANY: usize = 4_000;

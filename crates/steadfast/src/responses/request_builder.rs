@@ -154,8 +154,9 @@ impl RequestBuilder {
         doubted: bool,
         awaited: Option<Awaited>,
     ) -> BoxFuture<'static, Result<Head, Failure>> {
-        // Short responses are not worth the compression, for the server neither. A streamed list is compressed. If a
-        // proxy then delays its later events, a proof is missed, and the next watch is uncompressed.
+        // Short responses are not compressed, because this saves neither the client nor the server any work. A streamed
+        // list is compressed. If a proxy then delays its later events, a proof is missed, and the next watch is
+        // uncompressed.
         let gzip = self.connection.takes_gzip() && request.is_full_transfer();
         let (connection, expected) = (self.connection.clone(), Expected { gzip, ..self.expected(request) });
         let request = self.request(request, doubted).map(|mut request| {
@@ -295,11 +296,12 @@ impl RequestBuilder {
         Expected { needs, missing, protobuf: self.asks_in_protobuf(request), gzip: false }
     }
 
-    /// Explanation of a 404 for the whole resource, for error messages. A missing namespace is an empty list, not a 404.
+    /// Returns the explanation of a 404 for the whole resource, for error messages. A list of a missing namespace is
+    /// empty and returns no 404.
     fn missing(&self) -> String {
         let Wanted { api_version, kind, .. } = &self.wanted;
         let remedy = match api_version.split_once('/') {
-            // Kinds of the core are always there.
+            // The kinds of the core group always exist.
             None => "check the URL of the server".to_owned(),
             Some((group, version)) => format!(
                 "install the CustomResourceDefinition {} with `kubectl apply`, check that it serves {version}, or check \

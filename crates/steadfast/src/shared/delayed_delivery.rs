@@ -1,5 +1,5 @@
 //! Delayed delivery for restored caches. Readers see the restored state immediately, with doubt as its freshness.
-//! Handlers wait until it is confirmed, because a call of a handler cannot be undone.
+//! Handlers wait until the state is confirmed, because a call of a handler cannot be undone.
 
 #![cfg(feature = "checkpoint")]
 
@@ -13,8 +13,8 @@ use super::{Shared, deliver, first_view};
 use crate::subscription::Subscription;
 
 impl<K: Send + Sync + 'static> Shared<K> {
-    /// Delays all handlers until [`release`](Self::release) or the first complete list. Must be called before any is
-    /// added.
+    /// Delays all handlers until [`release`](Self::release) or the first complete list. Must be called before any
+    /// handler is added.
     pub(crate) fn withhold(&self) {
         self.withheld.store(true, Ordering::Release);
     }

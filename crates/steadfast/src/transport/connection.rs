@@ -306,7 +306,7 @@ impl Connection {
 
     /// Ends the connection and aborts its driver.
     pub(super) fn cut(&self) {
-        // The state first: requests that fail with the aborted driver then report the reason.
+        // The state is set first: requests that fail with the aborted driver then report the reason.
         self.end(End::Closed);
         let driver = self.lock().driver.take();
         if let Some(driver) = driver {
@@ -410,7 +410,7 @@ impl Connection {
 
     /// Returns the error of a request whose connection ended, with the connection's own reason if known, else `how`.
     pub(super) fn lost(&self, how: String, maybe_sent: bool) -> TransportError {
-        // With TLS 1.3, a server rejects the client certificate after the handshake. The alert then arrives in place of
+        // With TLS 1.3, a server rejects the client certificate after the handshake. The alert then arrives instead of
         // a response, and is the real reason.
         if let Some(refusal) = self.refusal() {
             return refusal;

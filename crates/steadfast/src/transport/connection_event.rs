@@ -17,7 +17,7 @@ pub(crate) enum ConnectionEvent {
     Answering(bool),
 }
 
-/// Returns the values of `receiver` that differ from their predecessor, the first from `before`.
+/// Returns each value of `receiver` that differs from the previous value. The first value is compared with `before`.
 pub(super) fn changes(receiver: watch::Receiver<bool>, before: bool) -> impl Stream<Item = bool> + Send + 'static {
     stream::unfold((receiver, before), |(mut receiver, before)| async move {
         let now = *receiver.wait_for(|now| *now != before).await.ok()?;

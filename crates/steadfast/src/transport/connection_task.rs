@@ -38,8 +38,8 @@ pub(super) async fn run(
     let driver = open_and_drive(connection, record, pool_handle, liveness_probes, connector, settings);
     match home {
         Home::Environment => driver.await,
-        // Spawned from here and not by the pool: a runtime that has ended drops the driver at once, and its record locks
-        // the pool.
+        // Spawned here and not by the pool, because the pool holds its lock while it dials. If the runtime has ended,
+        // the driver is dropped immediately, and the driver's record then locks the pool.
         Home::Runtime(runtime) => {
             let mut driving = AbortOnDrop(runtime.spawn(driver));
             // A panic or the end of the runtime has dropped the record, which reports the end of the connection.
@@ -191,7 +191,8 @@ async fn drive(
     }
 }
 
-/// Completes after the connection was unused for `limit`, or immediately if it is draining. It then accepts no request.
+/// Completes after the connection was unused for `limit`, or immediately if it is draining. The connection then accepts
+/// no further request.
 async fn fall_idle(connection: &Connection, environment: &SharedEnvironment, limit: Duration) {
     loop {
         match connection.unused_since() {

@@ -67,7 +67,8 @@ pub(super) struct Wire {
     pub(super) stream: Box<dyn Stream>,
     pub(super) protocol: Protocol,
     pub(super) peer: String,
-    /// Address to prove by the first response. Otherwise the next connection tries another address first.
+    /// Address that the first response proves to work. Without a response, the next connection tries another address
+    /// first.
     pub(super) reached: UnprovenAddress,
 }
 
@@ -144,7 +145,7 @@ impl Connector {
             Some(proxy) => self.refused(proxy, format!("it cannot be reached: {error}")),
             None => TransportError::Dial { peer: self.name(), source: Arc::new(error) },
         })?;
-        // Before the first byte: the kernel must discard unsent data of a fenced socket in time.
+        // Set before the first byte: the kernel must discard unsent data of a fenced socket in time.
         if let Some(fence) = traffic.fence() {
             socket.limit_lateness(fence.lateness());
         }

@@ -19,7 +19,7 @@ const SILENCE_BEFORE_PROBE: Duration = Duration::from_secs(10);
 /// server may log each probe.
 const MIN_PROBE_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Timeout of an attempt; several follow, because packets are lost and listeners busy.
+/// Timeout of one attempt. Several attempts follow one another, because packets can be lost and listeners can be busy.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
 const ATTEMPTS: u32 = 3;
 

@@ -40,7 +40,7 @@ struct Kind {
 
 impl Kind {
     fn of(uri: &Uri) -> Self {
-        // API servers treat any present value other than a false one as true.
+        // API servers treat every value of such a parameter as true, except `0` and `false`.
         let set = |name: &str| {
             let value = uri.query().unwrap_or_default().split('&').find_map(|pair| {
                 let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -243,7 +243,7 @@ impl TransportError {
     pub(super) fn tls(peer: String, source: io::Error) -> Self {
         let advice = match source.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(rustls::Error::InvalidCertificate(problem)) => match problem {
-                // The latter occurs if another authority of the same name is trusted.
+                // `BadSignature` occurs if another authority of the same name is trusted.
                 CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                     "no authority that the configuration trusts signed the server's certificate: \
                      check certificate-authority in the kubeconfig"

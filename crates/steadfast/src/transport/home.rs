@@ -7,8 +7,8 @@ use tokio::runtime::Handle;
 
 use crate::environment::{OnRuntime, SharedEnvironment};
 
-/// Runtime that drives a connection and its socket, and requirement of a request on its connection, set as a request
-/// extension.
+/// Runtime that drives a connection and its socket. As a request extension, it selects the runtime of the request's
+/// connection.
 ///
 /// A request never uses a connection of another runtime than requested. A blocked runtime then delays only its own
 /// requests.

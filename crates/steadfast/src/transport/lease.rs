@@ -36,7 +36,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // First the place, then the pool: `serve` must find the place free.
+        // The place is released before the pool is notified, because `serve` must find the place free.
         self.connection.leave();
         if let Some(pool_handle) = self.pool_handle.upgrade() {
             pool_handle.serve();

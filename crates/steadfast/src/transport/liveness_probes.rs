@@ -2,7 +2,7 @@
 //!
 //! If no watch of a connection has received data for a while, a small request is sent over the same connection, through
 //! all proxies. Any response is sufficient. A pending watch is as silent as an established one, so silence proves
-//! nothing in both cases. An HTTP/1.1 connection is occupied by its watch, and an HTTP/2 connection may be full. The
+//! nothing in either case. An HTTP/1.1 connection is occupied by its watch, and an HTTP/2 connection may be full. The
 //! probe then uses another connection, once for all silent ones. A response there proves that the server is alive, but
 //! not that it serves this watch. A missing response is a reason for doubt all the same.
 
@@ -29,7 +29,8 @@ use crate::metrics::traffic::{Code, Traffic};
 
 /// Creates the probe request for the connection's owner, or `None` after the owner was dropped.
 ///
-/// If credentials are not available by the given time, the request is sent without: an error response is sufficient.
+/// If credentials are not available by the given time, the request is sent without credentials: an error response is
+/// sufficient.
 pub(crate) type Ask = Box<dyn Fn(Instant) -> BoxFuture<'static, Option<Request<Body>>> + Send + Sync>;
 
 /// Sends a probe on another connection with this timeout. Returns `None` after the pool was dropped.
@@ -65,7 +66,7 @@ impl LivenessProbes {
 /// Interval of checks for watch data on an unresponsive connection.
 const LOOKING: Duration = Duration::from_secs(1);
 
-/// Probes after each silence, and notifies the watches of `connection` if the server stops or resumes to respond.
+/// Probes after each silence, and notifies the watches of `connection` if the server stops or resumes responding.
 pub(super) async fn probe_while_silent(
     connection: &Connection,
     liveness_probes: &LivenessProbes,
@@ -188,7 +189,7 @@ async fn ask_aside(
     let rest = limit.saturating_sub(environment.now().since(begun));
     let Some(answer) = send(request, rest).await else { return (begun, true) };
     liveness_probes.traffic.request("GET", &answer, environment.now().since(begun));
-    // An immediate failure is reported by the affected requests; only silence is not.
+    // Only a timeout counts as silence. The affected requests report an immediate failure.
     let silent = matches!(answer, Err(TransportError::HeadersTimeout { .. } | TransportError::ConnectTimeout { .. }));
     *last.insert((begun, !silent))
 }

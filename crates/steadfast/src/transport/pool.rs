@@ -106,7 +106,7 @@ impl Pool {
         Self::of(Arc::new(connector), settings, None)
     }
 
-    /// Creates another pool to the same server over the same route, which sends only while `fence` is open.
+    /// Creates another pool to the same server over the same route. The new pool sends only while `fence` is open.
     pub(crate) fn behind(&self, fence: Fence) -> Self {
         let fenced = Self::of(self.inner.connector.clone(), self.inner.settings.clone(), Some(fence.clone()));
         {
@@ -244,7 +244,8 @@ impl Pool {
             if let Some(place) = first.then(|| self.inner.choose(&state, want, home, avoid)).flatten() {
                 return Ok(place);
             }
-            // The limit counts per reader: callers that flood the pool cannot reject informers.
+            // The limit counts per reader: callers that flood the pool must not cause the rejection of informers'
+            // requests.
             let reader = want.purpose().reader;
             let waiting = state.waiting.count(|purpose| purpose.reader == reader);
             if waiting >= self.inner.settings.waiting {
@@ -259,7 +260,7 @@ impl Pool {
         place.await.unwrap_or_else(|_| Err(self.inner.over()))
     }
 
-    /// Returns a place on that connection, if one is free.
+    /// Returns a place on the connection `carrier`, if a place is free.
     pub(super) fn place_on(&self, carrier: Carrier, purpose: Purpose) -> Result<Assignment, TransportError> {
         let state = self.inner.lock();
         let carrying = state.connections.iter().find(|connection| connection.id == carrier.0);
@@ -359,8 +360,8 @@ impl Inner {
         {
             return;
         }
-        // Each dial in flight counts for the requests that its connection is expected to serve. A burst of requests so
-        // opens few connections.
+        // Each dial in flight counts for the requests that its connection is expected to serve. A burst of requests
+        // therefore opens few connections.
         let connecting = |connection: &&Arc<Connection>| connection.state() == ConnectionState::Connecting;
         let mut dialling = state.connections_for(home, purpose).filter(connecting).count();
         while dialling < DIALS
@@ -372,7 +373,8 @@ impl Inner {
         }
     }
 
-    /// Returns true if a recent connection allows no streams, as any other would not. A re-check is scheduled.
+    /// Returns true if a recent connection allows no streams: a new connection would not allow any either. A re-check
+    /// is scheduled.
     fn is_held_off(self: &Arc<Self>, state: &mut State, home: &Home, purpose: Purpose) -> bool {
         let now = self.environment.now();
         let barren =
@@ -571,7 +573,7 @@ impl PoolHandle for Inner {
             state.ended.push_back((self.environment.now(), gone.report(), why.unwrap_or_default()));
             gone.count_end(&self.traffic, error.as_ref());
             let lost = matches!(gone.ended(), Some(End::Failed(_)));
-            // Orderly ends, for example of idle connections, say nothing about the server's health.
+            // Orderly ends, for example of idle connections, prove nothing about the server's health.
             state.failing |= lost || error.is_some();
             let others = state.is_connecting(&gone.home, gone.purpose);
             let well = state.connections_for(&gone.home, gone.purpose).any(|other| other.state().accepts());

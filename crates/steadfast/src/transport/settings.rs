@@ -19,7 +19,8 @@ pub struct Settings {
     pub ping_after: Duration,
     /// Timeout of a ping. After half of it the connection is suspect, after all of it dead. Defaults to 5 s.
     pub ping_timeout: Duration,
-    /// Time without data on all watches of a connection after which the server is probed over it. Defaults to 10 s.
+    /// Time without data on all watches of a connection after which the server is probed over this connection. Defaults
+    /// to 10 s.
     ///
     /// A proxy may acknowledge pings for an unresponsive server. The value is also the minimum interval between probes.
     pub inquire_after: Duration,
@@ -102,7 +103,7 @@ pub struct Deadlines {
 
 /// Reader of a response, set as a request extension.
 ///
-/// Informers always read promptly. A caller may not, and must then delay only its own requests (C8).
+/// Informers always read promptly. A caller may read slowly, and must then delay only its own requests (C8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// An informer.
@@ -112,8 +113,8 @@ pub(crate) enum Reader {
     Caller,
 }
 
-/// Connection that carried a response, as an extension. In a request, it selects the connection that must carry it, so
-/// that the same server responds.
+/// Connection that carried a response, as a response extension. As a request extension, it selects the connection of
+/// the request, so that the same server responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carrier(pub(super) u64);
 

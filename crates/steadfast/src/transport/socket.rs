@@ -32,9 +32,10 @@ const COUNT: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Traffic {
     received: AtomicU64,
-    /// Bytes, above [`WRITING`] and [`SEALED`]. One word, so that no write can start between the check and the seal.
+    /// Byte count, in the bits above [`WRITING`] and [`SEALED`]. Count and flags share one word, so that no write can
+    /// start between the check and the seal.
     sent: AtomicU64,
-    /// Nanoseconds since the clock's zero.
+    /// Time of the last received byte, in nanoseconds since the clock's zero.
     heard: AtomicU64,
     /// Value of `sent` at the last received byte.
     answered: AtomicU64,
@@ -81,7 +82,7 @@ impl Traffic {
         }
     }
 
-    /// Sets if the peer may read slowly; never permitted behind a fence.
+    /// Allows or forbids the peer to read slowly. Always forbidden behind a fence.
     pub(super) fn allow_slow_peer(&self, allowed: bool) {
         self.slow.store(allowed && self.fence.is_none(), Ordering::SeqCst);
     }

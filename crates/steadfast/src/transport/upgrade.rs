@@ -39,7 +39,7 @@ pub(crate) struct KeptValues {
 }
 
 impl KeptValues {
-    /// Keeps `kept`.
+    /// Creates a value that keeps `kept` alive.
     pub(crate) fn new(kept: impl Any + Send + Sync) -> Self {
         Self { _kept: Arc::new(kept) }
     }
@@ -102,7 +102,7 @@ impl Pool {
     }
 }
 
-/// Task of such a connection, from its dial to the end of the stream.
+/// Task of a dedicated connection, from its dial to the end of the stream.
 struct Life {
     connection: Arc<Connection>,
     connector: Arc<Connector>,
@@ -138,7 +138,8 @@ impl Life {
         };
         let served = async {
             match driver.with_upgrades().await {
-                // The rest is the stream or a response body, which ends with the request's lease.
+                // The driver has finished. The upgraded stream or a response body remains until the request's lease
+                // ends.
                 Ok(()) => {
                     left(connection).await;
                     End::Drained

@@ -16,7 +16,7 @@ use crate::environment::{SharedEnvironment, Task};
 
 /// Returns the content of `body` if it is completely in memory, else `body`.
 pub(super) fn buffered(mut body: Body) -> Result<Bytes, Body> {
-    // Only such a body can be cloned. Polling any other body may run user code.
+    // Only a body in memory can be cloned. Polling any other body may run user code.
     if body.try_clone().is_none() {
         return Err(body);
     }

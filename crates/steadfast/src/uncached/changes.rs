@@ -45,7 +45,8 @@ pub enum Change<K> {
     Modified(K),
     /// The object was deleted, or no longer matches the scope; contains its last state.
     Deleted(K),
-    /// Version without changes up to it, about once a minute, so that the caller can store a recent version.
+    /// Version up to which all changes were returned. It arrives about once a minute, so that the caller can store a
+    /// recent version.
     Bookmark(ResourceVersion),
 }
 
@@ -61,8 +62,7 @@ impl<K> fmt::Debug for Change<K> {
     }
 }
 
-/// Stream of the changes of a resource after a version, from a list or stored by an earlier run.
-///
+/// Stream of the changes of a resource after a version. The version comes from a list, or was stored by an earlier run.
 /// The stream resumes after a lost connection. Each change is returned once, in the server's order. The stream ends
 /// after an error other than [`StreamError::Unreadable`]. If the server no longer has the changes, the error is
 /// [`StreamError::Expired`], and the caller must list again. [`freshness`](Self::freshness) reports if the stream is up

@@ -89,7 +89,8 @@ fn gzipped(body: &[u8]) -> Attack {
     Attack { bytes: [head.as_bytes(), body].concat(), ..Attack::default() }
 }
 
-/// Returns `text` followed by 64 MB of `bomb`, compressed without holding it in memory, which other tests measure.
+/// Returns `text` followed by 64 MB of `bomb`. They are compressed in pieces, because other tests measure the memory of
+/// the process.
 fn packed(text: &str, bomb: Option<u8>) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(text.as_bytes()).expect("a write to memory succeeds");

@@ -1,4 +1,5 @@
-//! Unreadable objects do not affect others (R8): such an object is unknown by its name, or reported without one.
+//! Unreadable objects do not affect others (R8). A read by name returns an error; an object without a readable name is
+//! reported.
 
 use std::time::Duration;
 
@@ -274,7 +275,8 @@ async fn object_of_other_kind_is_skipped_and_reported() {
     assert!(matches!(world.informer.freshness(), Freshness::Suspect(_)), "{}", world.informer.freshness());
     drop(world);
 
-    // In a watch: the list shows that the object is foreign, and the informer recovers.
+    // The watch reports an object of another kind. The list then shows that the object is foreign, and the informer
+    // recovers.
     let server = Server::default();
     server
         .attack(Some(open_watch(&events(&[("ADDED", service), ("ADDED", object("c", 7, "", "").replace('7', "17"))]))));

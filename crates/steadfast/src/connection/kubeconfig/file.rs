@@ -25,7 +25,7 @@ pub(super) enum Unreadable {
 }
 
 impl Unreadable {
-    /// The error, with the file's path and without the file's text.
+    /// Returns the error, with the file's path and without the file's text.
     pub(super) fn describe(&self, path: &Path) -> String {
         let path = path.display();
         match self {
@@ -87,7 +87,7 @@ impl File {
                     Some(Value::String(name)) => name.clone(),
                     // An unquoted name such as `42` is a number in YAML; kubectl reads it as text.
                     Some(number @ Value::Number(_)) => number.to_string(),
-                    // An entry without a name is one with an empty name, which no context refers to.
+                    // An entry without a name has an empty name in kubectl, and no context refers to it.
                     _ => continue,
                 };
                 let described = format!("{content} {name:?}");
@@ -107,7 +107,7 @@ impl File {
     }
 }
 
-/// The text of `bytes`: UTF-8, or UTF-16 with a byte order mark.
+/// Decodes the text in `bytes`: UTF-8, or UTF-16 with a byte order mark.
 fn decode(bytes: &[u8]) -> Option<String> {
     let wide = |bytes: &[u8], read: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| read([pair[0], pair[1]])).collect();

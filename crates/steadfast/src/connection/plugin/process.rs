@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The most that a plugin may print on standard output, in bytes.
+/// Maximum size of a plugin's standard output in bytes.
 pub(super) const MAX_OUTPUT: usize = 1024 * 1024;
 /// Number of bytes kept from the end of the plugin's standard error.
 const MAX_ERRORS: usize = 8 * 1024;
@@ -25,10 +25,10 @@ pub(super) struct Run<'a> {
     pub(super) removed: &'a [String],
     /// The variable with the request for credentials.
     pub(super) input: (&'a str, &'a str),
-    /// If it may read from the terminal, and prints on it.
+    /// True if the plugin may read from the terminal and print on it.
     pub(super) interactive: bool,
     pub(super) deadline: Instant,
-    /// If no caller needs the outcome any more.
+    /// Returns true if no caller needs the outcome any more.
     pub(super) abandoned: &'a dyn Fn() -> bool,
 }
 
@@ -118,7 +118,7 @@ fn wait(killed: &mut Killed<'_>, run: &Run<'_>, output: &Receiver<Vec<u8>>) -> (
 /// Guard of a process: kills and reaps the process on drop.
 struct Killed<'a> {
     child: &'a mut Child,
-    /// If the process leads a group of its own.
+    /// True if the process leads a group of its own.
     #[cfg_attr(not(unix), allow(dead_code))]
     group: bool,
     reaped: bool,
@@ -150,7 +150,7 @@ enum Excess {
     DropOldest,
 }
 
-/// Reads `pipe` on a thread until it ends; `shown` repeats it on this process's standard error.
+/// Reads `pipe` on a thread until the pipe ends. If `shown` is true, copies the data to this process's standard error.
 fn read(
     pipe: Option<impl Read + Send + 'static>,
     limit: usize,

@@ -53,7 +53,7 @@ fn error(script: &str) -> String {
     Plugin::of(&exec(script), LONG).obtain(None).map(drop).expect_err("an error")
 }
 
-/// If the process whose number is in `file` runs; a zombie does not.
+/// Returns true if the process whose number is in `file` runs. A zombie does not count as running.
 fn runs(file: &Path) -> bool {
     let number = fs::read_to_string(file).expect("the script has written its PID");
     let state = fs::read_to_string(format!("/proc/{}/stat", number.trim())).unwrap_or_default();
@@ -77,7 +77,7 @@ fn abandoned_plugin_is_killed_with_its_children() {
     let has_started = || fs::read_to_string(&own).is_ok_and(|number| number.ends_with('\n'));
     let outcome = plugin.core.obtain(None, &has_started);
     assert_eq!(outcome.map(drop), Err(ABANDONED.to_owned()));
-    // Signals take effect in the kernel's own time.
+    // The kernel delivers signals asynchronously, so the processes may run a little longer.
     while runs(&own) || runs(&child) {
         thread::yield_now();
     }
@@ -91,7 +91,7 @@ fn one_process_serves_all_callers() {
     let callers: Vec<_> = (0..8)
         .map(|_| {
             let exec = exec(&script);
-            // Each has a plugin of an equal configuration, as each of several connections has.
+            // Each thread requests a plugin of an equal configuration, as several connections do.
             thread::spawn(move || {
                 let plugin = Plugin::of(&exec, LONG);
                 let token = plugin.obtain(None).map(|given| given.token.clone());

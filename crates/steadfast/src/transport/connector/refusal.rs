@@ -28,7 +28,7 @@ impl<S: Stream> Judged<S> {
     fn record<T>(&self, done: &Poll<io::Result<T>>) {
         let Poll::Ready(Err(error)) = done else { return };
         let said = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        // An alert after data from the server is a failure of the connection, not a verdict on the certificate.
+        // An alert after data from the server reports a failure of the connection, not a rejection of the certificate.
         if let Some(said @ rustls::Error::AlertReceived(alert)) = said
             && !self.taken
             && is_refusal(*alert)
