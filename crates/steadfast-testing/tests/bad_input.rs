@@ -65,8 +65,8 @@ fn listen() {
     });
 }
 
-/// Returns an informer on `connection` with a limit on records, and its diagnostics. The faults here corrupt JSON
-/// bodies. The tests of `hostile`, in the library itself, cover protobuf.
+/// Returns an informer on `connection` with a limit on the size of a record, and its diagnostics. The faults here
+/// corrupt JSON bodies. The tests of `hostile`, in the library itself, cover protobuf.
 fn informer<K>(
     connection: &Connection,
     kind: &K::DynamicType,
@@ -94,8 +94,8 @@ impl Notes {
     }
 }
 
-/// Checks that `informer` is not synced during a fault, and reports the reason. Its error, its freshness and its
-/// diagnostics must contain each of `names`, within a timeout for a busy machine.
+/// Checks that `informer` is not synced during a fault, and that the informer reports the reason. Its error, its
+/// freshness and its diagnostics must contain each of `names`, within a timeout for a busy machine.
 async fn complains<K: Kept>(informer: &Informer<K>, notes: &Notes, names: &[&str]) {
     let started = Instant::now();
     loop {
@@ -254,9 +254,10 @@ const CORRUPTIONS: [(Corruption, &str); 4] = [
 async fn unreadable_list_is_reported_and_retried() -> Result<(), WorldError> {
     for (corruption, cause) in CORRUPTIONS {
         for streamed in [true, false] {
-            // An empty list has only its frame, which breaks the list. A streamed list consists of records only.
+            // `Malformed` corrupts the frame of a list, so the list must be empty. A streamed list has no frame, only
+            // records.
             let malformed = corruption == Corruption::Malformed;
-            // A record above the limit is one unknown object.
+            // A streamed record above the limit would make one object unknown, and not the list unreadable.
             let in_one_record = malformed || matches!(corruption, Corruption::Oversized(_));
             if in_one_record && streamed {
                 continue;
@@ -337,7 +338,7 @@ async fn unreadable_watch_is_reported_without_loss() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Type of a user that expects numbers in a secret, while a password is none.
+/// Secret type of a program that wrongly expects numbers as values. The password cannot be decoded as a number.
 #[derive(Clone, Debug, Deserialize, kube::Resource)]
 #[resource(inherit = Secret)]
 struct Numbers {

@@ -208,7 +208,7 @@ fn tell_connection(connection: &Connection) -> Outcome {
 async fn search_finds_planted_secrets_in_all_logs() -> Outcome {
     let _turn = TURN.lock().await;
     let (_server, connection) = server().await?;
-    // A custom type that `kube` cannot know: it logs the whole response.
+    // `kube` cannot decode the response as a number, and logs the whole response.
     let request = Request::get("/api/v1/namespaces/default/secrets/db").body(Vec::new())?;
     connection.client().request::<u32>(request).await.expect_err("the response is not a number");
     let text = String::from_utf8_lossy(&said()).into_owned();

@@ -147,7 +147,7 @@ async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), WorldError> {
     let (server, life, log) = first_life(&folder).await?;
     server.create(&config_map("c", "1"))?;
     server.delete_named("configmaps", "default", "b")?;
-    // The first handler has not acknowledged yet, while another run starts from the file.
+    // The handler of this run never acknowledges an event. The next run starts from a copy of the file.
     let stuck = Log::default();
     let path = life.die(&folder)?;
     let life = Life::begin(&server, &path, 2).await?;
@@ -155,7 +155,7 @@ async fn unacknowledged_event_keeps_id_in_next_run() -> Result<(), WorldError> {
     life.settle(&server).await?;
     pause(1).await;
     let path = life.die(&folder)?;
-    // The first run continues concurrently. Its pending deliveries still come first.
+    // After the copy, the server changes `c` once more. The next run must still deliver the pending events first.
     server.replace(&config_map("c", "2"))?;
 
     let life = Life::begin(&server, &path, 3).await?;
@@ -187,7 +187,7 @@ async fn unacknowledged_deleted_object_is_delivered_as_deleted() -> Result<(), W
     server.delete_named("configmaps", "default", "c")?;
 
     let life = Life::begin(&server, &path, 3).await?;
-    // The deletion is known before the handler has acknowledged the repeated delivery.
+    // The informer learns of the deletion before the handler has acknowledged the repeated delivery.
     mirror(&life, &log, |_| Does::TakeTime(Duration::from_secs(1)))?;
     life.settle(&server).await?;
     pause(5).await;

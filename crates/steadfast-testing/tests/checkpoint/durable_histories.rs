@@ -44,11 +44,11 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
         let is_last = number + 1 == lives;
         let network = InMemory { seed: seed * 100 + number, ..InMemory::default() };
         let life = Life::begin_over(&server, &network, &path).await?;
-        // A run that ends before it reports a damaged file does not report it.
+        // The informer reports a damaged file after its start. A run that ends earlier would not report the damage.
         tokio::time::sleep(Duration::from_millis(1)).await;
         let own = Log::default();
         let moods = Arc::new(Mutex::new(Random::new(seed * 1000 + number)));
-        // A handler from the start, a late one, or none.
+        // The handler is added at the start or later. One in six runs has none.
         if is_last || below(&mut random, 6) > 0 {
             tokio::time::sleep(Duration::from_millis(below(&mut random, 2) * below(&mut random, 3000))).await;
             mirror(&life, &own, move |_| does(&moods, is_last))?;
@@ -64,7 +64,7 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
         if is_last {
             tokio::time::sleep(Duration::from_secs(900)).await;
         }
-        // Simulates a kill: later actions of the handler have no effect.
+        // Simulates a kill: the check ignores later actions of this run's handler.
         let is_anew = !life.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).is_empty();
         path = life.die(&folder)?;
         let mut log = log.lock();

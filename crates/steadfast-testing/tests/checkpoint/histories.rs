@@ -1,5 +1,5 @@
-//! Random histories over several runs of a program. In the trace, each run has its own informer, and the checker checks
-//! the trace.
+//! Random histories over several runs of a program. Each run has its own informer in the trace, which the contract
+//! checker checks.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Checks the deliveries to a durable handler of the config maps in `default` over several runs. The check uses the
-//! server's own history, and nothing of the library.
+//! Checks the deliveries to a durable handler of the config maps in `default` over several runs. The check compares
+//! them with the server's own history, and uses no code of the library.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,8 @@ pub(crate) enum Seen {
     Done(String),
     /// The program was killed, and started again.
     Died,
-    /// The checkpoint was unusable, which was reported. All objects are delivered again, and no deletion is pending.
+    /// The informer reported that the checkpoint was unusable. All objects are delivered again, and no deletion is
+    /// pending.
     Anew,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct Word {
     pub(crate) version: u64,
     /// Version of the old state of an update.
     pub(crate) old: Option<u64>,
-    /// Deletion that was inferred from a list.
+    /// `true` if the informer inferred the deletion from a list.
     pub(crate) is_inferred: bool,
 }
 
@@ -150,7 +151,7 @@ impl Name {
                     && last.version < word.version
             }
             ('-', Some(last)) => {
-                // The last state of an object that changed and was deleted unobserved cannot be known.
+                // If an object changed and was then deleted, both unobserved, the library cannot know its last state.
                 let is_last = stay.versions.last() == Some(&word.version);
                 let is_known = is_last || (word.is_inferred && last.version <= word.version);
                 last.kind != '-' && last.uid == word.uid && stay.has_ended && is_known

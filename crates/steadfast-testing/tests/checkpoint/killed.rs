@@ -1,6 +1,6 @@
-//! A real process with a checkpoint is killed (`SIGKILL`) at random times under a hundred changes per second. The next
-//! process must start with the state that the server had at the reported version, without a list. The check uses the
-//! server's own history. The deliveries of its durable handler over all processes must match the history too.
+//! A real process with a checkpoint is killed (`SIGKILL`) at random times, during a hundred changes per second. The
+//! next process must start without a list, with the state that the server had at the reported version. The check uses
+//! the server's own history. The deliveries of its durable handler over all processes must match the history too.
 //!
 //! `STEADFAST_KILLS=1000` sets the number of kills. Each process is another instance of this test program.
 
@@ -90,7 +90,7 @@ async fn kill(mut server: Server, folder: &Folder, usually: usize) -> Result<(),
     println!("{kills} kills: {sum:?}");
     assert!(sum.ends * 20 > kills, "deletions must occur: {sum:?}");
     println!("{kills} kills in {:?}: {resumed} resumed without a list, {listed} lists", begun.elapsed());
-    // A process that is killed before its first state is on disk leaves nothing to the next one.
+    // If a process is killed before its first state is on disk, the next process must list.
     assert!(resumed * 2 >= kills, "only {resumed} of {kills} resumed without a list");
     Ok(())
 }

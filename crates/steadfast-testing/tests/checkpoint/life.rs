@@ -66,7 +66,7 @@ impl Life {
         Ok(())
     }
 
-    /// Simulates a kill: returns a copy of the current file. The rest of the run ends later.
+    /// Simulates a kill: returns a copy of the current file, and then shuts this run down.
     pub(crate) fn die(self, folder: &Folder) -> Result<PathBuf, WorldError> {
         let left = folder.file();
         std::fs::copy(&self.path, &left)?;

@@ -67,8 +67,8 @@ async fn restart_resumes_without_list() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// The first audit was due one period after the first list. A restored cache has no list, so lost events were never
-/// detected. Found by seed 9 of the `steadfast notify` scenario with a restored backup and a restart.
+/// The first audit was due one period after the first list. A restored cache has no first list, so no audit detected
+/// its lost events. Found by seed 9 of the `steadfast notify` scenario with a restored backup and a restart.
 #[tokio::test(start_paused = true)]
 async fn restored_cache_is_audited() -> Result<(), WorldError> {
     let folder = Folder::new("audited")?;
@@ -145,7 +145,7 @@ async fn other_cluster_at_address_is_detected() -> Result<(), WorldError> {
 
     let server = ApiServer::builder().in_memory().seed(77).start().await?;
     assert_eq!(server.url(0), url);
-    // Beyond the restored version, so that only the cluster's identity shows the difference.
+    // The new cluster's versions exceed the restored version. Only the cluster's identity shows the difference.
     for round in 0..40 {
         server.create(&config_map(&format!("n-{round}"), "1"))?;
     }
@@ -186,7 +186,8 @@ async fn unidentified_cluster_is_compared_by_list() -> Result<(), WorldError> {
     let why = life.noted(|note| matches!(note, Diagnostic::NotRestored { .. })).join("");
     assert!(why.contains("403") && why.contains("`get`"), "{why}");
 
-    // A checkpoint without the identity of its cluster records this fact, and the next run may identify the cluster.
+    // A checkpoint without the identity of its cluster records that the identity is missing. The next run may then
+    // identify the cluster.
     let path = life.die(&folder)?;
     server.faults().answer_truly();
     let life = Life::begin(&server, &path, 3).await?;

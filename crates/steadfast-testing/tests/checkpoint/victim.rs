@@ -62,7 +62,7 @@ async fn live(kubeconfig: &Path, file: &Path) -> Result<(), WorldError> {
         }
     })?;
     informer.wait_for_sync(EVENT_TIMEOUT).await?;
-    // The restored or a newer state. In either case it is one consistent state of the cache.
+    // The cache contains the restored state or a newer one, and in either case a consistent state.
     say(&informer.snapshot());
     informer.on_diagnostic(|note| {
         if matches!(note, Diagnostic::NotRestored { .. } | Diagnostic::NotKept { .. }) {
@@ -70,7 +70,7 @@ async fn live(kubeconfig: &Path, file: &Path) -> Result<(), WorldError> {
         }
     });
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
-    // On request, reports the final state.
+    // The test closes the input to request the final state.
     let end = Instant::now() + EVENT_TIMEOUT;
     tokio::time::sleep(Duration::from_secs(1)).await;
     while Instant::now() < end && informer.durables().iter().any(|(_, counts)| counts.owed > 0) {

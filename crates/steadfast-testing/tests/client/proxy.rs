@@ -24,7 +24,8 @@ async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> Result<(Vec<u8>, bool), 
     Ok((received, ended.is_ok()))
 }
 
-/// Both sides send a number of bytes and close, the server after it has received all. Checks the received bytes.
+/// Sends `requested` bytes to the server and `answered` bytes back, and checks the received bytes. Each side closes its
+/// direction after sending. The server responds after the client's end.
 async fn exchange<C, S>(client: &mut C, server: &mut S, requested: usize, answered: usize) -> Result<(), WorldError>
 where
     C: AsyncRead + AsyncWrite + Unpin,
@@ -61,7 +62,7 @@ async fn said_within(stream: &mut (impl AsyncRead + Unpin), time: Duration) -> O
     Some(read.map(|length| received[..length].to_vec()))
 }
 
-/// Waits until connection number `connection` has ended, and returns how.
+/// Waits until connection number `connection` has ended, and returns the kind of its end.
 async fn end_of(faults: &NetworkFaults, connection: u64) -> Result<Ended, WorldError> {
     let ended = async {
         loop {

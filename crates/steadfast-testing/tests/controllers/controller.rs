@@ -125,7 +125,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("default", name)
 }
 
-/// Starts a controller with synced caches that receive no further event. The first reconciles start after that.
+/// Starts a controller with synced caches, which receive no events from then on. The first reconcile starts later.
 async fn lagging<K: Kept>(
     world: &World,
     controller: Controller<K>,

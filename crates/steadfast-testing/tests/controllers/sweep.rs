@@ -1,4 +1,4 @@
-//! Sweeps over controllers: those with a planted bug have findings, those without have none.
+//! Sweeps over controllers: a controller with a known bug must have findings, and a correct controller must have none.
 
 mod honest;
 mod planted;
@@ -32,8 +32,8 @@ impl Context {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// Creates an object that is not owned by the parent, such as a volume at a provider: only the controller deletes
-    /// it.
+    /// Creates an object without an owner reference to the parent, such as a volume at a provider. Only the controller
+    /// can delete this object.
     async fn make(&self, name: &str) -> Result<(), kube::Error> {
         let map: ConfigMap = named(name);
         self.maps().create(&PostParams::default(), &map).await.map(drop)
@@ -59,7 +59,7 @@ impl Context {
         self.maps().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
-    /// Returns the number in the data of a map, from the server.
+    /// Reads a map from the server, and returns the number under `key`, or 0.
     async fn number(&self, name: &str, key: &str) -> Result<i64, kube::Error> {
         Ok(self.maps().get_opt(name).await?.map_or(0, |map| value(&map, key).parse().unwrap_or_default()))
     }
@@ -71,12 +71,12 @@ fn named(name: &str) -> ConfigMap {
     map
 }
 
-/// Returns a value in the data of a map, or an empty string.
+/// Returns the value under `key` in the data of a map, or an empty string.
 fn value(map: &ConfigMap, key: &str) -> String {
     map.data.as_ref().and_then(|data| data.get(key)).cloned().unwrap_or_default()
 }
 
-/// Returns `true` for a missing object, which a deletion accepts.
+/// Returns `true` for a 404. A deletion treats a missing object as success.
 fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
@@ -96,7 +96,7 @@ where
     operate_with(&connection, client, reconcile).await
 }
 
-/// Does the same as [`operate`] with a client of its own.
+/// Does the same as [`operate`], but with the given client instead of the connection's own.
 async fn operate_with<F, R>(connection: &Connection, client: Client, reconcile: F) -> Result<(), WorldError>
 where
     F: Fn(Arc<ConfigMap>, Arc<Context>) -> R + Send + Sync + 'static,

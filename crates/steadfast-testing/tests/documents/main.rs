@@ -1,7 +1,7 @@
 //! Checks that the Rust code in the README and the guides compiles and behaves as documented.
 //!
-//! Each snippet is in [`snippets`] verbatim, in a function that provides its context, or in an example. A snippet of a
-//! page that is missing in its file, word for word, is an error.
+//! Each snippet is in [`snippets`] verbatim, in a function that provides its context, or in an example. The test fails
+//! if a snippet of a page is missing from its file.
 
 mod snippets;
 
@@ -33,7 +33,7 @@ const POOL: &str = concat!(
     include_str!("../../../../examples/pool/with_kube_runtime.rs"),
 );
 
-/// Environment variable for a child process of this test program. It selects one of the first programs to run.
+/// Environment variable for a child process of this test program. The value selects one of the guides' first programs.
 const PROGRAM: &str = "STEADFAST_DOCUMENTS_PROGRAM";
 const FIRST_PROGRAMS_TEST: &str = "first_programs_run_and_shut_down";
 

@@ -37,7 +37,7 @@ pub(crate) struct Coordinator {
     /// Jump of the wall clock, in seconds.
     jumped: Arc<AtomicI64>,
     away: Arc<AtomicBool>,
-    /// Disables injected faults from now on.
+    /// `true` after the repair: the coordinator injects no more faults.
     sane: Arc<AtomicBool>,
 }
 

@@ -52,7 +52,7 @@ fn nothing_is_found(way: Way) -> Result<Tally, WorldError> {
     Ok(tally)
 }
 
-/// Checks that one of the first 200 histories contains a write of a former leader.
+/// Checks that one of the first 200 histories with this omission contains an accepted write of a former leader.
 fn is_found(way: Way, mutant: Option<Mutant>) -> Result<(), WorldError> {
     let what = format!("{way:?} {mutant:?}");
     for seed in 0..200 {

@@ -149,7 +149,7 @@ async fn thawed_process_no_longer_leads() -> Result<(), WorldError> {
     process.freeze(true);
     // Longer than the renew deadline of 10 s.
     sleep(11 * SECOND).await;
-    // The process has not run yet, not even a timer. Only the comparison with the clock can reject the write.
+    // The process is still frozen: not even a timer has run. Only the comparison with the clock can reject the write.
     let refused = write(client, "after").await.expect_err("the term has expired").to_string();
     assert!(refused.contains("to be asked nothing more"), "{refused}");
     assert!(!leader.is_leader());
@@ -194,8 +194,8 @@ async fn stop_with_pending_write_delays_release() -> Result<(), WorldError> {
     sleep(Duration::from_millis(100)).await;
     let stopped = Instant::now();
     assert!(election.stop().await);
-    // The server may still process the aborted write in the margin of 5 s, by which the lease outlasts the renew
-    // deadline.
+    // The server may still process the aborted write. Therefore the release waits 5 s, the time by which the lease
+    // outlasts the renew deadline.
     assert_eq!(stopped.elapsed(), 5 * SECOND, "the release waits until the lease has expired");
     Ok(())
 }

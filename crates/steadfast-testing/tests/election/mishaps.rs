@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::process::Process;
 
-/// Maximum duration of a write on the server. Less than half of the margin between lease and renew deadline, which
-/// allows for slow writes.
+/// Maximum duration of a write on the server. The margin between lease and renew deadline allows for slow writes, and
+/// this duration is less than half of it.
 pub(crate) const SLOW: Duration = Duration::from_millis(2400);
 /// Maximum time until normal operation after the last fault.
 pub(crate) const REPAIR: Duration = Duration::from_secs(60);

@@ -19,14 +19,14 @@ use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{WorldError, kube_config};
 use tokio::task::AbortHandle;
 
-/// Deliberately omitted protection.
+/// Deliberate bug: a protection that some tests omit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {
-    /// The holder checks its leadership, and then writes through an ordinary client without a fence.
+    /// No fence: the holder checks its leadership, and then writes through an ordinary client.
     OrdinaryClient,
-    /// The kernel sends buffered bytes without a deadline.
+    /// No deadline for buffered bytes: the kernel sends them at any later time.
     PatientKernel,
-    /// The fence uses the wall clock.
+    /// Wrong clock: the fence uses the wall clock, which may jump.
     WallClock,
 }
 
@@ -166,7 +166,7 @@ impl Environment for World {
     fn boot_time(&self) -> Instant {
         let jumped = self.jumped.load(Ordering::Relaxed).unsigned_abs();
         match self.mutant {
-            // Only a clock that runs late is harmful, so jumps always move this one back.
+            // Only a wall clock that is behind is harmful, so each jump moves the clock back.
             Some(Mutant::WallClock) => {
                 let origin = Instant::from_zero(Duration::from_secs(10_000_000)) + self.now().since_zero();
                 origin - Duration::from_secs(jumped.min(9_000_000))

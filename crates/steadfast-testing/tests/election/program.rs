@@ -156,7 +156,8 @@ struct Writer {
     process: Process,
     objects: Api<ConfigMap>,
     leader: Leader,
-    /// The program checks its leadership before each write, because it only has the guard. A term's client needs no check.
+    /// `true` for an ordinary client: the writer must check the leadership before each write. The client of a term
+    /// needs no such check.
     looks: bool,
     holder: String,
     count: Arc<AtomicU64>,
@@ -167,7 +168,7 @@ impl Writer {
     async fn write(mut self) {
         loop {
             let number = self.count.fetch_add(1, Ordering::Relaxed);
-            // Some patches are large enough to fill the buffers on the way.
+            // Some patches are large enough to fill the buffers between client and server.
             let length = if self.random.draw().is_multiple_of(8) { 40_000 } else { 20 };
             let data = json!({ "holder": self.holder, "number": number.to_string(), "filling": "x".repeat(length) });
             let patch = Patch::Merge(json!({ "data": data }));

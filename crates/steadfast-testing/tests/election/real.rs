@@ -22,9 +22,9 @@ use steadfast_testing::{WorldError, config_map};
 use crate::judge::{violations, write_runs_in};
 use crate::program::OBJECT;
 
-/// Environment variable that makes a copy of this program a candidate, with the path of the kubeconfig.
+/// Environment variable with the path of the kubeconfig. If it is set, this program runs as a candidate.
 const CANDIDATE: &str = "STEADFAST_ELECTION_CANDIDATE";
-/// The name of the test, for that copy.
+/// Name of the test that a candidate runs.
 const NAME: &str = "real::only_one_of_three_processes_writes";
 
 /// Short durations, for many rounds: the margin is 2 s, and each failure costs at most a few seconds.
@@ -193,7 +193,7 @@ async fn kill_and_stop() -> Result<(), WorldError> {
         write_runs.len()
     );
     assert_eq!(violations(&write_runs), [""; 0]);
-    // A leader may outlast every fourth fault, a short stop.
+    // Every fourth fault is a short stop, which a leader may outlast.
     let expected = kills - kills / 4;
     assert!(
         write_runs.len() >= expected && writes > 10 * kills,

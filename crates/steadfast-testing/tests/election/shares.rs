@@ -44,7 +44,7 @@ const STEPS: usize = 12;
 struct Written {
     at: Duration,
     member: String,
-    /// Sequence number of the hold, counted per member.
+    /// Sequence number of the hold: the time in which the member held the key. Counted per member.
     hold: u64,
 }
 
@@ -325,7 +325,8 @@ fn sharded_keys_have_one_writer() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Checks that a history detects two holders of a key without this protection. Prints its seed.
+/// Checks that histories without this protection detect two holders of a key. Prints the seed of the first such
+/// history.
 fn found(missing: Missing) -> Result<(), WorldError> {
     let finds = |seed| run(seed, missing).is_ok_and(|told| told.problems.iter().any(|it| it.contains(" wrote at ")));
     let seed = (0..40).find(|seed| finds(*seed)).ok_or("40 histories find nothing")?;

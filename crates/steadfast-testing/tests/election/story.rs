@@ -122,8 +122,8 @@ impl Stage {
                 freeze(&self.slots[slot].process, lasts);
             }
             7 => {
-                // The worst case of both faults: the kernel still sends buffered bytes while no task of the process
-                // runs.
+                // The worst case of a partition and a freeze: the kernel still sends buffered bytes while no task of
+                // the process runs.
                 self.partition(slot, &network, Direction::ToServer, lasts);
                 let process = self.slots[slot].process.clone();
                 let soon = self.random.between(Duration::from_millis(1), Duration::from_secs(3));

@@ -35,15 +35,16 @@ const REPAIR: Duration = Duration::from_secs(90);
 /// Annotation of each child with the name of its creator.
 const MAKER: &str = "maker";
 
-/// Protection under which a replica acts.
+/// Protection under which a replica acts, or a deliberate bug that omits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Sharding,
-    /// Sharding, but the controller only uses the stream of gained keys. Nothing waits for the writes of previous
-    /// owners.
+    /// Sharding without the protection: the controller only uses the stream of gained keys, and does not wait for the
+    /// writes of previous owners.
     SharesUnaware,
     Leader,
-    /// Election, but the controller runs before its process leads, and checks the leadership in each reconcile.
+    /// Election without the protection: the controller runs before its process leads, and only checks the leadership in
+    /// each reconcile.
     LeaderUnaware,
 }
 
@@ -343,7 +344,7 @@ fn none_too_many(way: Way) -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Returns a description of the first history with a duplicate child.
+/// Checks that one of the first 20 histories has a duplicate child. Prints its seed.
 fn found(way: Way) -> Result<(), WorldError> {
     let is_found = |seed| {
         let told = alone(play(seed, way));

@@ -14,7 +14,7 @@ use crate::coordinator::Coordinator;
 pub(crate) enum Way {
     /// The first candidate leads.
     First,
-    /// A coordinator chooses the leader. Candidates may violate a rule of the protocol.
+    /// A coordinator chooses the leader. With an injected fault, the candidates violate a rule of the protocol.
     Named(Option<InjectedElectionFault>),
 }
 

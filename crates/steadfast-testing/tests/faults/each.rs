@@ -24,8 +24,8 @@ fn passes(fault: Fault) -> Result<(), Error> {
     catalog::of(fault).try_for_each(is_passed)
 }
 
-/// Scenarios with other times than the defaults, and those without a fault, so that each scenario has a test besides
-/// `steadfast lab`.
+/// Runs the scenarios without a fault of the catalog, such as those with other times than the defaults. Otherwise only
+/// `steadfast lab` would run them.
 #[test]
 fn scenarios_without_fault_pass() -> Result<(), Error> {
     let others: Vec<_> = catalog::all().filter(|scenario| scenario.faults.is_empty()).collect();

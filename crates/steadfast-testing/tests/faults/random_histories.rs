@@ -56,7 +56,8 @@ fn random_histories_keep_the_contract() -> Result<(), Error> {
     }
     assert_eq!(broken, [0; 0], "these seeds violate the contract");
     println!("{differing} of {seeds} seeds have relists by difference");
-    // A single seed may have none. If no seed of many has one, relists by difference are not tested.
+    // A single seed may have no relist by difference. If none of many seeds has one, the seeds do not test such
+    // relists.
     assert!(seeds < 20 || differing > seeds / 10, "only {differing} of {seeds} seeds have relists by difference");
     Ok(())
 }

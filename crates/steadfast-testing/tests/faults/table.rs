@@ -61,7 +61,7 @@ fn bytes(count: u64) -> String {
 
 fn dated(took: Option<Duration>, limit: Option<Duration>) -> String {
     let Some(took) = took else { return "-".to_owned() };
-    // Coarse, so that the document does not change with each random jitter.
+    // The time is rounded coarsely, so that the document does not change with each random jitter.
     let text = match took.as_millis() {
         0..10 => "at once".to_owned(),
         10..1000 => "< 1 s".to_owned(),

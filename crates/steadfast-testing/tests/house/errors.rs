@@ -1,4 +1,5 @@
-//! `Debug` of public errors: Rust prints an error that `main` returns by `Debug`, so `Debug` must be the message.
+//! `Debug` of public errors. If `main` returns an error, Rust prints it with `Debug`, so the `Debug` text must be the
+//! message.
 
 use crate::sources::{files, with_extension};
 use crate::{packages, repository};

@@ -42,7 +42,7 @@ fn list(trees: &[Tree], names: &BTreeSet<String>, lines: &mut BTreeSet<String>) 
             if extension.is_of_trait {
                 lines.insert(text(&declared[..declared.len() - 1]));
             }
-            // A trait's methods are private items by their syntax, so only inherent methods are listed.
+            // The methods of a trait implementation have no `pub`, so only inherent methods are listed.
             let methods = items(inner).filter(|method| is_public(method));
             lines.extend(methods.map(|method| format!("{name}::{}", text(head(method)))));
             continue;
@@ -184,7 +184,7 @@ fn public_signatures_match_committed_listing() {
         let names = public_names(name);
         let mut found = lines(&repository().join("crates").join(name).join("src/lib.rs"), &names);
         if name == "steadfast" {
-            // Most of its types are re-exports of an internal crate.
+            // Most types of `steadfast` are re-exports of this internal crate.
             found.extend(lines(&repository().join("crates/steadfast-core/src/lib.rs"), &names));
         }
         assert!(found.len() > 100, "only {} lines of {name}", found.len());

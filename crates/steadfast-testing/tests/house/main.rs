@@ -123,7 +123,7 @@ fn no_files_import_each_other() {
 const MAY_IMPORT: [(&str, &[&str], &[&str]); 14] = [
     ("steadfast-core", &[], &[]),
     ("steadfast", &["steadfast-core"], &["steadfast-apiserver"]),
-    // Depends on itself, with the metrics that its tests check.
+    // Its tests depend on the crate itself, with the metrics that they check.
     ("steadfast-controller", &["steadfast"], &["steadfast-controller"]),
     (
         "steadfast-notify",
@@ -137,7 +137,7 @@ const MAY_IMPORT: [(&str, &[&str], &[&str]); 14] = [
     (
         "steadfast-testing",
         &["steadfast", "steadfast-apiserver", "steadfast-contract", "steadfast-core"],
-        // Depends on itself, with the injected faults that only its tests use.
+        // Its tests depend on the crate itself, with the injected faults that only they use.
         &["steadfast-controller", "steadfast-testing"],
     ),
     (

@@ -52,7 +52,7 @@ impl Extension {
 }
 
 impl Methods {
-    /// Returns the calls between different files. A name that the calling file defines itself is no such call.
+    /// Returns the calls between different files. A call of a name that the calling file defines itself does not count.
     pub(crate) fn calls_across(&self) -> Calls {
         let mut found = Calls::new();
         for (from, calls) in &self.calls {

@@ -94,7 +94,8 @@ impl Figures {
             } else if let Some(comment) = line.strip_prefix("//") {
                 self.add_prose(comment);
             } else {
-                // Each second part between quotes is a literal. Escaped quotes end a literal early, which is precise enough.
+                // After a split at the quotes, every second part is a literal. Escaped quotes end a literal early,
+                // which is precise enough.
                 let literals = line.split('"').skip(1).step_by(2);
                 literals.filter(|literal| literal.split_whitespace().count() > 2).for_each(|it| self.add_prose(it));
             }

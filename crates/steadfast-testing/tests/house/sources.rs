@@ -26,7 +26,7 @@ pub(super) fn with_extension(extension: &str) -> impl Fn(&Path) -> bool {
 pub(super) fn test_functions(source: &str) -> impl Iterator<Item = &str> {
     let mut is_test = false;
     source.lines().map(str::trim).filter_map(move |line| {
-        // Further attributes may stand between the one of the test and its function.
+        // Other attributes may follow the test attribute before the function.
         if line.starts_with("#[") {
             is_test |= line.contains("test");
             return None;

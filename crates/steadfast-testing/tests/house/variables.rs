@@ -7,7 +7,7 @@ use crate::sources::files;
 
 const PREFIX: &str = "STEADFAST_";
 
-/// Values of tests that no program reads.
+/// Names that only tests use, and no program reads.
 const FIXTURES: [&str; 3] = ["STEADFAST_NOT_SET", "STEADFAST_NO_SUCH_VARIABLE", "STEADFAST_ONE"];
 
 /// Adds the variables in `text` to `names`. The prefix alone is not a variable.
@@ -26,7 +26,7 @@ fn page_lists_exactly_read_variables() {
     for folder in [".ci", "bench", "conformance", "crates", "examples", "fuzz"] {
         files(&repository().join(folder), &|_| true, &mut sources);
     }
-    // Pictures and other binary files are no text.
+    // Pictures and other binary files are skipped.
     for text in sources.into_iter().filter_map(|path| std::fs::read_to_string(path).ok()) {
         gather(&text, &mut used);
     }

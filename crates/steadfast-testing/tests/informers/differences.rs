@@ -252,7 +252,7 @@ async fn deferred_difference_is_retried_without_list() -> Result<(), WorldError>
 #[tokio::test(start_paused = true)]
 async fn unchanged_undecodable_objects_do_not_differ() -> Result<(), WorldError> {
     let world = filled(ApiServer::builder()).await?;
-    // The number exceeds the limit of differing objects for a cache of 2,000.
+    // These undecodable objects exceed the limit of differing objects for a cache of 2,000.
     for number in 100..200 {
         world.server.faults().spoil("default", &named(number), Some(Spoiling::WrongTypes));
     }

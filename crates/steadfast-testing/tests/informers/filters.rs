@@ -235,8 +235,8 @@ async fn filter_may_call_informer() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// For the checker, a filter equals a selector. The checker compares the handler's events with the server's history
-/// of matching objects.
+/// The checker treats the filter as a selector: it compares the handler's events with the server's history of matching
+/// objects.
 #[tokio::test(start_paused = true)]
 async fn the_contract_holds_within_a_filter() -> Result<(), WorldError> {
     let world = World::of(ApiServer::builder().protobuf(Form::current().protobuf)).await?;

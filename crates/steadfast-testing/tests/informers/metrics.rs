@@ -55,7 +55,7 @@ impl World {
         Ok(Exposition::parse(&self.text()?)?)
     }
 
-    /// Returns the sum of the samples with these labels, of which at least one must exist.
+    /// Returns the sum of the samples with these labels. Fails if no such sample exists.
     fn value(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64, WorldError> {
         match self.scrape()?.sum(name, labels) {
             (_, 0) => Err(format!("no sample of {name} with {labels:?}").into()),

@@ -207,7 +207,7 @@ async fn handler_of_namespaces_never_overlaps() -> Result<(), WorldError> {
     let counts = registration.counts();
     assert_eq!((counts.entries, counts.running), (0, 0));
     assert!(counts.returned >= 4, "{counts:?}");
-    // One handler, although each namespace has a watch.
+    // All namespaces share one handler, although each has its own watch.
     assert_eq!(world.factory.shutdown().events, 0);
     Ok(())
 }
@@ -366,7 +366,7 @@ async fn one_history(seed: u64) -> Result<(), WorldError> {
     let cached = informers.lister()?.all();
     let cached: Vec<_> = cached.iter().map(|map| (map.key().to_string(), map.version().to_string())).collect();
     assert_eq!(cached, expected, "seed {seed}");
-    // Without new bookmarks only a list is a proof, once in five periods (C10).
+    // Without new bookmarks, only a list proves freshness, and the informer lists once in five periods (C10).
     for _ in 0..60 {
         if informers.freshness().is_fresh() {
             break;

@@ -30,7 +30,7 @@ impl Curious {
         self.0.lock().push((index, registration));
     }
 
-    /// Checks that all results are functional.
+    /// Checks that the indexes and registrations from these calls work.
     fn check(&self, times: usize) {
         let kept = self.0.lock();
         assert_eq!(kept.len(), times);
@@ -56,7 +56,7 @@ async fn index_function_may_call_informer() -> Result<(), WorldError> {
     curious.check(1);
     world.write("a", "2")?;
     settled().await;
-    // One call for the new state. The index remembers the values of the old state.
+    // Only the new state needs a call. The index remembers the values of the old state.
     curious.check(2);
     assert_eq!(names(&index.get("a")), ["a"]);
     assert!(informer.freshness().is_fresh());

@@ -16,7 +16,7 @@ async fn default_scope_completes_requested_scopes() -> Result<(), WorldError> {
     assert_eq!(failed.scope(), &default.clone().fields("status.phase=Failed"));
     let elsewhere = factory.informer::<Pod>(Scope::namespace("bank").labels("tier"))?;
     assert_eq!(elsewhere.scope(), &Scope::namespace("bank").labels("tier"));
-    // Nodes are in no namespace.
+    // Nodes are cluster-scoped, so only the labels of the default scope apply.
     assert_eq!(factory.informer::<Node>(Scope::all())?.scope(), &Scope::all().labels("app=web"));
     let error = factory.informer::<Node>(Scope::namespace("shop")).expect_err("a requested namespace is an error");
     assert!(error.to_string().contains("cluster-scoped"), "{error}");

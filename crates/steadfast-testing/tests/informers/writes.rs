@@ -129,7 +129,7 @@ async fn simultaneous_probe_does_not_hide_write() -> Result<(), WorldError> {
     let recording = connection.record_writes();
     recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
     assert_eq!(begun.elapsed(), Duration::ZERO);
-    // The server's position from before the write is the last one that the informer learns.
+    // From now on, probes fail. The last server version that the informer has learned is from before the write.
     faults.respond(RequestRule::any().resource("configmaps").verb(Verb::Probe), Answer::code(503));
     let late = informer.wait_for_writes(&recording.writes(), LATER).await;
     assert!(matches!(late, Err(WaitError::Deadline { .. })), "{late:?}");
@@ -147,7 +147,7 @@ async fn lost_response_triggers_version_probe() -> Result<(), WorldError> {
     world.server.faults().respond(RequestRule::any().resource("configmaps").times(1), Answer::code(500));
     let refused = recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await;
     assert!(refused.is_err());
-    // Another client's write moves the server's version. The version could also be due to the unconfirmed write.
+    // Another client's write moves the server's version. The informer cannot tell whether the unconfirmed write did.
     world.server.create(&config_map("b", "1"))?;
     let writes = recording.writes();
     assert_eq!(format!("{writes:?}"), "[\"a write whose response was lost, configmaps in default\"]");
@@ -277,7 +277,8 @@ async fn caches_catch_up_with_each_other() -> Result<(), WorldError> {
     settled().await;
     own.wait_for_writes(&informer.seen(), SOON).await?;
     assert!(other.lister()?.get("default", "a")?.is_some());
-    // The position of an informer is meaningless on another connection, which may lead to another server.
+    // The versions of one connection are meaningless on another, which may lead to another server. So they are not
+    // awaited.
     let third = steadfast::InformerFactory::new(&elsewhere).informer::<ConfigMap>(Scope::all())?;
     assert!(third.has_writes(&informer.seen()));
     Ok(())

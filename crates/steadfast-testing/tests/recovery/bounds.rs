@@ -1,7 +1,7 @@
 //! The bounds of the contract in virtual time, with default settings, as far as the catalog of faults (`tests/faults`)
 //! does not cover them.
 //!
-//! The informer's freshness is the only source: the informer is not notified of the active fault.
+//! The tests read only the informer's freshness: no fault is announced to the informer.
 
 use std::time::Duration;
 
@@ -192,7 +192,7 @@ async fn r8_only_undecodable_objects_are_unknown() -> Result<(), WorldError> {
     }
     world.server.faults().undecodable("default", "never", true);
     let recorder = Recorder::of(&world.server);
-    // Decoded on arrival, in either encoding. `Lazy` has other rules for this case, and its own tests.
+    // This type is decoded on arrival, in either encoding. `Lazy` has other rules for this case, and its own tests.
     let decoded = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(Form::current().protobuf);
     let recording = recorder.record(&synced(decoded).await?);
     let informer = recording.informer();

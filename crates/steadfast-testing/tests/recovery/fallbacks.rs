@@ -53,7 +53,7 @@ fn holds(informer: &Informer<ConfigMapInForm>, name: &str) -> bool {
     informer.snapshot().entry(Some("default"), name).is_some()
 }
 
-/// Returns the diagnostics about lists instead of a watch.
+/// Returns the reason why the fresh informer lists instead of watching, if it does.
 fn polled(informer: &Informer<ConfigMapInForm>) -> Option<String> {
     let Freshness::Fresh { polled, .. } = informer.freshness() else { return None };
     polled.map(|polled| polled.to_string())
@@ -357,7 +357,8 @@ async fn unordered_versions_are_reported_once() -> Result<(), WorldError> {
             until(SOON, || held() == there || !informer.freshness().is_fresh())
                 .await
                 .map_err(|_| format!("round {round}, streamed {streamed}: {} and wrong", informer.freshness()))?;
-            // A list detects the missing order. From then on, records apply in the order of the stream.
+            // A list shows that the versions have no common order. From then on, records apply in the order of the
+            // stream.
             until(2 * SOON, || held() == there)
                 .await
                 .map_err(|_| format!("round {round}, streamed {streamed}: not there, {:#?}", taken(&notes)))?;
@@ -372,7 +373,8 @@ async fn unordered_versions_are_reported_once() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// A list from before a removed CRD once counted as proof that lists work: changes were up to 53 s late afterwards.
+/// Regression test: a list from before the removal of a CRD counted as proof that lists work. Changes were up to 53 s
+/// late afterwards.
 #[tokio::test(start_paused = true)]
 async fn temporarily_rejected_resource_is_watched_promptly() -> Result<(), WorldError> {
     for (code, listed_before) in [(404, 1), (404, 30), (403, 10), (405, 10), (404, 59)] {

@@ -29,7 +29,7 @@ struct World {
     factory: InformerFactory,
 }
 
-/// Cost of a time span.
+/// Number of requests in a time span.
 #[derive(Debug)]
 struct Cost {
     lists: usize,
@@ -89,7 +89,8 @@ impl World {
         for request in self.server.requests().iter().filter(|request| request.at >= begin) {
             match request.verb {
                 Verb::List | Verb::StreamedList => cost.lists += 1,
-                // Empty requests that precede a short watch.
+                // Before a short watch, the client sends a request for no object on the same connection. It is not
+                // counted.
                 Verb::Watch | Verb::Probe if request.query.contains("metadata.name") => {}
                 Verb::Probe => cost.probes += 1,
                 Verb::Watch

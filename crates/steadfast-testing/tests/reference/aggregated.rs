@@ -101,7 +101,8 @@ pub(crate) async fn an_api_whose_namespaces_have_counters_of_their_own(
             }
         }
         match round {
-            // The watch resumes from the cached version, of either counter, and from an expired version.
+            // In round 3, the watch resumes from the cached version, which either counter may have issued. In round 5,
+            // this version has expired.
             3 => behind.faults().end_watches(),
             5 => behind.faults().restart(),
             _ => {}

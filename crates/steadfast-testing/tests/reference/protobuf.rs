@@ -136,7 +136,7 @@ async fn protobuf_and_json_caches_are_equal() -> Result<(), WorldError> {
         let metadata = Pair::<PartialObjectMeta<Deployment>>::start(&reference, &(), streamed).await?;
         let kettles = Pair::<DynamicObject>::start(&reference, &kettles, streamed).await?;
         if round == 0 {
-            // Each by its watch at first, and by lists the second time.
+            // In this round the caches receive the writes by their watches, and in the next round by lists.
             write(&client).await?;
             let kettle = DynamicObject::new("k", &kind_of(crate::ground::GROUP, "v1", "Kettle"));
             let kettle = kettle.data(json!({"spec": {"boils": true}}));

@@ -135,10 +135,10 @@ async fn shutdown_while_cut_is_prompt<K: CachedConfigMap>(cluster: &mut Cluster)
     sleep(Duration::from_secs(2)).await;
     assert_eq!(steadfast::unstable::dialled(&connection), attempts, "attempts after the shutdown");
 
-    // Code that used the informers' client before continues to use it.
+    // Code that used the informers' client before the shutdown can continue to use it.
     let config_maps: Api<ConfigMap> = Api::namespaced(connection.client(), cluster.namespace());
     config_maps.create(&PostParams::default(), &config_map_in(cluster.namespace(), "after", "1")).await?;
-    // No task runs any more that could settle.
+    // After the shutdown, no task of the informer runs, so there is nothing to wait for.
     let report = steadfast_contract::judge(&cluster.history().await?, &recorder.trace());
     assert!(report.keeps_so_far(), "{report:#?}");
     assert_eq!(seen.in_words(&cluster.key("after")), [""; 0]);
@@ -211,7 +211,7 @@ async fn rejected_credentials_are_reported_until_replaced<K: CachedConfigMap>(
     Ok(())
 }
 
-/// A library with an injected fault: this history must show it.
+/// Runs a library with an injected fault. The checker must detect the fault in this history.
 async fn premature_delivery_is_detected<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let writer = cluster.writer();
     let connection = cluster.connection().await?;

@@ -87,7 +87,7 @@ async fn resets_within_objects_cost_no_list<K: CachedConfigMap>(cluster: &mut Cl
     for (round, bytes) in [0, 1, 1000, 30_000, 100_000].into_iter().enumerate() {
         until_fresh(informer, true, SOON).await?;
         cluster.network().reset_after(bytes, Direction::ToClient);
-        // Longer than the bytes that pass before the reset.
+        // The object is larger than the number of bytes that pass before the reset.
         writer.set("large", &round.to_string().repeat(200_000)).await?;
         until_delivered(cluster, seen, "large", round + 2).await?;
     }
@@ -185,7 +185,7 @@ async fn closed_connections_are_retried_with_backoff<K: CachedConfigMap>(
     sleep(Duration::from_secs(4)).await;
     let attempts = network.connections().len() - before;
     network.heal();
-    // The bound of the catalog. A busy machine makes fewer attempts.
+    // Twelve is the bound of the catalog. A busy machine makes fewer attempts.
     assert!((1..=12).contains(&attempts), "{attempts} attempts in four seconds");
 
     judge(cluster, &recorder).await?;
@@ -202,7 +202,8 @@ async fn pings_keep_idle_flow_alive<K: CachedConfigMap>(cluster: &mut Cluster) -
     let settings = Settings { ping_after: Duration::from_secs(1), ..Settings::default() };
     let connection = cluster.connection_with_settings(settings).await?;
     let Watched { seen, .. } = &watch_by::<K>(InformerFactory::new(&connection), cluster, &recorder).await?;
-    // While other servers start, a second of this program may be late by another second.
+    // The limit allows for a busy machine: while other servers start, a timer of one second may be late by another
+    // second.
     network.drop_idle_after(Some(Duration::from_secs(5)));
     sleep(Duration::from_secs(11)).await;
     writer.set("a", "2").await?;
@@ -235,7 +236,7 @@ async fn slow_list_completes<K: CachedConfigMap>(cluster: &mut Cluster) -> Resul
     Ok(())
 }
 
-/// A library with an injected fault: this history must show it.
+/// Runs a library with an injected fault. The checker must detect the fault in this history.
 async fn false_freshness_while_cut_is_detected<K: CachedConfigMap>(cluster: &mut Cluster) -> Result<(), WorldError> {
     let (writer, recorder, of_broken) = (cluster.writer(), cluster.recorder(), cluster.recorder());
     writer.create("a", "1").await?;

@@ -76,7 +76,7 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
     let dynamic = recorder.record_as(&dynamic, "dynamic");
     everything.until_synced().await;
     dynamic.until_synced().await;
-    // Two more informers with injected faults: this history must show them.
+    // Two more informers have injected faults. The checker must detect these faults in this history.
     let mut broken = Vec::new();
     for (fault, clause) in [(InjectedFault::MergedIdentities, Clause::C1), (InjectedFault::LostDeletes, Clause::C2)] {
         let factory = InformerFactory::new(factory.connection());
@@ -314,7 +314,7 @@ async fn restored_store_starts_new_epoch<K: CachedConfigMap>(cluster: &mut Clust
     cluster.back_up().await?;
     writer.create("lost", "1").await?;
     writer.delete("deleted").await?;
-    // More writes than those of a server's start, so that the restored versions stay lower for a long time.
+    // A server makes fewer writes at its start, so the restored versions stay lower for a long time.
     for _ in 0..200 {
         writer.write_something_else().await?;
     }
@@ -375,7 +375,7 @@ async fn expired_paged_list_is_restarted<K: CachedConfigMap>(cluster: &mut Clust
         writer.create(&format!("c-{number:02}"), "1").await?;
     }
     cluster.network().send_to(1);
-    // Twenty pages with a round trip of two fifths of a second.
+    // The list takes 8 s: twenty pages with a round trip of 0.4 s each.
     cluster.network().delay(Duration::from_millis(200));
     let factory = InformerFactory::new(&cluster.connection().await?);
     let informer = build::<K>(&factory, cluster.scope()).streamed_lists(false).page_size(Some(2)).start()?;

@@ -55,7 +55,7 @@ async fn expired_paged_list_loses_no_object(cluster: &mut Cluster) -> Result<(),
         let twice = given.insert(object.name_any(), value(&object).to_owned());
         assert_eq!(twice, None, "{}", object.name_any());
         if given.len() == 100 {
-            // In the middle of the first page. The version of the list has expired at the second page.
+            // The program has read a part of the first page. The version of the list expires before the second page.
             writer.set("c-000", "2").await?;
             writer.set("c-519", "2").await?;
             cluster.compact().await?;

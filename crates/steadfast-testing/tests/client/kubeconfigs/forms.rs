@@ -145,7 +145,7 @@ async fn proxies() -> Outcome {
         let server = ApiServer::builder().tls(tls).start().await?;
         let address = server.address(0).ok_or("no address")?;
         let scheme = if tls { "https" } else { "http" };
-        // A name that only the proxy resolves, and a loopback address, to which the `proxy-url` also applies.
+        // One name that only the proxy can resolve, and a loopback address. The `proxy-url` applies to both.
         for (host, extra) in [("api.behind.example", json!({"tls-server-name": "localhost"})), ("127.0.0.1", json!({}))]
         {
             let wanted = format!("{host}:{}", address.port());

@@ -32,7 +32,7 @@ use steadfast_testing::reference::{kubectl, skip};
 
 use crate::kubeconfigs::world::{Folder, Outcome, SECRET, kubeconfig};
 
-/// Minimum number of shapes. A broken generator would otherwise compare nothing.
+/// Minimum number of shapes. Without this check, a broken generator could compare nothing and succeed.
 const MIN_SHAPES: usize = 240;
 /// Minimum number of shapes with which kubectl connects.
 const MIN_CONNECTED: usize = 220;
@@ -49,7 +49,7 @@ const DEVIATIONS: &[(&str, &str)] = &[
 /// Kubeconfig of one or several files.
 pub(crate) struct Shape {
     name: String,
-    /// Names and contents.
+    /// Name and content of each file.
     files: Vec<(String, Vec<u8>)>,
     /// Files in `KUBECONFIG`. Relative names are in the folder of the shape.
     listed: Vec<String>,
@@ -100,7 +100,7 @@ impl Shape {
     }
 }
 
-/// Files to which the shapes refer.
+/// Files and servers to which the shapes refer.
 pub(crate) struct Given {
     server: ApiServer,
     /// URL of the server that accepts any certificate.

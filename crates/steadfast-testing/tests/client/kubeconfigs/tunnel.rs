@@ -53,7 +53,7 @@ impl Tunnel {
         Ok(Self { address, asked, task })
     }
 
-    /// Returns the requested targets as `host:port`, verbatim.
+    /// Returns the targets as `host:port`, exactly as the clients requested them.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().clone()
     }

@@ -1,4 +1,4 @@
-//! The network over TCP, where only a kernel shows the client's view.
+//! The test network over TCP: only a real kernel shows which errors and resets the client receives.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -67,8 +67,8 @@ async fn cut_passes_exact_bytes_over_tcp() -> Result<(), WorldError> {
         for truncate in [false, true] {
             let world = World::new().await?;
             let (mut client, mut server) = world.pair().await?;
-            // The server does not read these bytes, as with a request. Its close must not become a reset for the
-            // client.
+            // The server closes with these bytes unread, so its kernel sends a reset. The proxy must not pass this
+            // reset to the client.
             client.write_all(b"request").await?;
             if truncate {
                 world.proxy.faults().truncate_after(after);
@@ -98,7 +98,7 @@ async fn black_hole_keeps_sockets_open() -> Result<(), WorldError> {
     faults.black_hole(Direction::Both, true);
     client.write_all(b"request").await?;
     server.write_all(b"answer").await?;
-    // The kernel opens this connection, and no byte follows.
+    // The kernel accepts this connection, but no byte arrives on it.
     let mut another = world.client().await?;
     another.write_all(b"hello").await?;
     assert!(said_within(&mut server, SETTLE_TIME).await.is_none());

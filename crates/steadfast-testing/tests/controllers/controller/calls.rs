@@ -66,7 +66,7 @@ async fn failing_reconcile_is_retried_with_backoff() -> Result<(), WorldError> {
         world_with(&told, || async { Err(Failure("no way".into())) }, |controller| controller.concurrency(1)).await?;
     advance(1000 * SECOND).await;
     let calls = told.times("call bad");
-    // The backoff doubles from 5 ms up to 1,000 s, with a jitter between half and full length. This bounds the number
+    // The backoff doubles from 5 ms up to 1,000 s. The jitter shortens each delay by up to half. This bounds the number
     // of attempts in 1,000 s.
     assert!((15..=20).contains(&calls.len()), "{} calls", calls.len());
     the_good_one_is_called(&world, &told).await?;

@@ -34,7 +34,7 @@ async fn update_is_repeated_after_conflicts_only() -> Result<(), WorldError> {
     let data = map.data.unwrap_or_default();
     assert_eq!((data["own"].as_str(), data["value"].as_str()), ("1", "2"), "no write is lost");
 
-    // `AlreadyExists` is no conflict that a retry could solve, although both have status 409.
+    // `AlreadyExists` is not a conflict that a retry could solve, although both errors have status 409.
     attempts.store(0, Ordering::Relaxed);
     let create = || {
         attempts.fetch_add(1, Ordering::Relaxed);

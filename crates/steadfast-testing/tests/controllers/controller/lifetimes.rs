@@ -170,7 +170,7 @@ async fn first_reconcile_waits_for_previous_writes() -> Result<(), WorldError> {
     let ready = async { drop(leads.await) };
     let controller = slow(&world, &told, &running, |controller| controller.start_after(ready))?;
     advance(SECOND).await;
-    // The previous leader writes last while the caches of its successor lag.
+    // Simulates a previous leader whose last write has not reached the lagging caches of its successor.
     world.server.faults().lag(true);
     world.write("a", "2")?;
     drop(lead);
@@ -238,7 +238,8 @@ async fn undeclared_cache_that_fails_delays_no_controller() -> Result<(), WorldE
     Ok(())
 }
 
-/// A cache with a broken stream delays only controllers that declare it, even if it was synced before.
+/// A cache with a broken stream delays only those controllers that declare the cache. An earlier sync makes no
+/// difference.
 #[tokio::test(start_paused = true)]
 async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
@@ -259,7 +260,7 @@ async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), WorldErr
     Ok(())
 }
 
-/// Issue 32, line 16: `act` waited for an owned cache that never synced.
+/// Issue 32, line 16: with `act`, the controller waited for an owned cache that never synced.
 #[tokio::test(start_paused = true)]
 async fn act_starts_though_an_owned_cache_fails() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
@@ -313,8 +314,8 @@ async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Issue 32, line 17: the version of a quiet resource lags behind the server's version, because leases are written
-/// all the time. The proof of completeness was a watch of four seconds per cache, one after the other.
+/// Issue 32, line 17: a quiet resource's version lags behind the server's version, because other programs write leases
+/// all the time. To prove completeness, each cache needed a watch of four seconds, one after the other.
 #[tokio::test(start_paused = true)]
 async fn quiet_caches_delay_new_leader_one_second() -> Result<(), WorldError> {
     for (http2, has_bookmarks) in [(true, true), (true, false), (false, true), (false, false)] {

@@ -168,7 +168,7 @@ async fn hanging_namespace_delays_no_other_start() -> Result<(), WorldError> {
     let controller = telling(controller, &told)?;
     advance(5 * SECOND).await;
     assert!(told.take().contains(&"team-b/x".to_owned()));
-    // A key whose own cache was never synced waits.
+    // A key in a namespace whose cache has never synced must wait.
     controller.queue().add(ObjectKey::namespaced("team-a", "x"));
     advance(SECOND).await;
     assert!(controller.stats().paused);
@@ -198,7 +198,7 @@ async fn doubtful_namespace_pauses_only_its_keys() -> Result<(), WorldError> {
     advance(SECOND).await;
     assert_eq!(told.take(), ["team-b/x"]);
 
-    // A doubt about the other namespace as well, and its end.
+    // The cache of the other namespace is in doubt as well, and later fresh again.
     world.server.faults().respond(RequestRule::any().namespace("team-b"), Answer::code(403));
     world.server.faults().end_watches();
     advance(120 * SECOND).await;

@@ -26,8 +26,8 @@ pub(super) struct Context {
     created: AtomicU64,
 }
 
-/// Creates missing children and deletes surplus ones, naively, as in a tutorial. The cache is the only source, and
-/// the server generates the names.
+/// Creates missing children and deletes surplus ones, naively, as in a tutorial: it reads only the cache, and the
+/// server generates the names.
 pub(super) async fn keep_children(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, Failure> {
     let failed = |error: &dyn std::error::Error| Failure(error.to_string());
     let lister = context.children.lister().map_err(|error| failed(&error))?;
@@ -67,7 +67,7 @@ pub(super) fn keeper_of(factory: &InformerFactory) -> Controller<ConfigMap> {
     Controller::new(factory, Scope::all()).owns::<Pod>(Scope::all())
 }
 
-/// Returns the maximum number of concurrent children of each parent, by the server's history.
+/// Returns the maximum number of children that each parent had at one time, according to the server's history.
 fn most_children(world: &World) -> BTreeMap<String, usize> {
     Children::of(&world.server, "", "pods").most
 }
@@ -96,7 +96,7 @@ async fn lagging_watch_causes_no_duplicate_child() -> Result<(), WorldError> {
     world.server.delete_named("pods", "default", &one.name_any())?;
     advance(SECOND).await;
     assert_eq!(context.created.load(Ordering::Relaxed), 4);
-    // Caches receive the deletion, and not the creation of the replacement.
+    // The caches receive this deletion, but not the creation of the replacement.
     let another = context.children.lister()?.all().remove(0).name_any();
     world.server.delete_named("pods", "default", &another)?;
     world.server.faults().lag_at(world.server.revision());
@@ -168,7 +168,7 @@ async fn write_without_response_is_awaited() -> Result<(), WorldError> {
     world.server.create(&config_map("a", "1"))?;
     let told = Told::default();
     let context = context(&world)?;
-    // The request arrives, its response does not, and the connection breaks.
+    // The request reaches the server, the response does not reach the client, and the connection breaks.
     let network = world.network.clone();
     let reconcile = move |parent, context: Arc<Context>| {
         let network = network.clone();
@@ -280,14 +280,14 @@ async fn write_lost_by_restore_is_not_awaited() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Returns the names of the current children, by the server's history.
+/// Returns the names of the current children, according to the server's history.
 fn children(world: &World) -> Vec<String> {
     let live: BTreeSet<String> = Children::of(&world.server, "", "pods").live.into_values().flatten().collect();
     live.into_iter().collect()
 }
 
-/// Runs one world with random faults. Returns the maximum number of concurrent children of a parent, and the number
-/// of waits for writes.
+/// Runs one world with random faults. Returns the maximum number of children of a parent at one time, and the number of
+/// waits for writes.
 async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
     const PARENTS: [&str; 2] = ["a", "b"];
     let world = World::seeded(seed).await?;
@@ -323,8 +323,8 @@ async fn upset(seed: u64) -> Result<(usize, u64), WorldError> {
     Ok((most, controller.stats().waits_for_writes))
 }
 
-/// The cache that enqueues parents lagged while a child was created and deleted, so its watch never delivered the
-/// child. A reconcile had counted the child in the other cache.
+/// One cache enqueues parents, and the reconcile reads another one. A child was created and deleted while the first
+/// cache lagged, so its watch never delivered the child. A reconcile had already counted the child in the second cache.
 #[test]
 fn transient_object_unseen_by_cache_seed_301() -> Result<(), WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
@@ -387,7 +387,7 @@ async fn object_leaving_selector_is_not_awaited() -> Result<(), WorldError> {
 async fn permanently_cut_cache_is_not_awaited() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "1"))?;
-    // Another cache of the objects, which the controller does not read. The server rejects its requests later.
+    // This cache has the same objects, but the controller does not read it. The server rejects its requests later.
     let other = world.factory.informer::<ConfigMap>(Scope::namespace("default"))?;
     let (told, context) = (Told::default(), context(&world)?);
     let _controller = telling(&world, &told, &context)?;
@@ -426,8 +426,8 @@ async fn constantly_changing_key_is_reconciled() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// A reconcile waits for both the change that enqueued it and the writes of its predecessor. The arrival of the first
-/// must not cancel the wait for the second.
+/// A reconcile waits for the change that enqueued it and for the writes of its predecessor. The arrival of the change
+/// must not end the wait for the writes.
 #[tokio::test(start_paused = true)]
 async fn concurrent_change_does_not_skip_write_wait() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -445,7 +445,8 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), WorldError> 
     // Both caches have seen the deletion of one child. The reconcile that starts now creates another one.
     world.server.delete_named("pods", "default", &children[0])?;
     advance(SECOND / 2).await;
-    // From now on, the cache that the reconcile reads stalls, and the cache that enqueues keys does not.
+    // The reconcile reads one of two caches of pods, and the other one enqueues keys. The loop stalls one watch at a
+    // time until it has found that of the first cache.
     let is_read = |request: &RequestRecord| {
         let pods = request.resource.as_ref().is_some_and(|resource| resource.resource() == "pods");
         pods && matches!(request.verb, Verb::Watch | Verb::StreamedList) && !request.finished
@@ -463,7 +464,7 @@ async fn concurrent_change_does_not_skip_write_wait() -> Result<(), WorldError> 
         let is_behind = context.children.snapshot().version().is_some_and(|at| at.is_older_than(&version));
         if is_behind {
             tried += 1;
-            // For a while, neither cache sees the new child. Then the stalled cache sees the annotation only.
+            // First, neither cache sees the new child. Then the stalled cache receives only the annotation.
             world.server.faults().lag_at(world.server.revision());
             advance(2 * SECOND).await;
             assert_eq!(context.created.load(Ordering::Relaxed), 4);

@@ -322,7 +322,7 @@ fn reconciled(told: &Told) -> Vec<String> {
     names
 }
 
-/// Issue 32, line 14: the predicate ran before the mapping, and dropped changes of the owner.
+/// Issue 32, line 14: the predicate ran before the mapping. It dropped changes of an object's owner.
 #[tokio::test(start_paused = true)]
 async fn owner_change_passes_any_filter_of_changes() -> Result<(), WorldError> {
     let world = World::new().await?;
@@ -407,7 +407,7 @@ pub(super) fn kind_of(kind: &str) -> ApiResource {
     }
 }
 
-/// Issue 32, line 13: the scope of a `DynamicObject` is unknown, and was assumed to be namespaced.
+/// Issue 32, line 13: the scope of a `DynamicObject` is unknown. The controller assumed a namespaced kind.
 #[tokio::test(start_paused = true)]
 async fn dynamic_owner_is_reconciled_in_either_scope() -> Result<(), WorldError> {
     for (definition, kind, namespace) in
@@ -498,7 +498,7 @@ async fn keys_outside_the_scope_are_reported_once() -> Result<(), WorldError> {
     assert_eq!(notes.len(), 2 + 2, "two reports, and the objects of team-a: {notes:?}");
     assert_eq!(controller.stats().outside_scope, 3);
 
-    // `run_by_key` reconciles them.
+    // `run_by_key` also reconciles keys outside the scope.
     let calls = told.clone();
     let by_key = Controller::<ConfigMap>::new(&world.factory, Scope::namespace("team-a"))
         .watches::<ConfigMap, _>(Scope::namespace("team-b"), |map| [map.key().clone()])

@@ -39,7 +39,7 @@ async fn unreachable_server_is_retried_with_backoff() -> Result<(), WorldError> 
     }
     tokio::time::sleep(10 * MINUTE).await;
     let requests = world.requests();
-    // Eight at first, then one after 1 s, 2 s, 4 s … 60 s, each shortened by up to half.
+    // Eight requests are sent at first. Retries follow after 1 s, 2 s, 4 s … 60 s, each delay shortened by up to half.
     assert!((8 + 12..=8 + 26).contains(&requests.len()), "{} requests", requests.len());
     assert_eq!(world.events.stats().failed, 0);
     world.server.faults().answer_truly();
@@ -69,7 +69,7 @@ async fn retry_after_delays_all_requests() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn lost_response_creates_no_duplicate() -> Result<(), WorldError> {
     let world = World::new().await?;
-    // The connection already exists, so that the request is sent.
+    // The connection already exists, so the client can send the request.
     assert_eq!(world.told().await?, Vec::<String>::new());
     world.network.black_hole(Direction::ToClient, true);
     world.note("a", "it was changed");

@@ -62,7 +62,8 @@ async fn cluster_scoped_events_are_in_default() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// On threads of its own, as in a program: the recorder and its connection are dropped, and the recorded events arrive.
+/// The recorder runs on its own threads, as in a program. Recorded events arrive although recorder and connection are
+/// dropped.
 #[tokio::test]
 async fn dropped_connection_still_sends_recorded_events() -> Result<(), WorldError> {
     let server = ApiServer::builder().start().await?;

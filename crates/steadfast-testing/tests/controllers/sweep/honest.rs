@@ -45,7 +45,7 @@ fn correct_controller_has_no_findings() -> Result<(), Error> {
         assert_eq!(report.runs_of(kind) > 0, kind != DisturbanceKind::LeadershipLost, "{kind}: {report}");
     }
     assert!(report.runs() > 40, "{report}");
-    // An existing object is not created again, so that no write can be hidden.
+    // The second creation is rejected because the object exists, so it causes no event that could be hidden.
     let unreached: Vec<String> = report.unreached().iter().map(ToString::to_string).collect();
     assert_eq!(unreached, ["unobserved controller #2 create /api/v1/namespaces/default/configmaps"]);
     Ok(())

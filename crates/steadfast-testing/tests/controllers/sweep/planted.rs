@@ -139,7 +139,7 @@ fn cleanup_failing_on_missing_object_is_found() -> Result<(), Error> {
     Ok(())
 }
 
-/// Bug: after a lost response, the status claims an action that never ran.
+/// Bug: the status is written before the action. After a lost response, the status claims an action that never ran.
 #[test]
 fn status_written_before_action_is_found() -> Result<(), Error> {
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
@@ -246,13 +246,14 @@ fn creation_remembered_in_process_is_found() -> Result<(), Error> {
     println!("{report}");
     let disturbances: Vec<String> = report.findings().iter().map(|found| found.disturbance.to_string()).collect();
     assert!(disturbances.contains(&format!("crash-after controller #1 create {PATH}")), "{report}");
-    // A running process has not forgotten the child, and a process that was killed before has created none.
+    // Without a crash, the process still remembers the child. After a crash before the creation, no child exists.
+    // Neither disturbance may be a finding.
     assert!(disturbances.iter().all(|disturbance| disturbance.starts_with("crash-")), "{report}");
     assert!(!disturbances.contains(&format!("crash-before controller #1 create {PATH}")), "{report}");
     Ok(())
 }
 
-/// Bug: a restarted process reads its state at version 0, which any cache may serve from before the crash.
+/// Bug: a restarted process reads its state with `resourceVersion=0`. A cache may serve a state from before the crash.
 #[test]
 fn start_from_stale_cache_is_found() -> Result<(), Error> {
     async fn process(connection: Connection) -> Result<(), WorldError> {
@@ -306,7 +307,7 @@ fn reconcile_after_leadership_loss_is_found() -> Result<(), Error> {
         context.keep(&parent).await?;
         Ok(Action::await_change())
     }
-    /// Lets reconciles in progress finish after the loss of the lease, with a client without a fence.
+    /// Lets reconciles in progress finish after the loss of the lease. Their client has no fence.
     async fn process(connection: Connection) -> Result<(), WorldError> {
         let election = LeaderElection::builder(&connection, "default", "mirror").start()?;
         let leader = election.until_leader().await.ok_or("the election was stopped")?;

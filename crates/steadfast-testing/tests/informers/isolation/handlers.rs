@@ -11,7 +11,7 @@ use steadfast_testing::{WorldError, config_map, informers};
 
 const OBJECTS: u64 = 1_000;
 const CHANGES: u64 = 100_000;
-/// More than the worker threads of any runtime in this test.
+/// Number of blocked handlers: more than the worker threads of any runtime in this test.
 const STUCK: usize = 6;
 
 /// Handler that counts its calls, and records the highest value.

@@ -22,7 +22,7 @@ async fn metrics_table_matches_scrape() -> Result<(), WorldError> {
     let expected = rows(&World::new().await?.scrape()?);
     let documented: Vec<&str> = OPERATIONS
         .lines()
-        // A test of the program checks those of `steadfast notify`.
+        // A test in the program checks the metrics of `steadfast notify`.
         .filter(|line| line.starts_with("| `steadfast_") && !line.starts_with("| `steadfast_notify_"))
         .collect();
     assert!(expected.len() > 30);
@@ -53,7 +53,8 @@ async fn alerts_use_existing_metrics_and_labels() -> Result<(), WorldError> {
             let end = part.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_').unwrap_or(part.len());
             let name = format!("steadfast_{}", &part[..end]);
             assert!(named(&name), "{name} is not a metric: {line}");
-            // Only fixed label values can be checked: causes that are counted on demand do not exist yet.
+            // The series of a cause does not exist before the cause is counted, so only fixed label values can be
+            // checked.
             let selector = part[end..].strip_prefix('{').and_then(|rest| rest.split_once('}'));
             for pair in selector.map(|(inside, _)| inside.split(", ")).into_iter().flatten() {
                 let (label, value) =

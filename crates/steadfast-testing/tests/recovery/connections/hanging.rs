@@ -126,8 +126,7 @@ async fn what_is_answered_late_is_taken_in() -> Result<(), WorldError> {
 
 #[tokio::test(start_paused = true)]
 async fn probe_succeeds_while_other_lists_hang() -> Result<(), WorldError> {
-    // Without a bookmark, a short watch over HTTP/1.1 proves nothing if the stream never sent one. So a probe needs a
-    // list.
+    // This server sends no bookmarks. Over HTTP/1.1, a short watch then proves nothing, so a probe needs a list.
     let world = World::over_http1().await?;
     world.server.faults().no_bookmarks(true);
     let healthy = world.informer(0)?;

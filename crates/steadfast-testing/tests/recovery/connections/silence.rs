@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 use crate::connections::world::{World, demand, until};
 
 impl World {
-    /// Returns the number of probes on silent connections so far.
+    /// Returns the liveness probes on silent connections so far.
     fn questions(&self) -> Vec<RequestRecord> {
         self.server.requests().into_iter().filter(|request| request.path == "/livez/ping").collect()
     }

@@ -109,7 +109,7 @@ async fn answers_that_nobody_reads_leave_informers_connections() -> Result<(), W
             let client = client.clone();
             tokio::spawn(async move {
                 let answer = client.send(get(LARGE)?).await;
-                // A request with a connection is never read. A request without one fails.
+                // If the request gets a connection, its response is never read. Otherwise the request fails.
                 if answer.is_ok() {
                     std::future::pending::<()>().await;
                 }

@@ -1,4 +1,5 @@
-//! The audit (R12): events that a server's watch has lost are detected, named and repaired, and nothing else is.
+//! The audit (R12): events that a server's watch has lost are detected, named and repaired. Other objects are not
+//! reported.
 
 use serde_json::json;
 use steadfast_contract::Terms;
@@ -91,7 +92,7 @@ async fn changes_during_audit_cause_no_alarm() -> Result<(), WorldError> {
     for number in 0..40 {
         world.server.create(&config_map(&format!("c-{number}"), "1"))?;
     }
-    // The pages take time, with many changes between them.
+    // The pages of the audit take time, and many objects change between them.
     let informer = started(world.build().audit_every(PERIOD).page_size(Some(3)), None).await?;
     let notes = notes(&informer);
     world.server.faults().delay(Duration::from_millis(300));

@@ -33,7 +33,7 @@ async fn hundred_silent_informers_share_one_probe() -> Result<(), WorldError> {
         let Freshness::Fresh { age, .. } = informer.freshness() else { panic!("{}", informer.freshness()) };
         assert!(age < PERIOD / 2, "the shared probe proves it: {age:?}");
     }
-    // The same holds for later periods.
+    // The informers share their probes in later periods as well.
     tokio::time::sleep(10 * PERIOD).await;
     assert!(of("configmaps") <= 24, "{}", of("configmaps"));
     Ok(())

@@ -38,7 +38,8 @@ async fn waits_outside_selector_cause_no_doubt() -> Result<(), WorldError> {
     let requests = ten_waits(&world, builder).await?;
     let whole = requests.iter().filter(|request| matches!(request.verb, Verb::List | Verb::StreamedList)).count();
     assert_eq!(whole, 0, "no list is sent");
-    // The client first verifies that the server responds on the same connection.
+    // Each wait has a pair of short watches. With the first one, the client verifies that the server responds on the
+    // same connection.
     let is_short = |query: &str| ["timeoutSeconds=4&", "timeoutSeconds=1&"].iter().any(|short| query.contains(short));
     let short: Vec<_> = requests.iter().filter(|request| is_short(&request.query)).collect();
     assert!(short.len() >= 16, "{}", short.len());

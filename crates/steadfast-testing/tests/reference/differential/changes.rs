@@ -56,7 +56,7 @@ struct Plot {
     short_names: Vec<&'static str>,
     /// Number of changes of the definition.
     changes: usize,
-    /// Number of the change with open watches.
+    /// `true` if a watch is open that the next change of the definition ends.
     watches: bool,
 }
 

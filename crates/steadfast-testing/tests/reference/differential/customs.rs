@@ -90,7 +90,7 @@ impl Plot {
     fn change(&mut self) {
         let (version, name) = (self.version(), self.one());
         let place = format!("{}/{name}", self.path(version));
-        // A list also contains versions, but those of a random object.
+        // The change needs the version of this object. A list would yield the version of a random object.
         self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
         let last = self.steps.len() - 1;
         let step = match self.chance.below(8) {

@@ -94,7 +94,8 @@ impl Session {
             let answer = answer.unwrap_or_else(|_| Err("no response within the timeout".into()));
             let answer = answer.map_err(|error| format!("{}: {error}", script.place(number)))?;
             if let Answer::Seen(seen) = &answer {
-                // A dry run returns the version that was sent, if any, which no server assigned.
+                // A dry run of a creation returns the version that the client sent, if any. No server assigned this
+                // version.
                 let versioned = seen.code != 201 || !step.path.contains("dryRun=All");
                 brought.remember(number, &seen.body, versioned);
                 brought.deleted |= step.method == "DELETE" && seen.code == 200;
@@ -261,7 +262,8 @@ impl Brought {
         self.newest = version.and_then(|text| text.parse::<u64>().ok()).unwrap_or_default().max(self.newest);
     }
 
-    /// Replaces the placeholders in the text. A step without a value stands for the last earlier step with one.
+    /// Replaces the placeholders in the text. If a step has no value, the value of the last earlier step with one is
+    /// used.
     fn fill(&self, text: &str) -> String {
         let mut filled = String::new();
         let mut rest = text;

@@ -67,7 +67,7 @@ impl Family {
         });
         let mut runs = runs.buffer_unordered(AT_ONCE).enumerate();
         let mut outcome = Outcome { coverage: Coverage::default(), found: Vec::new(), ended: Ok(()) };
-        // Not with a macro, because the test harness captures its output until the test has ended.
+        // Writes to the stream directly: the test harness captures the output of `eprintln!` until the test has ended.
         let say = |words: String| drop(writeln!(io::stderr(), "{words}"));
         while let Some((number, run)) = runs.next().await {
             match run.map_err(WorldError::from).flatten() {

@@ -83,7 +83,8 @@ fn table_columns(step: &Step, ours: &mut Value, theirs: &mut Value) {
             if table["rows"].is_null() {
                 table["rows"] = Value::Array(Vec::new());
             }
-            // Watches share encoded events, so the columns may be repeated if another watch received them first.
+            // Watches share encoded events. An event repeats the columns if it was first encoded as the first event of
+            // another watch.
             if number > 0 || table["rows"].as_array().is_some_and(|rows| rows.len() == 1) {
                 table["columnDefinitions"] = Value::Null;
             }
@@ -110,7 +111,7 @@ fn bookmarks(_: &Step, ours: &mut Value, theirs: &mut Value) {
         events.retain(told);
         for event in events.iter_mut().filter(|event| event["type"] == "BOOKMARK") {
             if event["object"]["kind"] == "Table" {
-                // The cells of a bookmark's object.
+                // The cells of a bookmark's object are not compared.
                 event["object"]["rows"][0]["cells"] = Value::Null;
                 continue;
             }

@@ -17,7 +17,7 @@ pub fn types(plot: &mut Plot) {
         let patch = place.rsplit('/').filter(|key| !key.is_empty()).fold(value, |inner, key| json!({key: inner}));
         let mut step = Step::new("odd type", "PATCH", plot.at(index, "a")).json(&patch).with("patch");
         step.content_type = match plot.chance.below(2) {
-            // In this case a real server truncates the number.
+            // With this patch type, a real server truncates a number that is too large.
             0 if option != "number too large" => "application/strategic-merge-patch+json",
             _ => "application/merge-patch+json",
         };
