@@ -1,5 +1,5 @@
-//! Many changes by few messages. A message is applied as a whole or not at all. So a rejected message is split until
-//! only the invalid changes are missing.
+//! Batches: many changes in few messages. The target applies a message completely or not at all. So a rejected
+//! message is split until all valid changes are applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) trait BatchSender: Send {
     /// Returns the size of a change within a message, in bytes.
     fn size(&self, change: &Self::Change) -> usize;
 
-    /// Returns an ID of the change that is equal in the next attempt.
+    /// Returns an ID of the change. The next attempt computes the same ID.
     fn id(&self, change: &Self::Change) -> String;
 
     /// Applies all of `changes` or none.
@@ -119,7 +119,7 @@ pub(crate) async fn send_in_batches<S: BatchSender>(
     pending.reverse();
     let mut first = Ok(());
     while let Some(batch) = pending.pop() {
-        // Suspected until the response: the attempt may be cancelled in between.
+        // All changes are suspects until the response arrives, because the attempt may be cancelled in between.
         suspects.add(batch.iter().map(|change| sender.id(change)));
         match sender.send(&batch).await {
             Ok(()) => suspects.clear(batch.iter().map(|change| sender.id(change))),
@@ -174,7 +174,8 @@ fn split<'a, S: BatchSender>(
 mod tests {
     use super::*;
 
-    /// Rejects messages with an odd number; breaks off at a negative one. Records the messages that it carried out.
+    /// Sender that rejects messages with an odd number, and breaks off at a negative number. Records the applied
+    /// messages.
     #[derive(Default)]
     struct OddRejecter {
         sent: Vec<Vec<i32>>,
@@ -229,7 +230,7 @@ mod tests {
         let result = send_in_batches(&mut odd, &[2, 4, 5, 6, 8, 10], LIMITS, &suspects).await;
         assert_eq!(result, Err("odd"));
         assert_eq!(odd.sent, [vec![2, 4], vec![6], vec![8, 10]]);
-        // Next time it keeps no other change from being sent with all others.
+        // In the next attempt, the rejected change no longer keeps the other changes out of one common message.
         let mut odd = OddRejecter::default();
         let result = send_in_batches(&mut odd, &[2, 4, 5, 6, 8], LIMITS, &suspects).await;
         assert_eq!(result, Err("odd"));
@@ -242,7 +243,8 @@ mod tests {
         let changes = [2, 4, -1, 6, 8, 10];
         assert_eq!(send_in_batches(&mut odd, &changes, LIMITS, &suspects).await, Err("broken off"));
         assert_eq!(odd.sent, Vec::<Vec<i32>>::new());
-        // The changes of that message come alone now, after the others, and the one at fault comes last.
+        // In the next attempts, each change of the failed message is sent alone after the others. The faulty change
+        // is sent last.
         for expected in
             [&[vec![8, 10], vec![2], vec![4]][..], &[vec![2, 4, 8, 10], vec![6]], &[vec![2, 4, 6, 8], vec![10]]]
         {

@@ -72,7 +72,8 @@ mod tests {
         for key in ["web-1", "a.b_C", &"x".repeat(128)] {
             assert_eq!(bounded_name(key, 128), key);
         }
-        // Pinned: another name after an upgrade would replace every server of a running balancer.
+        // The expected name is fixed: a different name after an upgrade would replace every server of a running load
+        // balancer.
         assert_eq!(bounded_name("c1/shop/web-1", 125), "c1.shop.web-1.-f6lzdbw3o7n4nohw45h4zffdjo");
         assert_eq!(bounded_name("", 64).len(), MIN_NAME_BYTES);
         assert_eq!(bounded_name(&"x".repeat(129), 128).len(), 128);
@@ -97,7 +98,7 @@ mod tests {
                 prop_assert_eq!(&bounded_name(key, limit), &name);
                 prop_assert!(names.insert(name));
             }
-            // Not even keys that were made from the names of others.
+            // Keys that equal the names of other keys do not collide either.
             for key in names.clone() {
                 let name = bounded_name(&key, limit);
                 prop_assert!(keys.contains(&key) || names.insert(name));

@@ -1,17 +1,18 @@
-//! Names of a zone, by dynamic update ([RFC 2136](https://www.rfc-editor.org/rfc/rfc2136)) signed with a key (TSIG).
+//! Names of a zone, maintained with dynamic updates ([RFC 2136](https://www.rfc-editor.org/rfc/rfc2136)) that are
+//! signed with a key (TSIG).
 //!
-//! A name belongs to the mirror if `_steadfast.NAME` has the mirror's mark as its only TXT record. All other names are left
-//! alone, with any records. The mark is not at the name itself because a name with a CNAME can have no other record. The mark
-//! is added and deleted in the same update as the records. Each update requires that the mark exists, or that neither the name
-//! nor a mark exists. So a name that another client took since the last read stays untouched. At a name of its own, the mirror
-//! maintains all records of type A, AAAA, CNAME and SRV.
+//! A name belongs to the mirror if `_steadfast.NAME` has the mirror's mark as its only TXT record. The mirror changes
+//! no other names. The mark is not at the name itself because a name with a CNAME can have no other record. The mark
+//! is added and deleted in the same update as the records. Each update requires that the mark exists, or that neither
+//! the name nor a mark exists. So a name that another client took since the last read stays untouched. At a name with
+//! its mark, the mirror maintains all records of type A, AAAA, CNAME and SRV.
 //!
-//! TXT, MX and PTR records at such a name may belong to other clients, and so may all records at the apex of the zone. There
-//! each record of the mirror has a mark of its own, `HASH._steadfast.NAME`, with the hash of type and data. Only records with
-//! such a mark are changed or deleted; SOA and NS never are.
+//! TXT, MX and PTR records at such a name may belong to other clients, and so may all records at the apex of the
+//! zone. In these cases, each record of the mirror has its own mark, `HASH._steadfast.NAME`, with the hash of type
+//! and data. Only records with such a mark are changed or deleted; SOA and NS never are.
 //!
-//! The mirror reads the zone by a transfer (AXFR) with the same key. A query returns only the names that the client knows, and records
-//! that were left by an earlier process are found by a transfer alone.
+//! The mirror reads the zone by a transfer (AXFR) with the same key. A query returns only the records of a known
+//! name, so only a transfer finds the records of an earlier process.
 
 mod contents;
 mod error;
@@ -73,7 +74,7 @@ pub struct Zone {
     rejections: RejectionCache,
 }
 
-/// Result of the last read. The server rejects an update that depends on data changed since then.
+/// Result of the last read. The server rejects an update that depends on data changed since that read.
 #[derive(Debug, Default)]
 struct State {
     seen: Seen,
@@ -83,14 +84,14 @@ struct State {
     is_unreachable: bool,
     /// True if the mirror changed the zone after the last read. The mirror reads the zone again afterwards.
     has_written: bool,
-    /// The record of the leader's term, which each update requires: its strings. `None` without replicas.
+    /// Strings of the record with the leader's term, which each update requires. `None` without replicas.
     term: Option<Vec<Vec<u8>>>,
 }
 
 impl Zone {
-    /// Creates the target for the names with `mark` in the zone `zone`. `server` is the primary server of the zone: one
-    /// or several addresses or names, separated by commas. The port defaults to 53. The addresses of a name are tried
-    /// in turn, the last one that responded first.
+    /// Creates the target for the names with `mark` in the zone `zone`. `server` is the primary server of the zone:
+    /// one or several addresses or names, separated by commas. The port defaults to 53. The addresses of a name are
+    /// tried in turn, starting with the last one that responded.
     ///
     /// # Errors
     ///
@@ -218,7 +219,7 @@ impl Zone {
         Ok(self.query(ZoneQuery::Records(&self.wire, Rtype::SOA)).await?.records().1)
     }
 
-    /// Completes when the serial number is another one than at the last read, or when the server responds again.
+    /// Completes when the serial number differs from that of the last read, or when the server responds again.
     async fn serial_changed(&self) {
         loop {
             // The time of the next check is kept in the state: a caller may drop this future, and must not restart the

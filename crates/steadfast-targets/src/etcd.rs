@@ -48,7 +48,7 @@ pub struct EtcdValue(pub String);
 
 impl Value for EtcdValue {}
 
-/// Bounds of one transaction; bytes as JSON. The defaults of etcd are 128 operations and 1.5 MiB.
+/// Bounds of one transaction. The size counts bytes of JSON. The defaults of etcd are 128 operations and 1.5 MiB.
 const TRANSACTION: BatchLimits = BatchLimits { count: 128, bytes: 768 * 1024 };
 
 /// Upper bound of a key with its value: etcd's request limit of 1.5 MiB minus 4 KiB for the surrounding transaction.
@@ -77,7 +77,7 @@ impl Etcd {
     ///
     /// # Errors
     ///
-    /// If an endpoint is not such a URL, or the prefix or the mark is empty.
+    /// Returns an error if an endpoint is not such a URL, or the prefix or the mark is empty.
     pub fn new(endpoints: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
         Self::open(PlainEtcdClient, endpoints, &["http"], prefix, mark)
     }
@@ -88,7 +88,7 @@ impl<R: EtcdClient> Etcd<R> {
     ///
     /// # Errors
     ///
-    /// If an endpoint is not such a URL, or the prefix or the mark is empty.
+    /// Returns an error if an endpoint is not such a URL, or the prefix or the mark is empty.
     pub fn by(requests: R, endpoints: &[&str], prefix: &str, mark: &str) -> Result<Self, EtcdError> {
         Self::open(requests, endpoints, &["http", "https"], prefix, mark)
     }
@@ -116,8 +116,8 @@ impl<R: EtcdClient> Etcd<R> {
         })
     }
 
-    /// Sets how long the lease lasts after its last renewal, in whole seconds. Defaults to five minutes. etcd prolongs a time below the
-    /// one of its elections.
+    /// Sets how long the lease lasts after its last renewal, in whole seconds. Defaults to five minutes. etcd raises
+    /// a duration below its minimum, which follows from its election timeout.
     #[must_use]
     pub fn with_lease_ttl(self, lease_ttl: Duration) -> Self {
         Self { lease_ttl, ..self }
@@ -139,7 +139,7 @@ impl<R: EtcdClient> Etcd<R> {
         self.seen.lock()
     }
 
-    /// Renews a lease. Returns whether it exists.
+    /// Renews a lease. Returns true if the lease exists.
     async fn keep_lease(&self, lease: i64) -> Result<bool, EtcdError> {
         let method = json!({ "ID": lease.to_string() });
         let kept = self.gateway.request(Retry::Allowed, "lease/keepalive", &method).await?;
@@ -199,7 +199,7 @@ impl<R: EtcdClient> Etcd<R> {
         format!("{}{name}", self.prefix)
     }
 
-    /// Returns why etcd cannot hold a value, if it cannot.
+    /// Returns an error if etcd cannot store the value.
     fn check(&self, name: &str, EtcdValue(value): &EtcdValue) -> Result<(), EtcdError> {
         let key = self.key(name);
         let bytes = key.len() + value.len();
@@ -239,7 +239,7 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
             Step::Remove { .. } => 0,
         };
         let key = self.prefix.len() + step.name().len();
-        // Four bytes of Base64 for three, the key twice, and the JSON around them.
+        // Base64 has four bytes for three, the key occurs twice, and the constant covers the JSON around them.
         (value + 2 * key) / 3 * 4 + 256
     }
 
@@ -257,7 +257,8 @@ impl<R: EtcdClient> BatchSender for &Etcd<R> {
         let (condition, otherwise) = self.term_condition();
         compared.extend(condition);
         let transaction = json!({ "compare": compared, "success": done, "failure": otherwise });
-        // Held until the response is recorded. The watch takes this lock too, and recognises the event of this write.
+        // Held until the response is recorded. The watch takes this lock too, so that it recognises the event of this
+        // write.
         let mut written = self.written.lock().await;
         // A transaction without a response may have been committed. A retry would fail its own conditions.
         let response = self.gateway.request(Retry::Never, "kv/txn", &transaction).await;
@@ -319,7 +320,8 @@ impl<R: EtcdClient> Target for Etcd<R> {
                 seen.others.insert(key);
             }
         }
-        // Events up to this revision are part of the read, so their own writes need no entry any more.
+        // The read includes the events up to this revision, so the set no longer needs the writes up to this
+        // revision.
         self.written.lock().await.retain(|written| *written > revision);
         let mut last = self.seen();
         // After a restore from a backup, an earlier report can be ahead of the cluster. Such a report is dropped.

@@ -27,7 +27,8 @@ pub(crate) async fn exchange(stream: TcpStream, request: Request<Full<Bytes>>) -
 /// Returns the response with a streamed body. `request` must have a `Host` header.
 pub(crate) async fn open(stream: TcpStream, request: Request<Full<Bytes>>) -> Result<Response<Streamed>, Error> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The connection ends with the response: dropped in between, it is closed.
+    // The connection task belongs to the response. A drop of the response aborts the task, which closes the
+    // connection.
     let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
     let (head, body) = sender.send_request(request).await?.into_parts();
     Ok(Response::from_parts(head, Streamed { body, _connection: connection }))

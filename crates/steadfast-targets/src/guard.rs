@@ -1,4 +1,4 @@
-//! The removal guard: a mistake in a rule, or in a cluster, must not take away the capacity that others live by.
+//! The removal guard: a mistake in a rule or in a cluster must not remove capacity that clients depend on.
 //!
 //! The guard compares numbers, not names: the number of entries of a group that would remain in service, and the
 //! highest number within the window. A replaced entry is no loss. The entry of a deleted object is no loss either while
@@ -10,17 +10,19 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Falling numbers that are remembered of a group, unless more than a 64th of the window lies between them.
+/// Maximum number of levels that are remembered per group, unless more than a 64th of the window lies between two of
+/// them.
 const MAX_LEVELS: usize = 64;
 
 /// Capacity that a group may lose without approval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Part of the highest number in service within the window that may be missing: 0.0 to 1.0. Defaults to a third.
+    /// Fraction of the highest number in service within the window that may be missing: 0.0 to 1.0. Defaults to a
+    /// third.
     pub share: f64,
     /// Number of entries that may be missing in any case. Defaults to 1.
     pub few: usize,
-    /// Window in which the highest number in service counts. Defaults to five minutes.
+    /// Window within which the highest number in service is determined. Defaults to five minutes.
     pub window: Duration,
 }
 
@@ -41,7 +43,7 @@ impl Limits {
 /// Removals that need approval.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct ApprovalRequest {
-    /// Identifies these removals: other entries, or other values of them, give another ID. A restart does not.
+    /// ID of these removals. Other entries, or other values of the entries, give another ID; a restart keeps the ID.
     pub id: String,
     /// The group that owns the entries.
     #[serde(default)]
@@ -78,14 +80,15 @@ pub(crate) struct Flow {
     pub(crate) coming: usize,
     /// Entries that stop serving because their objects were deleted, each with a text of the step.
     pub(crate) gone: BTreeMap<String, String>,
-    /// Other entries that stop serving, likewise.
+    /// Other entries that stop serving, each with a text of the step.
     pub(crate) outs: BTreeMap<String, String>,
 }
 
 /// The guard's memory of one mirror.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Guard {
-    /// Numbers in service of each group within the window: falling numbers, and when each was seen last, in seconds since 1970.
+    /// Decreasing numbers in service of each group within the window, each with the last time it was seen, in seconds
+    /// since 1970.
     #[serde(default)]
     levels: BTreeMap<String, Vec<(u64, usize)>>,
     /// Highest numbers in service, not lowered by excused or approved removals. They decide if a group may be emptied.
@@ -118,7 +121,7 @@ struct Pending {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Replaced {
     names: BTreeSet<String>,
-    /// Number in service before the others came.
+    /// Number in service before the replacements were added.
     base: usize,
 }
 
@@ -162,7 +165,7 @@ impl Guard {
         held: &BTreeSet<String>,
         now: u64,
     ) -> Verdict {
-        // An approval ends when its entry is wanted again, or when something else would happen to the entry.
+        // An approval ends when its entry is wanted again, or when the step of the entry changes.
         self.approved.retain(|name, text| {
             let happens = |flow: &Flow| flow.outs.get(name).or_else(|| flow.gone.get(name)) == Some(text);
             held.contains(name) || flows.values().any(happens)
@@ -205,7 +208,7 @@ impl Guard {
         // A pending approval stays while one of its entries is in doubt.
         self.asks.retain(|_, pending| pending.ask.names.iter().any(|name| held.contains(name)));
         for (group, Decision { excused, approved, granted, asked }) in decided {
-            // What was scaled down for good reasons, or by approval, does not count as missing later.
+            // Excused and approved removals do not count as missing later.
             lower(self.levels.get_mut(group), excused.len() + approved.len());
             verdict.granted.extend(excused.keys().chain(approved.keys()).chain(granted.keys()).cloned());
             // The ID depends on the exact removals. An approval never applies to a different set.
@@ -228,7 +231,8 @@ impl Guard {
         verdict
     }
 
-    /// Returns the state that must survive a restart. The next read restores a group at its peak.
+    /// Returns the state that must survive a restart. Omits groups at their peak, because the next read restores
+    /// them.
     pub(crate) fn lasting(&self) -> Self {
         let mut lasting = Self { left: BTreeMap::new(), replaced: BTreeMap::new(), ..self.clone() };
         let left = |group: &String| self.left.get(group).copied().unwrap_or_default();
@@ -267,7 +271,7 @@ fn observe(levels: &mut Vec<(u64, usize)>, serving: usize, now: u64, window: Dur
     let step = window.as_secs() / MAX_LEVELS as u64;
     let is_full = levels.len() >= MAX_LEVELS;
     match levels.last_mut() {
-        // The higher number counts for longer instead.
+        // The list is full: the last, higher number stays valid for longer instead.
         Some((when, _)) if is_full && now.abs_diff(*when) <= step => *when = now,
         _ => levels.push((now, serving)),
     }
@@ -285,7 +289,7 @@ fn lower(levels: Option<&mut Vec<(u64, usize)>>, count: usize) {
 struct Highest {
     /// Without entries whose removal was excused or approved.
     counted: usize,
-    /// With them.
+    /// Including these entries.
     seen: usize,
 }
 
@@ -299,7 +303,7 @@ struct Decision {
 }
 
 impl Decision {
-    /// Decides if `serving` entries are in service, and `highest` were within the window.
+    /// Decides about `flow`, given the entries in service now and the `highest` numbers within the window.
     fn of(flow: &Flow, serving: usize, approved: &BTreeMap<String, String>, highest: Highest, limits: &Limits) -> Self {
         let is_approved = |(name, text): &(&String, &String)| approved.get(*name) == Some(*text);
         let part = |of: &BTreeMap<String, String>, wanted: bool| -> BTreeMap<String, String> {
@@ -311,7 +315,7 @@ impl Decision {
         let (mut fresh, mut excused) = (part(&flow.outs, false), part(&flow.gone, false));
         let left = serving.saturating_sub(approved.len());
         if excused.len() >= left {
-            // No other serves: the group would be empty.
+            // No other entry serves, so the group would be empty.
             fresh.append(&mut excused);
         }
         let left = left - excused.len().min(left);
@@ -332,7 +336,8 @@ impl Decision {
         flow.serving.saturating_sub(excused.len() + approved.len() + granted.len())
     }
 
-    /// Withdraws each grant without approval until replacements arrive, or else until approval.
+    /// Withdraws all removals that were not approved. They wait for replacements if `is_refilled`, otherwise for
+    /// approval.
     fn withhold(&mut self, is_refilled: bool) {
         self.asked.append(&mut self.excused);
         self.asked.append(&mut self.granted);
@@ -348,7 +353,7 @@ fn id_of(group: &str, texts: &BTreeMap<String, String>) -> String {
     let mut hash = Sha256::new();
     let words = std::iter::once(group).chain(texts.iter().flat_map(|(name, text)| [name.as_str(), text.as_str()]));
     for word in words {
-        // The length keeps neighbours apart.
+        // The length separates adjacent texts.
         hash.update((word.len() as u64).to_be_bytes());
         hash.update(word);
     }

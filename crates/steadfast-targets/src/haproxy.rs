@@ -1,9 +1,9 @@
-//! The servers of a backend of HAProxy, by its runtime socket: put into and taken out of traffic without a reload.
+//! Servers of a HAProxy backend, added to and removed from traffic through the runtime socket, without a reload.
 //!
 //! The mirror owns the servers with its name prefix, and changes no other server. A reload or a restart of HAProxy
 //! removes the servers of the mirror. The process at the socket is polled twice a second, so that they are added again within 2 s.
 //!
-//! Written for HAProxy 2.5 and newer, where servers can be added to a backend that balances dynamically
+//! Requires HAProxy 2.5 or newer. These versions can add servers to a backend with a dynamic balancing algorithm
 //! ([management guide, 9.3](https://docs.haproxy.org/2.6/management.html#9.3)).
 
 mod error;
@@ -36,8 +36,9 @@ const MAX_PREFIX_BYTES: usize = 96;
 
 const _: () = assert!(MAX_PREFIX_BYTES + MIN_NAME_BYTES <= MAX_NAME_BYTES);
 
-/// Bounds of one run of changes. Runs last at most 8 s together, so that they end within the mirror's own deadline of 30 s. HAProxy
-/// accepts ten connections at its socket by default (`stats maxconn`), and other tools and mirrors need some of them.
+/// Bounds of one run of changes. A run lasts at most 8 s, so that it ends within the mirror's own deadline of 30 s.
+/// HAProxy accepts ten connections at its socket by default (`stats maxconn`), and other tools and mirrors need some
+/// of them.
 const RUNNER: StepRunner = StepRunner {
     max_concurrent: 4,
     attempt: Duration::from_secs(2),
@@ -88,7 +89,8 @@ pub struct Haproxy {
     slow_entries: Arc<SlowEntries>,
 }
 
-/// Returns the name of the entry for `key`: behind `prefix` it is a valid name of a server, of at most 128 bytes.
+/// Returns the name of the entry for `key`. After `prefix`, it is a valid name of a server, of at most 128 bytes in
+/// total.
 ///
 /// A key of letters, digits, `-`, `_` and `.` that is short enough is returned unchanged. Any other key becomes a
 /// readable part, `.-` and 26 digits of its hash: `c1/shop/web-1` becomes `c1.shop.web-1.-f6lzdbw3o7n4nohw45h4zffdjo`.
@@ -158,7 +160,7 @@ impl Haproxy {
                 if !self.options.is_empty() {
                     add = format!("{add} {}", self.options);
                 }
-                // HAProxy adds it with its checks disabled.
+                // HAProxy adds the server with its health checks disabled.
                 let health = self.options.has_check().then(health);
                 [Some(add), health, Some(ready())].into_iter().flatten().collect()
             }
@@ -234,7 +236,7 @@ impl Haproxy {
     }
 }
 
-/// A name with other characters could be a second command.
+/// Checks the characters of a name. A name with other characters could contain a second command.
 fn check(name: &str) -> Result<(), HaproxyError> {
     if is_valid_name(name, MAX_NAME_BYTES) { Ok(()) } else { Err(HaproxyError::Name(name.to_owned())) }
 }
@@ -256,8 +258,8 @@ fn check_server(name: &str, server: &Server) -> Result<(), HaproxyError> {
 fn stage(step: &Step<Server>) -> u8 {
     match step {
         Step::Add { .. } => 0,
-        // Additions precede drains, and drains precede removals. At no time do fewer servers serve than before and
-        // after.
+        // Additions precede drains, and drains precede removals. So the number of serving servers never falls below
+        // both its old and its new value.
         Step::Change { from, to, .. } => u8::from(from.serves() && !to.serves()),
         Step::Remove { .. } => 2,
     }
@@ -290,7 +292,7 @@ impl Target for Haproxy {
             let runner = StepRunner { start_within: RUNNER.start_within.saturating_sub(begun.elapsed()), ..RUNNER };
             let failed = runner.run(steps, &self.slow_entries, carry_out, late).await;
             errors.extend(failed.into_iter().map(|(number, error)| (steps[number].name().to_owned(), error)));
-            // A stage that failed repeatedly ends the run: removals must not follow failed additions.
+            // If a stage failed repeatedly, the run ends: removals must not follow failed additions.
             if errors.iter().filter(|(_, error)| !error.concerns_one_server()).count() >= RUNNER.failures {
                 break;
             }

@@ -1,25 +1,26 @@
-//! The real servers behind one virtual service of IPVS (LVS), by netlink: put into and taken out of traffic in the kernel.
+//! Real servers behind one virtual service of IPVS (LVS), added to and removed from traffic in the kernel by netlink.
 //!
-//! IPVS has no field for a mark, so a mirror owns a virtual service as a whole. All real servers of the service are the
-//! mirror's, including servers added by other programs, and so is the scheduler. All other services of the machine are left
-//! alone. A file with the added servers would be more exact, but wrong after a restart, another tool or a restored disk. Do not
-//! give a mirror a service that another program uses.
+//! IPVS has no field for a mark, so a mirror owns a virtual service as a whole. It owns the scheduler and all real
+//! servers of the service, including servers added by other programs. The mirror changes no other services of the
+//! machine. A file that lists the added servers would be more exact. But the file would be wrong after a restart, a
+//! change by another tool or a restored disk. Do not give a mirror a service that another program uses.
 //!
-//! Two processes with one service would remove each other's servers. So a mirror claims its service before its first
+//! Two processes that maintain one service would remove each other's servers. So a mirror claims its service before
+//! its first
 //! change. The claim is a socket with an abstract name (`@steadfast-ipvs -t 10.9.0.1:80`) in the network namespace of
 //! the service. The second process changes nothing, and reports [`IpvsError::Claimed`] until the first process ends.
 //! Other programs know nothing of the claim.
 //!
-//! Entries are named by the kernel's identity of a server, address and port: `10.0.0.1:8080`, `[fd00::1]:8080`.
+//! Entries have the kernel's identity of a server as their name, address and port: `10.0.0.1:8080`, `[fd00::1]:8080`.
 //! Existing servers are therefore known after a restart. A server that moves is a new entry, which is added before the
 //! old one is drained.
 //!
 //! The service is added with its first server, and stays after its last server was removed. The kernel then rejects connections
 //! at once.
 //!
-//! A server without weight gets no new connections, and is removed when it has no active connections left. UDP has no end of a
-//! connection: such a server is removed when the kernel has dropped all its entries. With persistence, known clients keep their
-//! server unless `net.ipv4.vs.expire_quiescent_template` is 1.
+//! A server without weight gets no new connections, and is removed when it has no active connections left. UDP
+//! connections have no end: a server of a UDP service is removed when the kernel has dropped all its entries. With
+//! persistence, known clients keep their server unless `net.ipv4.vs.expire_quiescent_template` is 1.
 
 mod claim;
 mod error;
@@ -115,7 +116,7 @@ impl Ipvs {
         let address = name.parse().ok().filter(|address: &SocketAddr| address.to_string() == name);
         let is_some = |address: &SocketAddr| is_plain(*address) && (address.port() != 0 || server.is_none());
         let address = address.filter(is_some).ok_or_else(|| IpvsError::Name(name.to_owned()))?;
-        // Servers of other programs can be removed in any form.
+        // A server that another program added can be removed with any settings.
         let Some(server) = server else { return Ok(address) };
         let service = self.service.address;
         if address.is_ipv4() != service.is_ipv4() {
@@ -178,8 +179,8 @@ impl Ipvs {
         first
     }
 
-    /// Runs a blocking operation. A caller that drops the future does not stop it, and the next operation waits for its end: no
-    /// late change undoes a newer one.
+    /// Runs a blocking operation. Dropping the future does not stop the operation. The next operation waits for its
+    /// end, so that no late change undoes a newer one.
     async fn run_blocking<A: Send + 'static>(
         &self,
         what: impl FnOnce(&Self) -> Result<A, IpvsError> + Send + 'static,

@@ -21,9 +21,10 @@ pub struct Memory(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Taken before `records`, so that lines reach the file in the order of the changes. `None` keeps everything in the process alone.
+    /// Taken before `records`, so that lines reach the file in the order of the changes. `None` keeps the memory in
+    /// this process only.
     journal: Mutex<Option<Journal>>,
-    /// Tells this process and its later lives from others with the same mark.
+    /// ID that distinguishes this process, including its later runs, from others with the same mark.
     instance: String,
     /// Never held during I/O: mirrors wait for this lock on the threads of the runtime.
     records: Mutex<BTreeMap<String, Remembered>>,
@@ -42,11 +43,11 @@ struct Remembered {
 const RECENT_PERIOD: Duration = Duration::from_secs(120);
 
 impl Memory {
-    /// Opens the memory in the file at `path`. The file is created with the first thing to remember, readable by its owner only.
+    /// Opens the memory in the file at `path`. The first write creates the file, readable by its owner only.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read or is damaged: approvals must not be guessed.
+    /// Returns an error if the file cannot be read or is damaged, because approvals must not be guessed.
     pub fn open(path: &Path) -> io::Result<Self> {
         let (journal, lines) = Journal::open(path)?;
         let mut instance = None;
@@ -78,7 +79,7 @@ impl Memory {
         &self.0.instance
     }
 
-    /// Returns the pending approvals of each mirror; the first one where a mirror has several.
+    /// Returns the pending approvals of each mirror. If a mirror has several, only the first one is returned.
     pub fn asks(&self) -> BTreeMap<String, ApprovalRequest> {
         self.all_asks().into_iter().filter_map(|(mirror, asks)| Some((mirror, asks.into_iter().next()?))).collect()
     }
@@ -96,7 +97,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// If nothing with this ID is pending any more, or if the approval cannot be written.
+    /// Returns an error if nothing with this ID is pending any more, or if the approval cannot be written.
     pub fn approve(&self, mirror: &str, id: &str) -> io::Result<ApprovalRequest> {
         let approved = self.update(mirror, |record| record.guard.approve(id));
         let ask = approved.map_err(|error: UnknownApproval| io::Error::new(io::ErrorKind::NotFound, error))?;
@@ -118,7 +119,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// If the file cannot be written. The changes are kept in the process, and the next call tries again.
+    /// Returns an error if the file cannot be written. The changes are kept in the process, and the next call tries
+    /// again.
     pub(crate) fn flush(&self, mirror: &str) -> io::Result<()> {
         // Taken before the records: concurrent flushes write in the order of the changes.
         let mut journal = self.0.journal.lock();
@@ -141,7 +143,7 @@ impl Memory {
         }
         let Some(journal) = journal.as_mut().filter(|_| !lines.is_empty()) else { return Ok(()) };
         let written = journal.append(&lines).and_then(|()| {
-            // A copy of everything, only where the file has grown out of proportion.
+            // The whole file is rewritten only if later lines have replaced most of it.
             if journal.is_oversized() { journal.replace(&self.everything(mirror, guard.as_ref())) } else { Ok(()) }
         });
         if let Some(remembered) = self.records().get_mut(mirror) {
@@ -171,8 +173,8 @@ impl Memory {
         lines
     }
 
-    /// Returns all that is remembered, for other replicas: the guards, and the origins of the entries unless the text would be longer
-    /// than `max_bytes`.
+    /// Returns the memory as text for other replicas: the guards, and the origins of the entries. Omits the origins
+    /// if the text would be longer than `max_bytes`.
     pub fn export(&self, max_bytes: usize) -> String {
         let records = self.records();
         let text = |lines: Vec<Line>| {
@@ -203,8 +205,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// If the text is damaged: then nothing is changed. If the file cannot be written: then the process has it, and the next call
-    /// tries again.
+    /// Returns an error if the text is damaged, and changes nothing. Also returns an error if the file cannot be
+    /// written. In this case the process has the new memory, and the next call tries to write again.
     pub fn adopt(&self, text: &str) -> io::Result<()> {
         let lines = text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str::<Line>);
         let lines = lines.collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
@@ -223,7 +225,7 @@ impl Memory {
             let Remembered { record, recent, .. } = records.entry(mirror.clone()).or_default();
             recent.retain(|_, (_, wanted)| wanted.elapsed() < RECENT_PERIOD);
             record.guard = guard.clone();
-            // An export without entries was too long for them. The entries known here stay.
+            // An export omits its entries if the text would be too long. The entries known here then stay.
             if !entries.is_empty() {
                 record.retain(|name, _| entries.contains_key(name));
             }

@@ -25,7 +25,7 @@ impl<V: Value> Mirror<V> {
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn start<T: Target<Value = V>>(name: &str, target: T, settings: Settings, memory: Memory) -> Self {
         let (input, received) = watch::channel(MirrorInput { wanted: None, is_stopped: false, nudges: 0 });
         let (status_sender, status) = watch::channel(Status::default());
@@ -54,7 +54,7 @@ impl<V: Value> Mirror<V> {
         self.status.clone()
     }
 
-    /// Ends the mirror: the steps in flight are finished, and no others are taken.
+    /// Ends the mirror. It finishes the steps in flight, and starts no others.
     pub async fn stop(self) {
         self.input.send_modify(|input| input.is_stopped = true);
         // A task that panicked has been reported already.

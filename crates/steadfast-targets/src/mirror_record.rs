@@ -12,7 +12,7 @@ use crate::origin::Origin;
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct EntryRecord {
     pub(crate) origin: Arc<Origin>,
-    /// Places of the entry next to its name.
+    /// Locations of the entry in addition to its name.
     #[serde(default, rename = "places")]
     pub(crate) locations: Vec<String>,
     /// The last wanted value, as text for people.

@@ -149,7 +149,7 @@ impl<T: Target> MirrorTask<T> {
                     if permit.is_valid() {
                         return;
                     }
-                    // The keeper of the gate has not noticed the end yet.
+                    // The keeper of the gate has not yet noticed the end of the term.
                     permit.ended().await;
                 }
             }
@@ -328,7 +328,7 @@ impl<T: Target> MirrorTask<T> {
         // target accepted no step.
         let rejection = run.rejection.clone();
         let record_rejection = more.iter().chain(&less).filter(|step| run.attempts.has_failed(step));
-        // The same step again after an attempt means that the target did not apply it.
+        // If the plan repeats a step after an attempt, the target did not apply the step.
         kept.extend(rejection.iter().flat_map(|why| {
             let record_rejection = record_rejection.clone();
             record_rejection.map(|step| (step.name().to_owned(), SkipReason::Rejected(why.clone())))

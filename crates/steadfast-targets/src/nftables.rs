@@ -1,14 +1,14 @@
-//! Backends behind one address, by nftables: the kernel forwards the connections.
+//! Backends behind one address, maintained with nftables. The kernel forwards the connections.
 //!
-//! A mirror owns a whole table: other tables are ignored, and foreign content in the table is removed. The table is written in
-//! one transaction, so that no packet meets half of it. The kernel tracks connections, so that an existing connection keeps its
-//! backend even after the backend was removed. Nothing has to be drained.
+//! A mirror owns a whole table: other tables are ignored, and foreign content in the table is removed. The table is
+//! written in one transaction, so that no packet meets a half-written table. The kernel tracks connections, so that
+//! an existing connection keeps its backend even after the backend was removed. Nothing has to be drained.
 //!
-//! UDP has no end of a connection. A client that keeps sending from one port keeps its backend until it pauses for
+//! UDP connections have no end. A client that keeps sending from one port keeps its backend until it pauses for
 //! `net.netfilter.nf_conntrack_udp_timeout` (30 s by default; 120 s after responses).
 //!
-//! The table has one rule that selects a backend in turn by weight (`numgen inc`). A second chain without traffic has a rule
-//! per entry whose comment holds the name, since the selecting rule has addresses only.
+//! The table has one rule that selects a backend in turn by weight (`numgen inc`). This rule contains only addresses.
+//! So a second chain without traffic has one rule per entry, with the entry's name in a comment.
 
 mod backend;
 mod listing;
@@ -244,7 +244,7 @@ impl Nftables {
     }
 }
 
-/// A name with other characters could be another rule.
+/// Checks the characters of a name. A name with other characters could contain another rule.
 fn check(name: &str) -> Result<(), NftablesError> {
     if is_valid_name(name, MAX_NAME_BYTES) { Ok(()) } else { Err(NftablesError::Name(name.to_owned())) }
 }

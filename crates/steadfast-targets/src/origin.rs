@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Object that gave entries to a rule.
+/// Object for which a rule desires entries.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct ObjectId {
     /// Name of the rule.
@@ -33,9 +33,9 @@ impl fmt::Display for ObjectId {
 /// Origin of an entry.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Origin {
-    /// The owner: removals are counted per group, and a place belongs to one group.
+    /// Group that owns the entry: removals are counted per group, and a place belongs to one group.
     pub group: String,
-    /// The object that gave the entry.
+    /// Object for which the entry is desired.
     pub object: ObjectId,
     /// UID of the object.
     pub uid: String,
@@ -58,7 +58,7 @@ impl Doubts {
         self.clusters.is_empty() && self.objects.is_empty()
     }
 
-    /// Returns the reason against removing an entry of `origin` now.
+    /// Returns the reason not to remove an entry of `origin` now, or `None` if nothing is uncertain about it.
     ///
     /// An entry can have an unknown origin, or a cluster that no longer feeds the mirror, for example after a rename. Such an entry
     /// could belong to any uncertain object, so any uncertainty keeps the entry.

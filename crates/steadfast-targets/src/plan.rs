@@ -19,7 +19,7 @@ use crate::origin::Origin;
 pub enum SkipReason {
     /// Another client holds the place of the entry.
     Foreign,
-    /// The removal rests on an uncertain view.
+    /// The removal is based on an uncertain view.
     Doubt,
     /// The removal needs approval.
     NeedsApproval,
@@ -27,7 +27,7 @@ pub enum SkipReason {
     AwaitsReplacement,
     /// The entry is drained and still in use.
     InUse,
-    /// Its place belongs to another group.
+    /// The place of the entry belongs to another group.
     Conflict(Conflict),
     /// The entry is not valid at the target.
     Invalid(Arc<str>),
@@ -109,8 +109,8 @@ pub(crate) enum MarkOwnership {
     Exclusive,
     /// Another process owns the mark, so this process removes nothing.
     OtherProcess,
-    /// This process owns the mark. Unrecorded entries that the first read did not find belong to another process,
-    /// except at an own location, where another client changed an entry.
+    /// This process owns the mark. Another process added each entry that is neither recorded nor in this set of the
+    /// first read. The exception is an entry at a recorded location, where another client changed an entry.
     Adopted(Arc<BTreeSet<String>>),
 }
 
@@ -231,8 +231,8 @@ pub(crate) fn plan<V: Value>(
     Plan { more, less, kept, asks: record.guard.asks().cloned().collect(), contested, uncertain, until }
 }
 
-/// Grants the removal of entries that a new entry of their own place replaces. Two entries of one place may exclude
-/// each other, such as a CNAME and an address of one name. Then the new entry cannot come first.
+/// Grants the removal of entries that a new entry at the same place replaces. Two entries of one place may exclude
+/// each other, such as a CNAME and an address of one name. The new entry then cannot be added first.
 fn replace_in_place<V: Value>(mut verdict: Verdict, more: &[Step<V>], found: &ActualState<V>) -> Verdict {
     let added: BTreeSet<&str> = more
         .iter()
@@ -263,7 +263,7 @@ struct PlanBuilder<'a, V> {
 }
 
 impl<V: Value> PlanBuilder<'_, V> {
-    /// Returns why an entry that nothing wants must stay, if it must.
+    /// Returns the reason to keep an unwanted entry, or `None` if the entry may be removed.
     fn holds(&mut self, name: &str, record: &MirrorRecord) -> Option<SkipReason> {
         let origin = record.origin(name);
         if let Some(why) = self.doubt(origin) {
@@ -289,7 +289,8 @@ impl<V: Value> PlanBuilder<'_, V> {
         None
     }
 
-    /// Keeps entries in service that an uncertain view wants out of service: it may be wrong about readiness, too.
+    /// Keeps entries in service that an uncertain view takes out of service, since the view may be wrong about
+    /// readiness, too.
     fn hold_uncertain(
         &mut self,
         outs: &mut BTreeMap<String, Step<V>>,

@@ -1,11 +1,11 @@
 //! Items of a registry by HTTP: one URL lists the items, and each item has a URL of its own for `PUT` and `DELETE`.
 //!
-//! An item is a JSON object with a key, an owner and a value. The item belongs to the mirror if its owner is the mirror's mark;
-//! all others are left alone. A restarted mirror needs no other record of its items.
+//! An item is a JSON object with a key, an owner and a value. The item belongs to the mirror if its owner is the
+//! mirror's mark. The mirror changes no other items. A restarted mirror needs no other record of its items.
 //!
-//! A new item is sent with `If-None-Match: *`. Before a change or deletion the item is read again to check its owner. If that
-//! response has an `ETag`, the request carries it in `If-Match`. A registry that honours both headers never overwrites a
-//! concurrent change by another client.
+//! A new item is sent with `If-None-Match: *`. Before a change or deletion, the mirror reads the item again to check
+//! its owner. If the response to this read has an `ETag`, the write carries the tag in `If-Match`. So a registry that
+//! honours both headers never overwrites a concurrent change by another client.
 
 mod client;
 mod error;
@@ -47,7 +47,7 @@ impl Value for Item {}
 
 /// Client that sends requests to the registry. The implementation handles proxies, certificates and signatures.
 pub trait RegistryClient: Send + Sync + 'static {
-    /// Sends `request`, whose URL is absolute, and returns the response. An error contains nothing secret.
+    /// Sends `request`, whose URL is absolute, and returns the response. Errors must not contain secrets.
     fn send(&self, request: Request<Vec<u8>>) -> impl Future<Output = Result<Response<Vec<u8>>, String>> + Send;
 }
 
@@ -200,7 +200,7 @@ impl<R: RegistryClient> Target for Registry<R> {
         )
     }
 
-    /// Removes entries whose key a server could take for another one.
+    /// Removes entries whose key a server could interpret as another key.
     fn validate(&self, wanted: &mut BTreeMap<String, Item>) -> BTreeMap<String, String> {
         let bad = wanted.keys().filter_map(|name| Some((name.clone(), self.layout.item(name).err()?.to_string())));
         let bad: BTreeMap<_, _> = bad.collect();

@@ -24,7 +24,7 @@ impl<T: Clone + PartialEq> Rotation<T> {
         self.servers().clone()
     }
 
-    /// Replaces the set of servers. Servers that were known keep their order and come before new ones.
+    /// Replaces the set of servers. Already known servers keep their order and come before new ones.
     pub(crate) fn refresh(&self, found: Vec<T>) {
         let mut servers = self.servers();
         // Known servers keep their order, so a refresh does not forget which server responded last.

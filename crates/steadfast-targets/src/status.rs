@@ -26,9 +26,11 @@ pub struct Status<V> {
     pub kept: BTreeMap<String, SkipReason>,
     /// First element of `asks`, if any.
     pub ask: Option<ApprovalRequest>,
-    /// Removals that need approval, one for each group: [`Memory::approve`](crate::Memory::approve), and a [`nudge`](crate::Mirror::nudge).
+    /// Removals that need approval, at most one request per group. Approve a request with
+    /// [`Memory::approve`](crate::Memory::approve), then [`nudge`](crate::Mirror::nudge) the mirror.
     pub asks: Vec<ApprovalRequest>,
-    /// Names for which one group gave several different entries. The entry in service counts, then the earlier one.
+    /// Names for which one group gave several different entries. The entry in service is used, otherwise the earlier
+    /// one.
     pub contested: Vec<String>,
     /// Reason of the first uncertainty that keeps an entry, if one does.
     pub uncertain: Option<Arc<str>>,
@@ -58,16 +60,16 @@ pub struct Loss {
     pub seen: Instant,
 }
 
-/// State of a mirror, in the order in which one hides another.
+/// State of a mirror. If several apply, the first variant of this list is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Another replica leads. This one neither reads nor writes the target.
+    /// Another replica leads. This replica neither reads nor writes the target.
     Standby,
     /// The target cannot be read or rejects a change, with the reason.
     Blocked(Arc<str>),
     /// Removals need approval: their IDs.
     NeedsApproval(Vec<String>),
-    /// Entries stay because a view is uncertain, and why.
+    /// Entries stay because a view is uncertain, with the reason.
     Uncertain(Arc<str>),
     /// Steps are pending.
     Converging,

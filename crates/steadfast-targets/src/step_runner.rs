@@ -17,8 +17,8 @@ pub(crate) struct StepRunner {
     pub(crate) max_concurrent: usize,
     /// Deadline of one step.
     pub(crate) attempt: Duration,
-    /// Duration after which no further step starts. Steps of slow entries only start within `attempt`. A run lasts at most
-    /// `start_within + attempt`.
+    /// Duration after which no further step starts. Steps of slow entries start only within `attempt`, if this is
+    /// shorter. A run lasts at most `start_within + attempt`.
     pub(crate) start_within: Duration,
     /// Number of consecutive [unclear](Failure::Unclear) failures after which no further step starts, because the target itself
     /// has probably failed.
@@ -35,7 +35,7 @@ const MAX_SLOW_ENTRIES: usize = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct SlowEntries(Mutex<BTreeSet<String>>);
 
-/// Error of a step, and its extent.
+/// Error of a step, by its extent.
 pub(crate) enum Failure<E> {
     /// The reason concerns this entry.
     Entry(E),
@@ -69,7 +69,7 @@ impl StepRunner {
         late: impl Fn(usize) -> E,
     ) -> Vec<(usize, E)> {
         let begun = Instant::now();
-        // Counters of this task alone: no step runs on another thread.
+        // Only this task uses the counters: no step runs on another thread.
         let failures = Mutex::new(0_usize);
         let run = |(is_slow, entry): (bool, Vec<usize>)| {
             let (carry_out, late, failures) = (&carry_out, &late, &failures);
@@ -186,7 +186,8 @@ mod tests {
         names.iter().map(|name| Step::Add { name: (*name).to_owned(), value: 0 }).collect()
     }
 
-    /// Runs `names`: `hang…` never completes, `bad…` fails for a reason of its own, all others complete after 10 ms.
+    /// Runs `names`. `hang…` never completes, `bad…` fails for a reason of its own, and all others complete after 10
+    /// ms.
     async fn run(names: &[&str], slow: &SlowEntries) -> (Vec<String>, Vec<String>) {
         let steps = steps(names);
         let done = Mutex::new(Vec::new());
@@ -228,7 +229,7 @@ mod tests {
         // Eight failures without a success: the target itself may have failed, and the run ends.
         let (done, errors) = run(&names, &slow).await;
         assert_eq!((done.len(), errors.len(), begun.elapsed()), (0, 8, RUNNER.attempt));
-        // A run without them changes nothing about that.
+        // A run without the slow entries does not forget them.
         run(&["a"], &slow).await;
         let (done, _) = run(&names, &slow).await;
         assert_eq!(done, ["other/z"]);

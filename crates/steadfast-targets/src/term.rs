@@ -1,4 +1,4 @@
-//! Permission to write: only the leader of several replicas has it, until the end of its term.
+//! Permission to write. Of several replicas, only the leader has this permission, until the end of its term.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -19,14 +19,14 @@ pub trait Term: Send + Sync + 'static {
 
 /// Permission to write, which all tasks of one process share. Cheap to clone.
 ///
-/// Without replicas it is always open. With replicas it is open during the [terms](Term) of this process.
+/// Without replicas the gate is always open. With replicas it is open during the [terms](Term) of this process.
 #[derive(Clone, Default)]
 pub struct TermGate(Option<watch::Receiver<Option<Arc<dyn Term>>>>);
 
 /// Opens and closes a [`TermGate`].
 pub struct TermKeeper(watch::Sender<Option<Arc<dyn Term>>>);
 
-/// One passage through a [`TermGate`]: valid until the end of its term. Cheap to clone.
+/// Permission from a [`TermGate`], valid until the end of its term. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Permit {
     term: Option<Arc<dyn Term>>,
@@ -59,7 +59,7 @@ impl TermKeeper {
 }
 
 impl Drop for TermKeeper {
-    /// No task may write any more.
+    /// Closes the gate: no task may write any more.
     fn drop(&mut self) {
         self.close();
     }
@@ -85,7 +85,7 @@ impl TermGate {
         Some(Permit { term, gate: self.clone() })
     }
 
-    /// Waits until the gate is open. Never completes once the keeper was dropped.
+    /// Waits until the gate is open. Never completes after the keeper was dropped.
     pub async fn opened(&self) -> Permit {
         let Some(mut gate) = self.0.clone() else { return Permit::default() };
         loop {
@@ -101,7 +101,7 @@ impl TermGate {
 }
 
 impl Permit {
-    /// Returns whether the term has not ended at this instant.
+    /// Returns true if the term has not ended yet.
     pub fn is_valid(&self) -> bool {
         self.term.as_ref().is_none_or(|term| term.is_open())
     }
@@ -128,7 +128,7 @@ impl Permit {
     ///
     /// # Errors
     ///
-    /// If the term ends first. `write` is dropped then.
+    /// Returns an error if the term ends before `write` completes. `write` is dropped then.
     pub async fn run<T>(&self, write: impl Future<Output = T>) -> Result<T, TermEnded> {
         let mut write = pin!(write);
         let mut ended = pin!(self.ended());
@@ -192,7 +192,7 @@ mod tests {
             loop {
                 steps += 1;
                 if steps == 3 {
-                    // As if the process was suspended here, beyond the end of its term.
+                    // Simulates a suspend of the process here, beyond the end of its term.
                     is_open.store(false, Ordering::SeqCst);
                 }
                 tokio::task::yield_now().await;

@@ -18,7 +18,7 @@ pub(super) struct Contents {
     serial: Option<u32>,
 }
 
-/// Records of one name, without types that mirrors never write. A name without listed records is in use too.
+/// Records of one name, of the types that mirrors write. A name that has only other types is in use, too.
 #[derive(Default)]
 struct NameRecords {
     records: Vec<Record>,
@@ -40,11 +40,11 @@ impl NameRecords {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) own: BTreeMap<String, Record>,
-    /// The names that bear the mark, also without entries.
+    /// Names that bear the mark, including names without entries.
     pub(super) marked: BTreeSet<String>,
-    /// Names and hashes of the records that bear the mark, also without the record.
+    /// Name and hash of each record mark, including marks whose record does not exist.
     pub(super) records: BTreeSet<(String, String)>,
-    /// Records of others at names where the mirror has, or may have, records of its own: by name.
+    /// Foreign records, by name, at names where the mirror has, or may have, records of its own.
     pub(super) foreign: BTreeMap<String, Vec<Record>>,
     /// Serial number of the zone.
     pub(super) serial: Option<u32>,

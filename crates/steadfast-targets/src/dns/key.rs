@@ -24,7 +24,7 @@ pub struct TsigKey {
     pub(super) tsig: Tsig,
 }
 
-/// A shorter secret could be guessed.
+/// Minimum length of a secret, in bytes. A shorter secret could be guessed.
 const MIN_SECRET_BYTES: usize = 16;
 
 impl TsigKey {
@@ -61,7 +61,7 @@ impl FromStr for TsigKey {
     }
 }
 
-/// Without its secret.
+/// Omits the secret.
 impl fmt::Debug for TsigKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({}:{})", self.tsig.algorithm(), self.tsig.name().fmt_with_dot())

@@ -21,8 +21,9 @@ const MAX_INSTANCE_BYTES: usize = 200;
 impl Zone {
     /// Claims the names of this mark for the process `instance` at `now`, in seconds since 1970.
     ///
-    /// The record is a TXT record at `HASH._steadfast-owner.ZONE`, with the mark, the ID of the process and the time of
-    /// the last renewal. A record that was not renewed for five minutes is taken over. The clocks of both processes must agree to some minutes.
+    /// The record is a TXT record at `HASH._steadfast-owner.ZONE`, with the mark, the ID of the process and the time
+    /// of the last renewal. A record that was not renewed for five minutes is taken over. The clocks of both
+    /// processes may differ by a few minutes at most.
     pub(super) async fn claim_names(&self, instance: &str, now: u64) -> Result<Claim, DnsError> {
         let instance: String = instance.chars().filter(char::is_ascii_graphic).take(MAX_INSTANCE_BYTES).collect();
         let name = self.owner_name();
@@ -52,7 +53,8 @@ impl Zone {
         }
     }
 
-    /// Returns the name of the record. Each mark has a name of its own, so that claims of different marks do not meet.
+    /// Returns the name of the record. Each mark has a name of its own, so that claims of different marks do not
+    /// collide.
     pub(super) fn owner_name(&self) -> String {
         let hash = short_hash(&Sha256::digest(self.mark.as_bytes()));
         if self.name == "." { format!("{hash}.{OWNER}") } else { format!("{hash}.{OWNER}{}", self.name) }
@@ -98,7 +100,7 @@ impl Zone {
                 error => error,
             });
         }
-        // The renewal itself is no reason for a read.
+        // The renewal itself must not cause a read.
         let after = connection.query(&self.wire, Rtype::SOA, &self.key).await;
         if let (Ok((_, Some(before))), Ok((_, Some(after)))) = (before, after) {
             let mut state = self.state();

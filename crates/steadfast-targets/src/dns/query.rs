@@ -1,4 +1,4 @@
-//! Questions to a server: all of a zone, or the records of one name.
+//! Queries to a server: the whole zone, or the records of one name.
 
 use domain::base::Name;
 use domain::base::iana::Rtype;
@@ -7,10 +7,10 @@ use super::contents::Contents;
 use super::error::DnsOperation;
 use super::record::Data;
 
-/// A question that may be sent to another address when one does not respond.
+/// Query that may be repeated at another address if an address does not respond.
 #[derive(Clone, Copy)]
 pub(super) enum ZoneQuery<'a> {
-    /// All of the zone.
+    /// Transfer of the whole zone.
     Transfer,
     /// The records of one name and type.
     Records(&'a Name<Vec<u8>>, Rtype),

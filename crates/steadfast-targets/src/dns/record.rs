@@ -80,7 +80,8 @@ impl Data {
     ///
     /// # Errors
     ///
-    /// If the type is not one of A, AAAA, CNAME, SRV, TXT, MX and PTR, or the data is not valid for the type.
+    /// Returns an error if the type is not one of A, AAAA, CNAME, SRV, TXT, MX and PTR, or if the data is not valid
+    /// for the type.
     ///
     /// ```
     /// use steadfast_targets::dns::Data;
@@ -171,7 +172,8 @@ impl Data {
         })
     }
 
-    /// Returns whether other clients may have records of this type at a name of the mirror: then each record has a mark of its own.
+    /// Returns true if other clients may have records of this type at a name of the mirror. Each such record of the
+    /// mirror has its own mark.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self, Self::Txt(_) | Self::Mx { .. } | Self::Ptr(_))
     }
@@ -245,8 +247,8 @@ impl fmt::Display for Data {
     }
 }
 
-/// Returns the name of the entry for `record`. A record with another weight, preference or target of a CNAME is the same
-/// entry with another value, and not a removal with an addition.
+/// Returns the name of the entry for `record`. A changed weight, preference or CNAME target changes the value of the
+/// entry, instead of removing one entry and adding another.
 pub(super) fn entry_name(record: &Record) -> String {
     match &record.data {
         data @ (Data::A(_) | Data::Aaaa(_) | Data::Ptr(_)) => format!("{} {data}", record.name),
@@ -254,7 +256,7 @@ pub(super) fn entry_name(record: &Record) -> String {
         Data::Srv { port, target, .. } => format!("{} SRV {port} {target}", record.name),
         Data::Mx { exchange, .. } => format!("{} MX {exchange}", record.name),
         data @ Data::Txt(_) => {
-            // A short text is its own name. A long text is cut and gets a hash, because names appear in logs.
+            // A short text is used unchanged. A long text is cut and gets a hash, because names appear in logs.
             let shown = data.to_string();
             if shown.len() <= MAX_SHOWN_CHARS {
                 return format!("{} {shown}", record.name);
@@ -288,7 +290,8 @@ pub(super) fn record_mark(name: &str, hash: &str) -> String {
 ///
 /// # Errors
 ///
-/// If the name is not a domain name, not in `zone`, or a name of marks; if the data or the TTL is not valid.
+/// Returns an error if the name is not a domain name, is not in `zone`, or is reserved for marks. Also returns an
+/// error if the data or the TTL is not valid.
 pub fn entry(zone: &str, record: Record) -> Result<(String, Record), DnsError> {
     let Record { name, ttl, data } = record;
     let record = Record { name: within(&canonical(zone)?, &name)?, ttl, data: data.normal()? };

@@ -22,15 +22,17 @@ impl Zone {
         format!("term-{}", self.owner_name())
     }
 
-    /// Records `term` at `now`, in seconds since 1970, and has each later update require it. Returns false if a later term is recorded.
+    /// Records `term` at `now`, in seconds since 1970, and makes each later update require this term. Returns false
+    /// if a later term is already recorded.
     ///
     /// A record of a later term is replaced after five minutes, because terms restart after a restore of the API server
     /// from a backup.
     ///
-    /// A key that may not write the record writes without it.
+    /// If the key has no permission to write the record, updates are sent without this condition.
     pub(super) async fn record_term(&self, term: u64, now: u64) -> Result<bool, DnsError> {
         let recorded = self.try_to_record(term, now).await;
-        // The key may not write the record. Updates then continue without the condition instead of failing all.
+        // The key may not write the record. Updates then continue without the condition, since otherwise all would
+        // fail.
         if matches!(recorded, Err(DnsError::Refused { rcode: Rcode::REFUSED | Rcode::NOTAUTH, .. })) {
             self.state().term = None;
         }
@@ -51,7 +53,7 @@ impl Zone {
                 return Ok(true);
             }
             Some((found, since)) if found > term && now.saturating_sub(since) < OWNER_EXPIRES_SECS => {
-                // Updates that require this term fail, as they must.
+                // The recorded term is later, so updates that require this process's term fail, as intended.
                 self.state().term = Some(text(term, now));
                 return Ok(false);
             }

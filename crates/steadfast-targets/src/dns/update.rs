@@ -1,4 +1,4 @@
-//! Updates of names and of single records: for the wire, and as commands of nsupdate.
+//! Updates of names and of single records, in wire format and as commands of nsupdate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,7 @@ pub(super) enum NameOwner {
 pub(super) enum RecordMark {
     /// Missing mark to add.
     Add,
-    /// It must exist, and stays.
+    /// Existing mark that stays. The update requires that the mark exists.
     Keep,
     /// Existing mark to delete.
     Remove,
@@ -73,8 +73,8 @@ impl Update {
     }
 }
 
-/// Returns the updates that `steps` consist of, in the order of the first step of each, and the first step that is not possible. Marks of
-/// records that do not exist any more are removed with them.
+/// Returns the updates for `steps`, ordered by their first steps, and the error of the first impossible step. The
+/// updates also remove marks of records that do not exist any more.
 pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<Update>, Result<(), DnsError>) {
     let (mut updates, mut places) = (Vec::<Update>::new(), BTreeMap::new());
     // Entries per name after all steps. The mark of a name is removed together with the last entry.
@@ -89,7 +89,7 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
             Step::Change { from, to, .. } => (Some(from), Some(to)),
             Step::Remove { value, .. } => (Some(value), None),
         };
-        // Both steps are of one name.
+        // Both records of a change have the same name.
         let Some(name) = more.or(less).map(|record| &record.name) else { continue };
         let wrong = more.map_or(Ok(()), |record| sound(zone, record, seen));
         if wrong.is_err() {
@@ -103,7 +103,7 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
             entries.remove(step.name());
         }
         let is_apex = name == zone;
-        // At the apex each record is an update of its own: records of different owners meet there.
+        // At the apex, each record has its own update, because records of different owners share this name.
         let place = (name, is_apex.then(|| step.name()));
         let place = *places.entry(place).or_insert_with(|| {
             let owner = match (is_apex, seen.marked.contains(name)) {
@@ -153,7 +153,8 @@ fn record_marks(update: &Update, seen: &Seen) -> BTreeMap<String, RecordMark> {
     marks
 }
 
-/// Returns an error if the name keeps a CNAME and gets another record: servers ignore such an addition without an error.
+/// Returns an error if the name keeps a CNAME and gets another record. Servers ignore such an addition without an
+/// error.
 fn remaining_alias(update: &Update, seen: &Seen) -> Option<DnsError> {
     let is_alias = |record: &&Record| matches!(record.data, Data::Cname(_));
     let mut existing = seen.own.values().filter(|record| record.name == update.name);
@@ -196,7 +197,7 @@ fn sound(zone: &str, record: &Record, seen: &Seen) -> Result<(), DnsError> {
     Ok(())
 }
 
-/// The changes do not fit into one message.
+/// Error of changes that do not fit into one message.
 #[derive(Debug)]
 pub(super) struct MessageFull;
 
@@ -207,7 +208,7 @@ pub(super) fn write(
     term: Option<TermRecord>,
     mut prerequisites: AnswerBuilder<Vec<u8>>,
 ) -> Result<AdditionalBuilder<Vec<u8>>, MessageFull> {
-    // Names and data were read as such before, and a mark is short.
+    // Names and data were validated before, and a mark is short. So only the size of the message can be an error.
     fn too_large(_: impl Sized) -> MessageFull {
         MessageFull
     }

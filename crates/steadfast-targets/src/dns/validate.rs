@@ -8,15 +8,16 @@ use super::contents::Seen;
 use super::error::DnsError;
 use super::record::{Data, Record, entry};
 
-/// Returns `records` by the names of their entries. Duplicates become one entry, and all records of one name and type get the lowest
-/// TTL of theirs.
+/// Returns `records` by the names of their entries. Duplicates become one entry. All records of one name and type get
+/// the lowest TTL among them.
 ///
-/// One wrong record is an error for all: a mirror converts each record by [`entry`], and leaves the rest to
-/// [`Target::validate`](crate::Target::validate).
+/// A single invalid record is an error for all records. A mirror therefore converts each record separately with
+/// [`entry`], and leaves conflicts between records to [`Target::validate`](crate::Target::validate).
 ///
 /// # Errors
 ///
-/// If a record is not valid (see [`entry`]), or a name has two CNAMEs, or a CNAME and another record.
+/// Returns an error if a record is not valid (see [`entry`]), or if a name has two CNAMEs, or a CNAME and another
+/// record.
 pub fn entries(zone: &str, records: impl IntoIterator<Item = Record>) -> Result<BTreeMap<String, Record>, DnsError> {
     let mut entries: BTreeMap<String, Record> = BTreeMap::new();
     for record in records {
@@ -25,7 +26,7 @@ pub fn entries(zone: &str, records: impl IntoIterator<Item = Record>) -> Result<
             let (one, other) = (other.data.to_string(), record.data.to_string());
             return Err(DnsError::Clash { name: record.name, one, other });
         }
-        // RFC 2181, section 5.2: all records of one name and type have one TTL. The lowest wish wins.
+        // RFC 2181, section 5.2: all records of one name and type have one TTL. The lowest desired TTL applies.
         let ttl = entries.get(&name).map_or(record.ttl, |other: &Record| other.ttl.min(record.ttl));
         entries.insert(name, Record { ttl, ..record });
     }
@@ -36,8 +37,8 @@ pub fn entries(zone: &str, records: impl IntoIterator<Item = Record>) -> Result<
     }
 }
 
-/// Removes the entries that cannot be in the zone next to the others, and returns the reason for each. Gives all records of one name and type
-/// one TTL.
+/// Removes the entries that conflict with others in the zone, and returns the reason for each. Gives all records of
+/// one name and type one TTL.
 pub(super) fn settled(zone: &str, wanted: &mut BTreeMap<String, Record>, seen: &Seen) -> BTreeMap<String, DnsError> {
     let mut rejected = BTreeMap::new();
     let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -57,7 +58,7 @@ pub(super) fn settled(zone: &str, wanted: &mut BTreeMap<String, Record>, seen: &
         if aliases.is_empty() || others.is_empty() {
             continue;
         }
-        // The existing kind stays, because the zone keeps skipped entries unchanged.
+        // The existing kind of records stays, because the zone keeps skipped entries unchanged.
         let exists = |entries: &[String]| entries.iter().any(|entry| seen.own.contains_key(entry));
         let (keep, drop) = if exists(&aliases) && !exists(&others) { (aliases, others) } else { (others, aliases) };
         let one = wanted[&keep[0]].data.to_string();
@@ -78,7 +79,8 @@ pub(super) fn settled(zone: &str, wanted: &mut BTreeMap<String, Record>, seen: &
     rejected
 }
 
-/// Gives all records of one name and type the lowest TTL among them; next to records of others, theirs.
+/// Gives all records of one name and type the lowest TTL among them, or the TTL of foreign records of that name and
+/// type.
 fn one_ttl(wanted: &mut BTreeMap<String, Record>, seen: &Seen) {
     let kind = |record: &Record| record.data.wire().map_or(Rtype::NULL, |(kind, _)| kind);
     let mut lowest: BTreeMap<(String, Rtype), u32> = BTreeMap::new();

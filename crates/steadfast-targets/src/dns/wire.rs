@@ -21,7 +21,7 @@ use super::key::TsigKey;
 use super::record::Data;
 use super::update::MessageFull;
 
-/// Upper bound of a zone: a mirror reads all of it again each minute.
+/// Maximum size of a zone. A mirror reads the whole zone again each minute.
 const MAX_ZONE_BYTES: usize = 64 * 1024 * 1024;
 
 /// Timeout for a TCP connection to one address.
@@ -193,7 +193,7 @@ fn too_large(_: impl Sized) -> WireError {
     WireError::MessageFull
 }
 
-/// Checks a response: an error code counts without a signature, too, and a success only with one.
+/// Checks a response. An error code is accepted without a signature; a success requires a valid signature.
 fn check_response(checked: Result<(), ValidationError>, rcode: Rcode) -> Result<(), WireError> {
     match (checked, rcode) {
         (Ok(()), Rcode::NOERROR) => Ok(()),

@@ -14,7 +14,7 @@ use crate::owner::Claim;
 /// The names of several zones that belong to a mirror. A zone that cannot be read delays no other zone.
 #[derive(Clone, Debug)]
 pub struct Zones {
-    /// Those with the longest names first.
+    /// Zones in order of the length of their names, longest first.
     zones: Vec<Zone>,
     last: Arc<Mutex<Vec<Last>>>,
 }
@@ -32,7 +32,7 @@ impl Zones {
     ///
     /// # Errors
     ///
-    /// If `zones` is empty, or two of them have the same name.
+    /// Returns an error if `zones` is empty, or two of them have the same name.
     pub fn new(mut zones: Vec<Zone>) -> Result<Self, DnsError> {
         // Longest name first: a record of `a.example.org` belongs to this zone and not to `example.org`.
         zones.sort_by(|one, other| other.name.len().cmp(&one.name.len()).then_with(|| one.name.cmp(&other.name)));
@@ -48,7 +48,7 @@ impl Zones {
     ///
     /// # Errors
     ///
-    /// If the record lies in none of the zones, or is not valid (see [`entry`](super::entry)).
+    /// Returns an error if the record lies in none of the zones, or is not valid (see [`entry`](super::entry)).
     pub fn entry(&self, record: Record) -> Result<(String, Record), DnsError> {
         let name = canonical(&record.name)?;
         if let Some(zone) = self.place(&name) {
@@ -213,7 +213,7 @@ impl Target for Zones {
         self.claim_names(instance, now).await
     }
 
-    /// Records the term in all zones. One that fails stops no other.
+    /// Records the term in all zones. A failure in one zone does not affect the others.
     async fn fence(&self, term: u64, now: u64) -> Result<bool, DnsError> {
         let mut fenced = Ok(true);
         for zone in &self.zones {

@@ -18,9 +18,10 @@ pub type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Client that sends requests to etcd. The implementation handles certificates and proxies.
 pub trait EtcdClient: Send + Sync + 'static {
-    /// Sends `request`, whose URL is absolute, and returns the head of the response with its body. An error contains nothing secret.
+    /// Sends `request`, whose URL is absolute, and returns the head of the response with its body. Errors must not
+    /// contain secrets.
     ///
-    /// The caller bounds the time. A request must not be sent a second time: it may be a write.
+    /// The caller applies a timeout. A request must not be sent a second time: it may be a write.
     fn send(&self, request: Request<Vec<u8>>) -> impl Future<Output = Result<Response<Body>, String>> + Send;
 }
 

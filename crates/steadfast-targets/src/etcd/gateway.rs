@@ -88,7 +88,7 @@ impl<R: EtcdClient> Gateway<R> {
         EtcdError::Unexpected { method, why: format!("{why} (from {})", self.endpoints()) }
     }
 
-    /// Returns the response to `body` at `/v3/ASKED`.
+    /// Returns the response to `body` at `/v3/METHOD`.
     pub(super) async fn request(&self, retry: Retry, method: &'static str, body: &Json) -> Result<Json, EtcdError> {
         let mut first = None;
         for endpoint in self.endpoints.order() {
@@ -130,7 +130,7 @@ impl<R: EtcdClient> Gateway<R> {
         }
     }
 
-    /// Opens a stream of responses to `body` at `/v3/ASKED` of one endpoint.
+    /// Opens a stream of responses to `body` at `/v3/METHOD` of one endpoint.
     pub(super) async fn open(&self, endpoint: &str, method: &'static str, body: &Json) -> Result<Lines, EtcdError> {
         let opened = self.open_at(endpoint, method, body).await;
         if opened.is_err() {
@@ -214,12 +214,11 @@ impl<R: EtcdClient> Gateway<R> {
     fn read(&self, method: &'static str, status: StatusCode, text: &[u8]) -> Result<Json, EtcdError> {
         let json: Result<Json, _> = serde_json::from_slice(text);
         if !status.is_success() {
-            // The page of a proxy has no message of etcd.
+            // An error page of a proxy contains no message of etcd.
             let message = json.ok().and_then(|json| json["error"].as_str().map(str::to_owned));
             return Err(EtcdError::Refused { method, message: message.unwrap_or_else(|| status.to_string()) });
         }
         let json = json.map_err(|error| self.unexpected(method, &format!("it is not JSON: {error}")))?;
-        // A stream reports its error there.
         // The gateway wraps stream errors in an object and reports other errors as text.
         match json["error"]["message"].as_str().or(json["error"].as_str()) {
             Some(message) => Err(EtcdError::Refused { method, message: message.to_owned() }),

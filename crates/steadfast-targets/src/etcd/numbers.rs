@@ -1,6 +1,6 @@
-//! Numbers and ranges that follow from texts: leases, and the end of a prefix.
+//! Lease IDs and ends of prefix ranges, computed from texts.
 
-/// Returns the number of the lease, which is the same in any release of this program.
+/// Returns the lease ID for a mark and a prefix. The ID is equal in every release of this program.
 pub(super) fn lease_of(mark: &str, prefix: &str) -> i64 {
     fnv(&[mark, prefix])
 }

@@ -9,11 +9,11 @@ use super::gateway::ATTEMPT_TIMEOUT;
 /// Maximum number of keys per response.
 const MAX_PAGE_KEYS: usize = 1000;
 
-/// Divisor after a read without a response. The gateway prepares a response as a whole, so a large one can miss the
-/// timeout each time.
+/// Divisor of the page size after a read without a response. The gateway sends a response only when it is complete.
+/// So a large response can miss the timeout each time.
 const FAILURE_DIVISOR: usize = 4;
 
-/// A read whose pages took longer does not enlarge the pages of the next one.
+/// Maximum response time of a fast read. A slower read does not enlarge the pages of the next one.
 const FAST_RESPONSE: Duration = Duration::from_millis(ATTEMPT_TIMEOUT.as_millis() as u64 / 6);
 
 /// Size of the pages of the next read. Clones share the size.
@@ -39,7 +39,7 @@ impl PageSizes {
         PageSize { keys: self.0.load(Ordering::Relaxed), slowest: Duration::ZERO }
     }
 
-    /// Makes the pages of the next read smaller: this read had no response.
+    /// Makes the pages of the next read smaller, because this read had no response.
     pub(super) fn failed(&self, size: &PageSize) {
         self.0.store((size.keys / FAILURE_DIVISOR).max(1), Ordering::Relaxed);
     }
@@ -62,7 +62,7 @@ impl PageSize {
         self.keys > 0
     }
 
-    /// Notes the time of a response.
+    /// Records the time of a response.
     pub(super) fn took(&mut self, time: Duration) {
         self.slowest = self.slowest.max(time);
     }
@@ -86,7 +86,7 @@ mod tests {
             pages.start().keys()
         };
         assert_eq!([true, true].map(|fail| sizes(fail, 0)), [250, 62]);
-        // A slow response in time is no reason for larger pages.
+        // A response that is slow but in time does not enlarge the pages.
         assert_eq!([2_000, 2_000, 100, 100].map(|time| sizes(false, time)), [62, 62, 124, 248]);
         assert_eq!([true; 6].map(|fail| sizes(fail, 0)), [62, 15, 3, 1, 1, 1]);
         assert_eq!([10; 11].map(|time| sizes(false, time)).last(), Some(&1000));

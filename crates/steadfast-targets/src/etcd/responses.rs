@@ -34,7 +34,7 @@ pub(super) fn decoded(json: &Json) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Returns the keys of a response to a range. A response with a count and without a list is an error, not an empty range.
+/// Returns the keys of a range response. A response with a count but without a list is an error, not an empty range.
 pub(super) fn kvs(page: &Json) -> Result<Vec<Kv>, String> {
     let empty = Vec::new();
     let kvs = match &page["kvs"] {

@@ -17,17 +17,18 @@ use crate::owner::OWNER_EXPIRES_SECS;
 const MAX_RECORD_ATTEMPTS: usize = 3;
 
 impl<R: EtcdClient> Etcd<R> {
-    /// Returns the key of the record. It is the key of the ownership record with an ending.
+    /// Returns the key of the record: the key of the ownership record with a suffix.
     fn term_key(&self) -> String {
         format!("{}/term", self.owner_key())
     }
 
-    /// Records `term`, and has each later transaction of this target require it. Returns false if a later term is recorded.
+    /// Records `term`, and makes each later transaction of this target require it. Returns false if a later term is
+    /// already recorded.
     ///
     /// The record has its own lease, and expires five minutes after its last renewal, because terms restart after a
     /// restore of the API server from a backup.
     ///
-    /// A user without permission to write the record writes without terms.
+    /// If the user has no permission to write the record, transactions are sent without this condition.
     pub(super) async fn record_term(&self, term: u64) -> Result<bool, EtcdError> {
         let recorded = self.try_to_record(term).await;
         if matches!(&recorded, Err(EtcdError::Refused { message, .. }) if message.contains("permission denied")) {

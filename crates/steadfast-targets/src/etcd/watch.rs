@@ -41,7 +41,8 @@ pub(super) struct LastRead {
 impl<R: EtcdClient> Etcd<R> {
     /// Completes when another client has changed relevant keys since the last read.
     ///
-    /// The watch starts at the revision of that read, or of the last report. The mirror's own transactions are known by their revisions.
+    /// The watch starts at the revision of that read, or of the last report. It recognises the mirror's own
+    /// transactions by their revisions.
     pub(super) async fn watch(&self) {
         let mut delay = RETRY_INITIAL_DELAY;
         let revision = loop {
@@ -69,7 +70,7 @@ impl<R: EtcdClient> Etcd<R> {
         self.seen().reported = Some((Instant::now(), revision));
     }
 
-    /// Watches by one endpoint until a change concerns the mirror, and returns its revision.
+    /// Watches through one endpoint until a change concerns the mirror, and returns the revision of the change.
     async fn watch_at(&self, endpoint: &str) -> Result<i64, EtcdError> {
         // A watch needs the revision of the first read as its start.
         while self.seen().revision == 0 {
@@ -81,7 +82,7 @@ impl<R: EtcdClient> Etcd<R> {
         };
         let range = (bytes(self.prefix.as_bytes()), bytes(&after(self.prefix.as_bytes())));
         let created = json!({ "create_request": {
-            // The revision after the read: no event between read and watch is missed.
+            // The watch starts at the revision after the read, so that no event in between is missed.
             "key": range.0, "range_end": range.1, "start_revision": revision.saturating_add(1).to_string(),
         }});
         let ping = json!({ "key": range.0, "range_end": range.1, "limit": "1", "keys_only": true });
@@ -96,7 +97,7 @@ impl<R: EtcdClient> Etcd<R> {
                 }
             };
             let ended = || self.gateway.unexpected("watch", "the stream ended");
-            // The event of an own write often precedes its response, and must wait for it.
+            // The event of an own write often precedes its response. The lock makes the event wait for the response.
             let written = self.written.lock().await;
             if let Some(revision) = self.concerns(&line.ok_or_else(ended)?, revision, &written)? {
                 return Ok(revision);

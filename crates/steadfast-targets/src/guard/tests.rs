@@ -38,7 +38,7 @@ fn small_losses_add_up_in_window() {
     assert_eq!(judge(&mut guard, 100, 0..20, 0).0.len(), 20);
     assert_eq!(judge(&mut guard, 80, 20..34, 60).0.len(), 14);
     assert!(judge(&mut guard, 66, 34..36, 120).1.is_some());
-    // A hundred were in service more than five minutes ago.
+    // A hundred entries were in service more than five minutes ago.
     assert_eq!(judge(&mut guard, 66, 34..36, 301).0.len(), 2);
 }
 

@@ -9,10 +9,10 @@ use crate::step_runner;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum HaproxyError {
-    /// HAProxy would read a name as something else.
+    /// The name contains characters that HAProxy would interpret.
     #[error("{0:?} is not a valid name in HAProxy: use letters, digits, `-`, `_` and `.`, at most 128 characters")]
     Name(String),
-    /// A prefix leaves too little of a name to its servers.
+    /// The prefix is so long that a server's name has too few bytes left.
     #[error("the prefix {0:?} is longer than 96 bytes; HAProxy allows 128 for the whole name of a server")]
     Prefix(String),
     /// HAProxy accepts no such weight.

@@ -32,7 +32,7 @@ enum Form {
     Number(u64, u64),
     /// Word from this list.
     OneOf(&'static [&'static str]),
-    /// Any word without characters that mean something to the runtime API.
+    /// Any word without special characters of the runtime API.
     Word,
 }
 
@@ -107,7 +107,7 @@ const CHECK_OPTIONS: &[&str] = &[
     "rise",
 ];
 
-/// Options that a server of a configuration can have and a server of a mirror cannot.
+/// Options that HAProxy's configuration allows, but a mirror's servers cannot have, each with the reason.
 const REJECTED_OPTIONS: &[(&str, &str)] = &[
     ("agent-check", "an agent would change weights that the mirror sets"),
     ("cookie", "HAProxy accepts it only in its configuration"),
@@ -128,7 +128,7 @@ impl ServerOptions {
         self.words.iter().any(|word| word == "check")
     }
 
-    /// Returns true without options.
+    /// Returns true if there are no options.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }

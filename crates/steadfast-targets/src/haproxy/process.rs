@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-/// Maximum difference between two clocks that is not a restart, in seconds.
+/// Maximum difference of the uptime from the expected one that is not a restart.
 const UPTIME_TOLERANCE: Duration = Duration::from_secs(2);
 
 /// HAProxy process as reported by `show info`.
@@ -35,10 +35,10 @@ impl Process {
         })
     }
 
-    /// Returns the difference if `earlier` was another process.
+    /// Returns a description of the restart if `earlier` was another process.
     ///
-    /// In a container each new process can have the same ID. Then its uptime lags behind, or, within the first seconds, its count
-    /// of connections starts again.
+    /// In a container, each new process can have the same ID. Then a new process has a lower uptime than expected.
+    /// Within its first seconds, it is recognised by its lower count of connections.
     pub(super) fn replaced(&self, earlier: &Self) -> Option<String> {
         let expected = earlier.uptime.saturating_add(self.seen.saturating_duration_since(earlier.seen));
         let is_younger = self.uptime.saturating_add(UPTIME_TOLERANCE) < expected;

@@ -28,14 +28,14 @@ pub(super) enum ParseError {
 const CHECK_CONFIGURED: u32 = 2;
 const CHECK_ENABLED: u32 = 4;
 
-/// Sentences by which the runtime API confirms a command; others are confirmed by nothing at all.
+/// Sentences that confirm a command in the runtime API. Other commands have an empty response on success.
 const CONFIRMATIONS: &[&str] = &["IP changed", "port changed", "no need to change", ADDED, DELETED];
 const ADDED: &str = "New server registered";
 const DELETED: &str = "Server deleted";
 
 /// Checks the response to a line of `commands`.
 ///
-/// The runtime API has no status codes: it confirms some commands by a sentence and others by nothing.
+/// The runtime API has no status codes: it confirms some commands with a sentence, and others with an empty response.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub(super) fn parts(response: &str) -> [&str; 3] {
     [&response[..servers], &response[servers..stat], &response[stat..]]
 }
 
-/// Returns the error text between the parts of such a response.
+/// Returns the error text between the parts of a response that `parts` would split.
 pub(super) fn error_line(response: &str) -> String {
     // Lines of `show info` contain `: `, tables start with `#`, and the version line of the server table is `1`.
     let is_complaint = |line: &&str| !line.is_empty() && !line.contains(": ") && !line.starts_with(['#', '1']);
@@ -96,8 +96,8 @@ fn number<N: std::str::FromStr>(row: &BTreeMap<&str, &str>, name: &str) -> Resul
 
 /// Reads the response to `show servers state BACKEND`: all servers with the name prefix `prefix`, and the names of the others.
 ///
-/// Of another server, only the name is read. Such a server may have no address or port, or an unknown form, and must not
-/// stop the mirror.
+/// Only the name of a foreign server is read. Such a server may have no address or port, or an unknown form, and must
+/// not stop the mirror.
 pub(super) fn servers(response: &str, prefix: &str) -> Result<(Vec<ListedServer>, BTreeSet<String>), ParseError> {
     let (mut servers, mut others) = (Vec::new(), BTreeSet::new());
     for row in rows(response)? {
@@ -107,7 +107,7 @@ pub(super) fn servers(response: &str, prefix: &str) -> Result<(Vec<ListedServer>
             continue;
         }
         let checks: u32 = number(&row, "srv_check_state")?;
-        // A server without an address equals no desired server.
+        // A server without an address gets `0.0.0.0`, which differs from every desired server.
         let ip = field(&row, "srv_addr")?.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
         servers.push(ListedServer {
             name,

@@ -6,7 +6,7 @@ use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// More than the state of a hundred thousand servers.
+/// Maximum size of a response in bytes: more than the state of a hundred thousand servers.
 const LIMIT: u64 = 32 * 1024 * 1024;
 
 /// Sends `command` and reads the response. HAProxy closes the connection after each response.

@@ -16,7 +16,7 @@ fn haproxy() -> Haproxy {
 
 #[test]
 fn state_columns_are_read_by_name() {
-    // Port `-` of a foreign server without a port.
+    // The port `-` belongs to a foreign server without a port.
     for state in
         [STATE.to_owned(), STATE.replace("- 1 - 0", "- - - 0").replace("other 127.0.0.1 2 0 0", "other - 2 0 x")]
     {
@@ -138,7 +138,7 @@ fn added_server_gets_server_options() {
         "set server web/sf-a state ready",
     ];
     assert_eq!(add, expected);
-    // Added, but interrupted before its checks were enabled.
+    // A server whose addition was interrupted before its checks were enabled.
     let half = |checks| ListedServer {
         name: "sf-a".to_owned(),
         address: server.address,

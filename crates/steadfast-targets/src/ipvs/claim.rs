@@ -43,8 +43,8 @@ impl ServiceClaim {
                     return Err(IpvsError::Claimed { service: service.command_line() });
                 }
             }
-            // Systems without abstract sockets and resource limits cause this error. A missing claim must not keep a load
-            // balancer empty.
+            // This error occurs on systems without abstract sockets, and at resource limits. A missing claim must not
+            // keep a load balancer empty.
             Err(_) => {}
         }
         Ok(())

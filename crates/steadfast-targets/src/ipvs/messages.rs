@@ -72,7 +72,7 @@ pub(super) struct SeenServer {
     pub(super) weight: u32,
     /// Forwarding method, or `None` for an unsupported one.
     pub(super) forward: Option<Forward>,
-    /// True with a connection limit or a tunnel other than IPIP.
+    /// True for a server with a connection limit, or with a tunnel other than IPIP.
     pub(super) is_special: bool,
     pub(super) active: u32,
     pub(super) inactive: u32,

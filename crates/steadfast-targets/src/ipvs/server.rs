@@ -23,11 +23,11 @@ pub enum Forward {
     Tunnel,
 }
 
-/// Difference from every state that a mirror creates.
+/// Difference from all states that a mirror creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drift {
     None,
-    /// A limit of connections, another tunnel.
+    /// The server has a connection limit or an unsupported tunnel.
     Server,
     /// The service differs, for example in its scheduler.
     Service,

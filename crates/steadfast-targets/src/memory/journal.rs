@@ -1,4 +1,4 @@
-//! Append-only file of lines, of which later lines replace earlier ones. The file is compacted from time to time.
+//! Append-only file of lines, in which later lines replace earlier ones. The file is compacted from time to time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -12,7 +12,7 @@ use crate::mirror_record::EntryRecord;
 /// First line of a file.
 const HEADER: &str = r#"{"format":"steadfast-mirrors","version":2}"#;
 
-/// Lines beyond four times the needed number that a file may have.
+/// Number of lines that a file may have in addition to four times the needed number.
 const SPARE_LINES: usize = 1000;
 
 /// One change.
@@ -36,10 +36,10 @@ pub(super) enum Line {
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
-    /// Bytes of whole lines. What lies behind was cut off when a write failed.
+    /// Length of the complete lines, in bytes. Later bytes belong to a line that a failed write cut off.
     length: u64,
     lines: usize,
-    /// Lines after the last compaction.
+    /// Number of lines after the last compaction.
     needed: usize,
     /// True if the next write replaces the file: it has an older format, or none.
     is_old: bool,
@@ -140,7 +140,7 @@ impl Journal {
         let written = (|| {
             let mut file = private(&new, true)?;
             file.write_all(&content)?;
-            // Content before name: a rename that survives a crash must not expose an empty file.
+            // The content is synced before the rename: a rename that survives a crash must not expose an empty file.
             file.sync_all()?;
             fs::rename(&new, &self.path)
         })();

@@ -148,7 +148,7 @@ fn replica_adopts_leader_guard_and_origins() {
     let names = |memory: &Memory| memory.record("web").entries().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&standby), ["a", "recent"]);
     assert_eq!(standby.record("web").origin("a").map(|origin| origin.group.clone()).as_deref(), Some("shop"));
-    // Too large to share: entries that the replica has seen itself stay.
+    // The entries are too large for the export, so the entries that the replica has seen itself stay.
     standby.adopt(&leader.export(10)).expect("a complete export");
     assert_eq!(names(&standby), ["a", "recent"]);
     assert!(standby.adopt("{").is_err() && names(&standby).len() == 2);

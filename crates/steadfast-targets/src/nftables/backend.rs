@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::entry::Value;
 
-/// Something behind an address.
+/// Destination of connections to the address in front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backend {
     /// Address of the backend, in the family of the address in front.

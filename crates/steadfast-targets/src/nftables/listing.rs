@@ -16,9 +16,10 @@ pub(super) fn has_table(listed: &str, name: &str) -> Result<bool, String> {
 
 /// Returns the entries of the listed table. A foreign rule among the entries causes a rewrite of the table.
 ///
-/// If the selecting rule does not match the entries, another program changed it. Entries that the rule contains get a [drifted
-/// weight](DRIFT_WEIGHT), and entries that it lacks have no traffic. An address that only the rule contains becomes an unwanted
-/// entry. So everything is repaired, and no unwanted backend loses its traffic earlier than the guard permits.
+/// If the selecting rule does not match the entries, another program changed the rule. Entries that the rule contains
+/// then get a [drifted weight](DRIFT_WEIGHT), and entries that it lacks get weight 0. An address that only the rule
+/// contains becomes an unwanted entry. So the mirror repairs everything, and no unwanted backend loses its traffic
+/// earlier than the guard permits.
 pub(super) fn entries(listed: &str, table: &Table) -> Result<BTreeMap<String, Backend>, String> {
     let (mut entries, mut chosen) = (BTreeMap::new(), BTreeMap::new());
     let (mut hooks, mut has_stranger) = (0, false);

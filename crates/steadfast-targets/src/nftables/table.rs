@@ -52,7 +52,7 @@ impl Table {
     /// Returns a transaction that replaces the contents of the table with these entries.
     pub(super) fn written(&self, entries: &BTreeMap<String, Backend>) -> String {
         let (family, name, before, protocol) = (self.family(), &self.name, self.before, self.protocol.name());
-        // Created first, so that the deletion succeeds in either case.
+        // The table is created first, so that its deletion succeeds in either case.
         let mut text = format!("table {family} {name}\ndelete table {family} {name}\ntable {family} {name} {{\n");
         let (ip, port) = (before.ip(), before.port());
         let choice = Self::choice(entries)

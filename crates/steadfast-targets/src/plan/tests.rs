@@ -146,7 +146,7 @@ proptest! {
         let (mut record, mut draining) = (MirrorRecord::default(), DrainState::default());
         let wanted = DesiredState::certain(entries);
         let begun = Instant::now();
-        // Drained, delayed, removed.
+        // Three passes: the entry is drained, then delayed, then removed.
         for look in 0..3 {
             let now = Now { unix: 1000, instant: begun + PATIENCE * look };
             let plan = plan(&wanted, &found, &accept_all, &plan_settings, (&mut record, &mut draining), now);

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use super::RegistryClient;
 use crate::exchange::exchange;
 
-/// Carries requests to `http://HOST[:PORT]`, without TLS and without a proxy.
+/// Sends requests to `http://HOST[:PORT]`, without TLS and without a proxy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlainRegistryClient;
 

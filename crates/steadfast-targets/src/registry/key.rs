@@ -17,13 +17,14 @@ const COMPATIBLE: [(char, &str); 8] = [
 
 /// Checks that no path normalizer turns `key` into another place.
 ///
-/// A key is sent as one percent-encoded path segment. Many servers and proxies decode it and then normalize the path.
+/// A key is sent as one percent-encoded path segment. Many servers and proxies decode the segment and then normalize
+/// the path.
 /// They resolve `.` and `..`, merge slashes, decode a second time, replace `\` with `/`, or drop the text after a `;`.
 /// Without the check, a tenant could change the items of another tenant.
 ///
 /// # Errors
 ///
-/// The rule that `key` violates.
+/// Returns the rule that `key` violates.
 pub(super) fn check(key: &str) -> Result<(), &'static str> {
     if key.is_empty() {
         return Err("it is empty");

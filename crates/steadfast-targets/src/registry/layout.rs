@@ -98,8 +98,8 @@ impl Layout {
             Some((key.to_owned(), value))
         });
         let read: Vec<_> = read.collect();
-        // One malformed item of another writer must not stop the mirror. If no item has a key, the name of the field is wrong, and
-        // the list would look like that of an empty registry.
+        // One malformed item of another writer must not stop the mirror. But if no item has a key, the configured
+        // name of the key field is wrong. The list would then look like that of an empty registry.
         if read.is_empty() && !items.is_empty() {
             return Err(format!("no item of {place} has text in its field {:?}", self.key));
         }

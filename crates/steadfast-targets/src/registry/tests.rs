@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// A registry in memory that never responds about a key with `hang` in it, and responds 500 about one with `broken`.
+/// Registry in memory. It never responds for a key with `hang`, and responds 500 for a key with `broken`.
 #[derive(Default)]
 struct Memory {
     items: Mutex<BTreeMap<String, Json>>,

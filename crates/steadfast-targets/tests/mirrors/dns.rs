@@ -137,7 +137,7 @@ async fn manual_change_of_record_is_reverted() -> Result {
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.1", "30 A 10.0.0.2"], "{kind:?}");
         assert_eq!(running.dig(&["web.example.org", "MX"])?, ["600 MX 10 mx.example.net."]);
         assert_eq!(running.dig(&["_x._tcp.web.example.org", "SRV"])?, ["30 SRV 0 5 80 web.example.org."]);
-        // Without its mark, a name no longer belongs to the mirror.
+        // A name without its mark does not belong to the mirror any more.
         running.nsupdate(&["update delete _steadfast.web.example.org TXT", "send"])?;
         want(&mirror, &[wanted[2]], &[]).await?;
         assert_eq!(running.dig(&["web.example.org", "A"])?, ["30 A 10.0.0.1", "30 A 10.0.0.2"], "{kind:?}");
@@ -208,7 +208,7 @@ async fn name_taken_after_read_stays_foreign() -> Result {
         assert!(matches!(target.apply(&add("soon 30 A 10.0.0.1")?).await, Err(DnsError::Taken { .. })), "{kind:?}");
         assert_eq!(running.dig(&["soon.example.org", "A"])?, [""; 0], "{kind:?}");
 
-        // Removal of a record that the mirror no longer owns.
+        // Tries to remove a record that the mirror no longer owns.
         let found = target.read().await?;
         running.nsupdate(&[
             "update delete _steadfast.beside.example.org TXT",
@@ -579,7 +579,7 @@ async fn second_process_with_mark_is_reported() -> Result {
         assert_eq!(one.claim("one", 1240).await?, Claim::Ours);
         assert_eq!(other.claim("other", 1330).await?, Claim::Other { instance: "one".into(), renewed: 1240 });
         assert_eq!(running.target("n")?.claim("other", 1330).await?, Claim::Ours, "another mark");
-        // Not renewed for five minutes.
+        // The record was not renewed for five minutes.
         assert_eq!(other.claim("other", 1540).await?, Claim::Ours, "{kind:?}");
         assert_eq!(one.claim("one", 1541).await?, Claim::Other { instance: "other".into(), renewed: 1540 });
         assert!(one.read().await?.others.iter().all(|name| !name.contains("steadfast")), "{kind:?}");
@@ -596,7 +596,8 @@ async fn server_rejects_updates_of_earlier_term() -> Result {
         earlier.read().await?;
         add(&earlier, &["a 30 A 10.0.0.1"]).await?;
         assert!(later.fence(6, 1010).await?);
-        // Sent late, as by a process that was suspended between its check and the write.
+        // The earlier leader sends this update late, like a process that was suspended between its check and the
+        // write.
         assert!(add(&earlier, &["b 30 A 10.0.0.1"]).await.is_err(), "{kind:?}");
         assert!(!earlier.fence(5, 1020).await?, "an earlier term cannot return");
         assert!(add(&earlier, &["b 30 A 10.0.0.1"]).await.is_err(), "{kind:?}");

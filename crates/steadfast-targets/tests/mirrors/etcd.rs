@@ -232,7 +232,7 @@ async fn lease_is_renewed_and_granted_again() -> Result {
     timeout(TIMEOUT, restored).await??;
     assert!(running.etcdctl(&["lease", "list"])?.contains(&lease));
 
-    // Longer than the lease without renewal: the mirror keeps the lease alive.
+    // The wait is longer than the lease, so only renewals keep the lease alive.
     let steps = mirror.status().borrow().done.clone();
     sleep(Duration::from_secs(5)).await;
     assert_eq!(running.keys()?, all);
@@ -273,7 +273,7 @@ async fn key_taken_after_read_stays_foreign() -> Result {
     let expected = [("/services/a", "mine"), ("/services/race", "theirs"), ("/services/z", "mine")];
     assert_eq!(running.keys()?, pairs(&expected));
 
-    // Change and removal of keys that the mirror no longer owns.
+    // Tries to change and remove keys that the mirror no longer owns.
     let found = target.read().await?;
     running.etcdctl(&["put", "/services/a", "theirs"])?;
     let (from, to) = (EtcdValue("mine".to_owned()), EtcdValue("other".to_owned()));
@@ -354,7 +354,7 @@ async fn frozen_member_delays_requests_once() -> Result {
     target.apply(&adds(&["before"])).await?;
     members[0].signal("-STOP")?;
     let started = Instant::now();
-    // Longer than the attempt at the frozen member and the election of a new leader.
+    // The timeout is longer than the attempt at the frozen member and the election of a new leader.
     let kept = timeout(TIMEOUT, async { while target.renew().await.is_err() {} });
     kept.await.map_err(|_| "the lease was not renewed")?;
     // The first attempt was rejected or timed out, so another pass follows.
@@ -394,7 +394,7 @@ async fn silent_endpoint_is_skipped() -> Result {
 const MAX_STALLED_ATTEMPTS: usize = 20;
 
 /// Adds the missing entries of `wanted`, until the target has exactly these. On a busy machine, etcd may not respond in
-/// time. As in a mirror, the next read then shows which writes were applied. All other errors are final.
+/// time. As in a mirror, the next read then shows which writes were applied. Any other error fails the test.
 async fn add_all(target: &Etcd, wanted: &BTreeMap<String, EtcdValue>) -> Result {
     let (mut stalled, mut known) = (0, 0);
     while stalled < MAX_STALLED_ATTEMPTS {
@@ -442,7 +442,7 @@ async fn oversized_value_affects_only_itself() -> Result {
     assert_eq!(rejected.keys().collect::<Vec<_>>(), ["too-large"]);
     assert!(rejected["too-large"].contains("a value may have up to 1.5 MiB"), "{rejected:?}");
     add_all(&target, &wanted).await?;
-    // One key more than fits into a page.
+    // The prefix has one key more than fits into a page.
     wanted.extend((0..36).map(|number| (format!("m{number:02}"), text(1_400_000))));
     add_all(&target, &wanted).await
 }
@@ -463,7 +463,7 @@ async fn external_changes_are_reported_immediately() -> Result {
     target.read().await?;
     target.apply(&adds(&["a", "b"])).await?;
     target.read().await?;
-    // Neither own writes nor foreign keys are a change.
+    // Neither own writes nor foreign keys count as changes.
     running.etcdctl(&["put", "/services/theirs", "x"])?;
     running.etcdctl(&["put", "/elsewhere", "x"])?;
     assert!(!reports(&target, second).await);
@@ -475,7 +475,7 @@ async fn external_changes_are_reported_immediately() -> Result {
         running.etcdctl(hand)?;
         assert!(reports(&target, second).await, "{hand:?}");
     }
-    // A change without an open watch is found by its revision.
+    // A change that occurred without an open watch is detected by its revision.
     target.apply(&adds(&["d"])).await?;
     target.read().await?;
     running.etcdctl(&["del", "/services/d"])?;
@@ -584,7 +584,7 @@ async fn etcd_rejects_writes_of_earlier_term() -> Result {
     assert!(earlier.fence(5, 1000).await?);
     earlier.apply(&adds(&["a", "b"])).await?;
     assert!(later.fence(6, 1000).await?);
-    // Sent late, as by a process that was suspended between its check and the write.
+    // The earlier leader sends this write late, like a process that was suspended between its check and the write.
     let error = earlier.apply(&adds(&["c", "d"])).await.expect_err("another term is recorded").to_string();
     assert!(
         error.contains("a later leader writes these keys") && error.contains("the term 5") && error.contains('6'),

@@ -1,4 +1,4 @@
-//! Tests with a real HAProxy. The assertions are about the responses to real connections.
+//! Tests with a real HAProxy. The assertions check the responses to real connections.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -173,7 +173,7 @@ async fn traffic_follows_drain_and_restart() -> Result {
     until(&mirror, |status| status.settled && status.entries == 2).await?;
     assert_eq!(running.count_responses(10).await, BTreeMap::from([("a".to_owned(), 5), ("b".to_owned(), 5)]));
 
-    // Drain during use: new connections avoid the server, and existing connections stay open.
+    // A server is drained during use: new connections avoid the server, and existing connections stay open.
     let mut held = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(running.front).await?;
@@ -193,7 +193,7 @@ async fn traffic_follows_drain_and_restart() -> Result {
     drop(at_a);
     until(&mirror, |status| status.settled && status.entries == 2).await?;
 
-    // A changed address of a server.
+    // A server gets another address.
     mirror.want(desired(&[("two", a, 10), ("three", c, 10)]));
     until(&mirror, |status| status.settled && status.done.iter().any(|step| step.name() == "two")).await?;
     assert_eq!(running.count_responses(4).await, BTreeMap::from([("a".to_owned(), 2), ("c".to_owned(), 2)]));

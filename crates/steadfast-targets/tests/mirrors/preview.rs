@@ -41,7 +41,8 @@ async fn preview_changes_and_records_nothing() -> Result {
     assert_eq!(target.read().await?.own, BTreeMap::new());
     assert!(said.lock().is_empty());
 
-    // Removing more than a third would need approval. A preview never creates the request, however often it runs.
+    // Removing more than a third of the entries would need approval. A preview never creates the approval request,
+    // however often it runs.
     let adds: Vec<Step<Server>> = seen.steps;
     target.apply(&adds).await?;
     for _ in 0..2 {

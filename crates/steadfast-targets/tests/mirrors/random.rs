@@ -1,4 +1,4 @@
-//! Mirrors in virtual time, with a target in memory that fails by a seed and is changed by other clients.
+//! Mirrors in virtual time. The target in memory fails at random by a seed, and other clients change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use steadfast_targets::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Number that serves unless it is negative.
+/// Value that serves unless it is negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Number(i32);
 
@@ -34,7 +34,7 @@ struct World {
     others: BTreeSet<String>,
     busy: BTreeSet<String>,
     rng: Rng,
-    /// Percentages of reads and steps that fail, that succeed with an error as response, and that get no response.
+    /// Percentages of reads and steps that fail, that succeed but return an error, and that get no response.
     failing: u32,
     /// Lowest number of serving entries since this field was set.
     fewest: usize,
@@ -106,7 +106,7 @@ impl Target for FakeTarget {
             }
             world.fewest = world.fewest.min(world.serving());
         }
-        // Applied, with or without a response.
+        // The step is applied, with or without a response.
         self.answer().await
     }
 
@@ -169,7 +169,7 @@ async fn target_converges_despite_failures_and_interference() {
             sleep(Duration::from_millis(rng.u64(0..20_000))).await;
         }
         target.lock().failing = 0;
-        // Twice the longest timeout: the next comparison finds changes of other clients.
+        // The sleep is twice the longest timeout: the next comparison finds changes of other clients.
         sleep(Duration::from_secs(3 * 60)).await;
         let others = target.lock().others.clone();
         last.retain(|name, _| !others.contains(name));
@@ -251,7 +251,7 @@ async fn approval_request_survives_restart() {
     let (mirror, _) = start();
     mirror.want(wanted(0..30, 1));
     until(&mirror, |status| status.settled && status.entries == 30).await;
-    // A mistake in a rule.
+    // A mistake in a rule removes most entries.
     mirror.want(wanted(0..3, 1));
     let ask = until(&mirror, |status| status.ask.is_some()).await.ask.expect("a pending approval");
     assert_eq!((ask.names.len(), ask.of), (27, 30));
@@ -269,7 +269,7 @@ async fn approval_request_survives_restart() {
     memory.approve("m", &ask.id).expect("the pending approval");
     mirror.stop().await;
 
-    // Approved, but not applied before the process exited.
+    // The removals were approved, but not applied before the process exited.
     let (mirror, _) = start();
     mirror.want(wanted(0..3, 1));
     until(&mirror, |status| status.settled && status.entries == 3).await;
@@ -382,7 +382,7 @@ async fn second_process_with_mark_prevents_removal() {
     sleep(Duration::from_secs(600)).await;
     assert_eq!(target.lock().own.len(), 11, "the mirror removes no entry");
 
-    // The other process has exited: its entries are removed, and entries of a third process stay.
+    // The other process has exited. Its entries are removed, and entries of a third process stay.
     *claim.lock() = Claim::Ours;
     until(&mirror, |status| status.settled && status.entries == 9).await;
     target.lock().own.insert("a third one's".to_owned(), Number(1));

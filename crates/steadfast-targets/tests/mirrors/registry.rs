@@ -1,4 +1,4 @@
-//! Tests of registries over HTTP with a small server. The assertions are about the stored items.
+//! Tests of registries over HTTP with a small server. The assertions check the stored items.
 
 mod tree;
 
@@ -97,7 +97,7 @@ async fn item_taken_after_read_stays_foreign() -> Result {
     let there = [("a", json!("mine")), ("race", json!("theirs")), ("z", json!("mine"))];
     assert_eq!(tree.now().values(), values(&there));
 
-    // Change and removal of entries that the mirror no longer owns, also without conditional requests.
+    // Tries to change and remove entries that the mirror no longer owns, also without conditional requests.
     for is_careful in [true, false] {
         tree.now().is_careful = is_careful;
         tree.now().put("/services/a", theirs("a"));

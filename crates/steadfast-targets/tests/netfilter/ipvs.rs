@@ -1,4 +1,4 @@
-//! Tests with real IPVS in a user-mode Linux kernel. `ipvsadm` and the traffic decide.
+//! Tests with real IPVS in a user-mode Linux kernel. The assertions check the output of `ipvsadm` and the traffic.
 //!
 //! Requires Debian's packages user-mode-linux, kmod and ipvsadm, and is skipped without them. The guest reads the files
 //! of this machine and has its own network. A copy of this program runs the test inside the guest.
@@ -134,7 +134,7 @@ async fn both_families_and_all_methods_are_written_and_read_alike() -> Result {
     Ok(())
 }
 
-/// More entries than the kernel returns in one message.
+/// The service has more entries than the kernel returns in one message.
 async fn many_servers_are_read_in_pieces() -> Result {
     let steps: Vec<_> =
         (0..1000).map(|number| add(&format!("10.8.{}.{}:80", number / 200, number % 200 + 1), 1)).collect();
@@ -147,7 +147,7 @@ async fn many_servers_are_read_in_pieces() -> Result {
 
 async fn traffic_goes_where_it_is_wanted() -> Result {
     backends()?;
-    // Before the mirror: a wanted and an unwanted server, another scheduler, and a foreign service.
+    // State before the mirror starts: a wanted and an unwanted server, another scheduler, and a foreign service.
     let others = ["-A -u 10.9.0.1:53 -s rr", "-a -u 10.9.0.1:53 -r 10.8.0.2:53 -m -w 1"];
     let [own_service, a_once] = ["-A -t 10.9.0.1:80 -s wrr", "-a -t 10.9.0.1:80 -r 10.8.0.2:8001 -m -w 1"];
     restored(&format!(
@@ -170,7 +170,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
     assert_eq!(listed()?.join("\n"), all(&[a_once, &b(3)]), "a weight changes without a new server");
     assert_eq!(asked(8), times(&[('a', 2), ('b', 6)]));
 
-    // Drained: existing connections stay open.
+    // The server is drained: existing connections stay open.
     let mut held = held_by('b')?;
     mirror.want(wanted(&[(A, 1)]));
     until(&mirror, |status| status.kept.get(B) == Some(&SkipReason::InUse)).await?;
@@ -180,7 +180,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
     drop(held);
     settled(&mirror, 1).await?;
     assert_eq!(listed()?.join("\n"), all(&[a_once]));
-    // In service again.
+    // The server is in service again.
     mirror.want(wanted(&[(A, 1), (B, 1)]));
     settled(&mirror, 2).await?;
     assert_eq!(asked(6), times(&[('a', 3), ('b', 3)]));
@@ -209,7 +209,7 @@ async fn traffic_goes_where_it_is_wanted() -> Result {
     }
     assert_eq!(asked(6), times(&[('a', 3), ('b', 3)]));
 
-    // In doubt no entry is removed; without doubt all are.
+    // In doubt, no entry is removed. Without doubt, all entries are removed.
     let doubt = Some("the view is stale".into());
     mirror.want(DesiredState { entries: BTreeMap::new(), doubt, ..DesiredState::default() });
     until(&mirror, |status| status.kept.len() == 2).await?;

@@ -1,5 +1,5 @@
-//! Tests with a real kernel: a load balancer between a client and two backends, each in its own network. The assertions are
-//! about the responses to real connections.
+//! Tests with a real kernel: a load balancer between a client and two backends, each in its own network. The
+//! assertions check the responses to real connections.
 //!
 //! Requires root, `ip` and `nft`, and is skipped without them. Client and backends are copies of this program.
 
@@ -327,7 +327,7 @@ async fn datagrams_reach_udp_backends() -> Result {
     assert_eq!(client.responses("datagram", 4)?, times(&[("b", 4)]));
     mirror.stop().await;
 
-    // The table with the other protocol: the mirror writes it again.
+    // The table forwards the other protocol, so the mirror writes it again.
     let found = networks.target()?.read().await?.own;
     assert_ne!(found["two"], Backend { address: B.parse()?, weight: 30 });
     assert_eq!(target.read().await?.own["two"], Backend { address: B.parse()?, weight: 30 });

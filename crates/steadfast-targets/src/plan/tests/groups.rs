@@ -16,7 +16,7 @@ struct Object {
     is_ready: bool,
 }
 
-/// Entries of a cluster: one cluster per group, both with one name.
+/// Clusters with their entries. Each group has its own cluster; all clusters have one name.
 struct World {
     objects: BTreeMap<(usize, String), Object>,
     stale: BTreeSet<usize>,
@@ -170,7 +170,7 @@ fn group_misbehaving_changes_nothing_for_others() {
     for seed in 0..seeds {
         let (alone, next_to_it) = (history(seed, false), history(seed, true));
         for (step, (alone, next_to_it)) in alone.iter().zip(&next_to_it).enumerate() {
-            // An empty mirror needs approval; the tenant's entries may prevent this case.
+            // An empty mirror would need approval, and the tenant's entries may prevent an empty mirror.
             let is_same = alone == next_to_it;
             assert!(is_same, "seed {seed}, step {step}:\n{alone:?}\n{next_to_it:?}");
         }
@@ -216,7 +216,7 @@ fn partial_scale_down_needs_no_approval() {
     world.objects.retain(|(_, name), _| name.as_str() < "03");
     assert!(mirrored.read(&world.wanted(true), &plan_settings).asks.is_empty());
     assert_eq!(mirrored.serving("a"), 3);
-    // One unready entry of three is missing from three, not from ten.
+    // One of three entries is not ready. The guard compares with three entries, not with the earlier ten.
     world.objects.get_mut(&(0, "00".to_owned())).expect("the object exists").is_ready = false;
     assert!(mirrored.read(&world.wanted(true), &plan_settings).asks.is_empty());
     assert_eq!(mirrored.serving("a"), 2);
