@@ -38,7 +38,7 @@ pub(crate) struct Settings {
     pub(crate) watch_backlog: usize,
     /// True if responses may be in protobuf.
     pub(crate) protobuf: bool,
-    /// Time without progress of its client after which a slow watch is closed.
+    /// Time after which a slow watch is closed, if its client reads nothing in this time.
     pub(crate) watch_patience: Duration,
 }
 

@@ -35,9 +35,9 @@
 //! [`delete`](ApiServer::delete) change the history immediately, independent of faults of the network.
 //!
 //! # Checks of a client
-//! [`ApiServer::history`] contains every change, [`requests`](ApiServer::requests) and
-//! [`connections`](ApiServer::connections) the client's actions, [`fault_log`](ApiServer::fault_log) the injected
-//! faults. Their times are relative to the server's start, like [`ApiServer::elapsed`].
+//! [`ApiServer::history`] contains every change. [`requests`](ApiServer::requests) and
+//! [`connections`](ApiServer::connections) contain the client's actions, [`fault_log`](ApiServer::fault_log) contains
+//! the injected faults. Their times are relative to the server's start, like [`ApiServer::elapsed`].
 //!
 //! # Types
 //!
@@ -77,7 +77,7 @@
     allow(dead_code, reason = "parts that only serve a feature which is not enabled stay, so that few places differ")
 )]
 
-/// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
+/// Implements `Debug` of errors as their message: if `main` returns an error, Rust prints its `Debug` output.
 macro_rules! debug_as_message {
     ($($error:ty),+ $(,)?) => {$(
         impl ::std::fmt::Debug for $error {

@@ -134,7 +134,7 @@ pub enum Literal {
 /// Item of a list literal.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// True if the value is optional and its item is left out if empty.
+    /// True if the value is an optional. An empty optional adds no item.
     pub optional: bool,
     /// Value.
     pub value: Expr,
@@ -143,7 +143,7 @@ pub struct Item {
 /// Entry of a map literal.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// True if the value is optional and its entry is left out if empty.
+    /// True if the value is an optional. An empty optional adds no entry.
     pub optional: bool,
     /// Key.
     pub key: Expr,
@@ -224,7 +224,7 @@ pub struct Comprehension {
     pub second: Option<String>,
     /// Condition of `filter`, of `map` with three arguments, and of the `transform…` macros.
     pub condition: Option<Expr>,
-    /// Predicate of `all`, `exists` and `exists_one`, key of `sortBy`, or the new item. None for `filter`.
+    /// Predicate of `all`, `exists` and `exists_one`, key of `sortBy`, or the new item. `None` for `filter`.
     pub body: Option<Expr>,
 }
 

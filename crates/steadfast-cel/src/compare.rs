@@ -47,7 +47,7 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
             if one.len() != other.len() {
                 return Ok(false);
             }
-            // As on a real server, the left list decides: a literal has no identity.
+            // As on a real server, only the identity of the left list counts. A list literal has none.
             if *one.identity() != Identity::Position {
                 return unordered(one, other, meter, depth);
             }
@@ -89,9 +89,10 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
     })
 }
 
-/// Returns whether each item of a set, or of a list that is a map, equals an item of the other list.
+/// Returns whether each item of `other` equals an item of `one`, which is a set or a list that is a map.
 fn unordered<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter, depth: usize) -> Result<bool, Fault> {
-    // As the real server: with duplicates, which such a list must not have, equality has a direction.
+    // As on a real server, the result depends on the order of the operands if a list has duplicates. Such lists must
+    // have none.
     // Quadratic, as on a real server. Each comparison is charged, so the budget bounds the time.
     for item in other.iter() {
         let mut is_found = false;
@@ -167,7 +168,7 @@ pub(crate) fn ordered<'a>(
     Ok(Some(holds(order)))
 }
 
-/// Order of two numbers of any types by their values. The outer None: not both are numbers; the inner: not comparable.
+/// Returns the order of two numbers of any types. The outer `None`: an operand is not a number. The inner `None`: NaN.
 #[expect(clippy::option_option, reason = "two reasons without an order")]
 fn numbers(one: &Value, other: &Value) -> Option<Option<Ordering>> {
     Some(match (one, other) {

@@ -72,8 +72,8 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         // Inner variables shadow outer ones, and local variables shadow those of the context.
         let local = self.locals.iter().rev().find(|(local, _)| *local == name).map(|(_, value)| value);
         if let Some(value) = local.or_else(|| self.context.get(name)) {
-            // A field of an object that does not fit its schema binds as an invalid value. Reading the name is the
-            // error, not the binding, as rules may never read the field.
+            // A field of an object that does not fit its schema is bound as an invalid value. Only reading the name is
+            // an error, as rules may never read the field.
             return value.clone().readable();
         }
         // Type names have the lowest precedence: the CEL specification lets a variable shadow an identifier such as
@@ -240,7 +240,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         Ok(value)
     }
 
-    /// `&&` and `||`: an operand equal to `decisive` decides, whatever other operands fail.
+    /// Evaluates `&&` or `||`: an operand equal to `decisive` decides, even if other operands fail.
     fn logical(&mut self, at: u32, operands: &'e [Expr], decisive: bool) -> Result<Value<'a>, Error> {
         let function = if decisive { "_||_" } else { "_&&_" };
         let mut failed = None;
@@ -410,7 +410,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         }
     }
 
-    /// Value of a predicate, which must be a bool.
+    /// Returns the value of a predicate, which must be a bool.
     fn holds(&mut self, predicate: &'e Expr) -> Result<bool, Error> {
         match self.evaluate(predicate)? {
             Value::Bool(value) => Ok(value),
@@ -491,12 +491,12 @@ fn no_field(value: &Value) -> Fault {
     Fault::overload("_._", vec![value.type_of().name()])
 }
 
-/// Returns a value that may be absent, unless the value is invalid.
+/// Returns the value, if present. Returns an error if the value is invalid.
 fn readable(found: Option<Value<'_>>) -> Result<Option<Value<'_>>, Fault> {
     found.map(Value::readable).transpose()
 }
 
-/// Item of a list or entry of a map, if present.
+/// Returns the item of a list or the entry of a map, if present.
 fn lookup<'a>(of: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, Fault> {
     let whole = match index {
         // CEL compares numbers across types, so that `list[1.0]` and `map[1.0]` find the entry of the integer 1.
@@ -520,7 +520,7 @@ fn lookup<'a>(of: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'a>>, Fa
 fn lookup_key<'a>(map: &Map<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, Fault> {
     match key.key() {
         Some(key) => readable(map.get(&key)),
-        // No map has a key that is not a whole number.
+        // A double that is not a whole number equals no key.
         None if matches!(key, Value::Double(_)) => Ok(None),
         None => Err(Fault::UnsupportedKey),
     }

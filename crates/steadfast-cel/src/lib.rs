@@ -37,7 +37,7 @@
 //! - [Notify](https://github.com/steadfast-rs/steadfast/blob/main/docs/notify.md): conditions and messages of `steadfast notify`
 //! - [Embedded server](https://github.com/steadfast-rs/steadfast/blob/main/docs/embedded-server.md): validation rules of custom resources
 
-/// Implements `Debug` of errors as their message: Rust prints an error that `main` returns by `Debug`.
+/// Implements `Debug` of errors as their message: if `main` returns an error, Rust prints its `Debug` output.
 macro_rules! debug_as_message {
     ($($error:ty),+ $(,)?) => {$(
         impl ::std::fmt::Debug for $error {

@@ -80,7 +80,7 @@ impl Parser {
 
     fn take(&mut self) -> TokenKind {
         let kind = self.peek().clone();
-        // The last token, the end of the text, is never passed.
+        // The parser never advances beyond the last token, which marks the end of the text.
         self.next = (self.next + 1).min(self.tokens.len() - 1);
         kind
     }

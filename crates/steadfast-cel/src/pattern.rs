@@ -15,7 +15,7 @@ pub(crate) const MAX_COMPUTED_BYTES: usize = 64 << 10;
 /// Maximum length of a pattern.
 const MAX_TEXT_BYTES: usize = 4096;
 
-/// Compiled sizes, and the cost of a byte of text for patterns up to each size.
+/// Limits of the compiled size, and the cost of a byte of text for a pattern within each limit.
 const COSTS: [(usize, u64); 3] = [(16 << 10, 1), (64 << 10, 4), (MAX_CONSTANT_BYTES, 32)];
 
 /// Compiled pattern.

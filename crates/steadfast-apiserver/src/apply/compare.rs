@@ -25,7 +25,7 @@ impl Difference {
         difference
     }
 
-    /// Removes the ignored fields, and the fields below them: the write cannot change them.
+    /// Removes the fields that the write cannot change, and the fields below them.
     pub(super) fn without(self, ignored: &Set) -> Self {
         Self {
             added: self.added.recursive_difference(ignored),
@@ -130,7 +130,7 @@ impl Difference {
             path.push(step);
             match (before.len(), after.len()) {
                 (0 | 1, 0 | 1) => self.walk(&list.item, before.first().copied(), after.first().copied(), path),
-                // Duplicates on both sides have no pairing, so only their sequence is compared.
+                // Duplicates on both sides cannot be paired, so only their sequence is compared.
                 (2.., 2..) => {
                     let are_equal =
                         before.len() == after.len() && before.iter().zip(&after).all(|(a, b)| is_equal(a, b));

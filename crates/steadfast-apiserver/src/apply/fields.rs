@@ -25,7 +25,7 @@ fn walk(of: &Type, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
             for (key, below) in value.as_object().into_iter().flatten() {
                 path.push(Step::field(key));
                 walk(map.of(key).unwrap_or(&Type::Deduced), below, path, set);
-                // An empty or unnamed member counts as a leaf: no deeper field could be owned.
+                // An empty or unnamed member counts as a leaf: a manager can own no deeper field.
                 let empty = below.is_null() || below.as_object().is_some_and(Map::is_empty);
                 if empty || !map.named.contains_key(key) {
                     set.insert(path);
@@ -36,7 +36,7 @@ fn walk(of: &Type, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
         Shape::List(list) => {
             let mut items: BTreeMap<Step, Vec<&Value>> = BTreeMap::new();
             for (step, item) in steps(list, value.as_array().map(Vec::as_slice).unwrap_or_default()) {
-                // Grouped first: whether an item is a duplicate is known only after the whole list.
+                // Items are grouped first: duplicates are known only at the end of the list.
                 items.entry(step).or_default().push(item);
             }
             for (step, same) in items {
@@ -73,7 +73,7 @@ pub(super) fn without(of: &Type, value: &Value, gone: &Set) -> Option<Value> {
         Shape::Map(map) if !map.atomic => without_fields(map, value.as_object()?, gone),
         Shape::List(list) if list.merging != Merging::Atomic => {
             let kept = value.as_array()?.iter().filter_map(|item| {
-                // An item without a step cannot be owned, so that no manager can remove it.
+                // An item without a path step has no owner, so no manager can remove the item.
                 let Ok(step) = step_of(list, item) else { return Some(item.clone()) };
                 match gone.below(&step) {
                     _ if gone.has(&step) => None,

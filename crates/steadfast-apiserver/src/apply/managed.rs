@@ -94,7 +94,7 @@ impl Managers {
                 api_version: text("apiVersion").to_owned(),
                 time: entry.get("time").and_then(Value::as_str).map(str::to_owned),
             };
-            // Entries of equal identity collapse, and the last one wins.
+            // If several entries have an equal identity, only the last entry stays.
             managers.insert(who, managed);
         }
         Some(Self(managers))
@@ -140,8 +140,8 @@ impl Managers {
             }
             // Fields of different versions cannot be merged, because their paths may differ.
             let Some(version) = self.0.get(&manager).map(|managed| managed.api_version.clone()) else { continue };
-            // The first manager of a version waits for a second: a bucket with a single manager
-            // saves nothing.
+            // The first manager of a version is only recorded. The merge starts with the second manager of the version,
+            // because the merge of a single manager would save nothing.
             let Some(first) = firsts.get(&version) else {
                 firsts.insert(version, manager);
                 continue;
@@ -154,7 +154,7 @@ impl Managers {
             }
             if let (Some(merged), Some(bucket)) = (self.0.remove(&manager), self.0.get_mut(&ancient)) {
                 bucket.fields.extend(&merged.fields);
-                // The merged entry has the time of its newest part.
+                // The merged entry has the time of its newest manager.
                 bucket.time = merged.time;
             }
             count -= 1;

@@ -48,7 +48,8 @@ pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -
     }
 }
 
-/// Merges list items in the order of the applied list. Items of the live list alone stay among their neighbours.
+/// Merges list items in the order of the applied list. Items that only the live list contains stay next to their
+/// neighbours.
 fn merged_items(list: &List, live: &[Value], applied: &[Value]) -> Vec<Value> {
     let (live, applied) = (steps(list, live), steps(list, applied));
     let known: BTreeMap<&Step, usize> = applied.iter().enumerate().map(|(place, (step, _))| (step, place)).collect();
@@ -76,7 +77,7 @@ fn merged_items(list: &List, live: &[Value], applied: &[Value]) -> Vec<Value> {
                 shared.next();
                 continue;
             }
-            // The live item follows later in the applied order, which decides.
+            // The applied list contains the live item at a later position, and the applied order takes precedence.
             if known.contains_key(step) && shared.peek().is_some_and(|next| *next != step) {
                 left += 1;
                 continue;

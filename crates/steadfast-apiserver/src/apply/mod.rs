@@ -55,7 +55,7 @@ pub(crate) struct Tracking<'a> {
 }
 
 impl<'a> Tracking<'a> {
-    /// Creates the tracking of a write; `None` if the part of the object has no managers.
+    /// Creates the field management of a write; `None` if this part of the object has no managers.
     pub(crate) fn of(target: &'a WriteTarget, now: &'a str) -> Option<Self> {
         let manager = target.asked.manager.as_ref()?;
         Some(Self { resource: &target.resource, part: target.part, version: target.version(), manager, now })
@@ -80,7 +80,8 @@ impl<'a> Tracking<'a> {
     /// `given` are the managers in the request. `sent` is the object of the request, before the fields that the write
     /// cannot change were restored. If only times would change, the old managers remain.
     pub(crate) fn update(&self, live: &Value, given: Option<&Value>, sent: Option<&Value>, object: &mut Value) {
-        // Objects written directly keep their managers while nothing changes.
+        // An object that was written directly may contain fields that a real server does not store. These fields stay
+        // until an update changes the object.
         if *object != *live {
             self.trim(object);
         }
@@ -204,7 +205,7 @@ impl<'a> Tracking<'a> {
         let write = Write {
             of: &of,
             ignored: &ignored,
-            // The real server applies its reset fields only to the version of the request.
+            // Except in writes of the status, a real server ignores these fields only in the version of the request.
             ignored_elsewhere: if self.part == Part::Status { &ignored } else { &none },
             manager: Manager::new(&self.manager.name, Operation::Update, &self.api_version(), self.subresource()),
             api_version: &self.api_version(),

@@ -8,8 +8,8 @@ use super::path::Step;
 use super::set::Set;
 
 impl Tracking<'_> {
-    /// Transfers the number of replicas to the manager that scaled. As on a real server, a number without a manager
-    /// stays without one, and the entry has no time.
+    /// Transfers the ownership of `replicas` to the manager that scaled. As on a real server, `replicas` without an
+    /// owner stays without one, and the new entry has no time.
     pub(super) fn rescale(&self, live: &Value, object: &Value, managers: &mut Managers) {
         let replicas = |api_version: &str| {
             let version = api_version.rsplit('/').next().unwrap_or_default();
@@ -24,7 +24,7 @@ impl Tracking<'_> {
         if before == after || !managers.0.values().any(has) {
             return;
         }
-        // A write of the scale takes `replicas` from every manager, in the path of each API
+        // A write of the scale takes `replicas` from every manager. The path of `replicas` depends on the manager's API
         // version.
         for managed in managers.0.values_mut() {
             if let Some(path) = replicas(&managed.api_version) {

@@ -118,7 +118,8 @@ fn map(of: Type, atomic: bool) -> Type {
     Type::Inline(Arc::new(Atom { map: Some(map), ..Atom::default() }))
 }
 
-/// Returns the merge strategy of a list. The markers of strategic patches apply if the newer marker is missing.
+/// Returns the merge strategy of a list. The markers of strategic patches (`patch` and `key`) apply only if the newer
+/// markers (`map` and `list`) are missing.
 fn merging(field: &types::Field) -> Merging {
     if let Some(keys) = field.of_trait("map") {
         let mut keys: Vec<String> = keys.map(str::to_owned).collect();

@@ -207,7 +207,7 @@ fn conflict_names_fields_and_force_takes_them() {
     assert_eq!(managers(&object), [("Apply beta".to_owned(), json!({"f:data": {"f:x": {}, "f:y": {}}}))]);
 }
 
-/// Script 398 of custom resources.
+/// Regression test for script 398 of the differential test of custom resources.
 #[test]
 fn whole_number_equals_its_decimal_form() {
     let (old, new) = (json!({"d": 2, "list": [{"e": 1.0}], "f": 1}), json!({"d": 2.0, "list": [{"e": 1}], "f": 1.5}));

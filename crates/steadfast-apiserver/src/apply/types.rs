@@ -13,7 +13,7 @@ pub(crate) struct Atom {
     pub(super) map: Option<Fields>,
 }
 
-/// A type or the name of one.
+/// A type, or the name of a type.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Type {
     /// A type of the built-in table.
@@ -70,7 +70,7 @@ pub(super) struct Field {
     pub(super) of: Type,
     /// Default of an absent key of a list item.
     pub(super) default: Option<Value>,
-    /// Value of an absent field, if the real server's typed structs always contain the field.
+    /// Value that stands for an absent field, if the real server's typed structs always contain the field.
     pub(super) always: Option<Value>,
 }
 

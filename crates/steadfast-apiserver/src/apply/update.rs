@@ -34,7 +34,7 @@ static OWN: LazyLock<Set> = LazyLock::new(|| {
 /// Fields of other managers that an apply would change, by manager.
 pub(super) type Conflicts = BTreeMap<Manager, Set>;
 
-/// Error for an object that cannot be compared by the types of another version in which a manager owns fields.
+/// Error for an object that does not fit the types of another version, although a manager owns fields in that version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unconvertible;
 
@@ -43,7 +43,7 @@ pub(super) struct Write<'a> {
     pub(super) of: &'a Type,
     /// Fields that this write cannot change.
     pub(super) ignored: &'a Set,
-    /// Fields that this write cannot change for managers of other versions.
+    /// Fields that this write cannot change, for managers that own fields in other versions.
     pub(super) ignored_elsewhere: &'a Set,
     pub(super) manager: Manager,
     pub(super) api_version: &'a str,
@@ -51,7 +51,8 @@ pub(super) struct Write<'a> {
 }
 
 impl Write<'_> {
-    /// Transfers the changed fields to this manager. `others` are the types of the other versions, if they differ.
+    /// Transfers the changed fields to this manager. `others` returns the types of other versions, if these types
+    /// differ.
     pub(super) fn update(
         &self,
         live: &Value,
@@ -64,7 +65,7 @@ impl Write<'_> {
         let mut by_version: BTreeMap<&str, Difference> = BTreeMap::new();
         for version in managers.0.values().map(|managed| managed.api_version.as_str()) {
             let Some(of) = others(version).filter(|_| version != self.api_version) else { continue };
-            // An object outside the type of another version cannot be compared in that version.
+            // An object that does not fit the type of another version cannot be compared in that version.
             if validate::complaint(&of, live).is_some() || validate::complaint(&of, new).is_some() {
                 return Err(Unconvertible);
             }

@@ -19,7 +19,8 @@ pub(super) fn complaint(of: &Type, object: &Value) -> Option<String> {
     }
 }
 
-/// Returns whether an object that is not applied can be compared by a type. Its lists may contain duplicate items.
+/// Returns whether an object of a write other than an apply can be compared by a type. Its lists may contain duplicate
+/// items.
 pub(super) fn fits(of: &Type, object: &Value) -> bool {
     let mut complaints = Vec::new();
     walk(of, object, "", Duplicates::Allowed, &mut complaints);

@@ -26,7 +26,7 @@ pub(crate) struct Condition {
     pub(crate) own_counters: bool,
     /// Delay of every response.
     pub(crate) delay: Duration,
-    /// Number of events from before its start that a resumed watch receives again.
+    /// Number of events before its start version that a resumed watch receives again.
     pub(crate) repeat_events: usize,
     /// Objects, by namespace and name, whose content is corrupted.
     pub(crate) spoiled: Arc<BTreeMap<(String, String), Spoiling>>,
@@ -43,7 +43,7 @@ impl Condition {
     }
 }
 
-/// A replica's faults under their lock.
+/// A replica's faults, protected by a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Conditions(Mutex<Condition>);
 
@@ -61,7 +61,7 @@ impl Conditions {
         change(&mut self.0.lock());
     }
 
-    /// Consumes one use of a continue token. Returns whether the token has expired.
+    /// Counts one use of a continue token. Returns whether the fault lets this token expire.
     pub(crate) fn token_has_expired(&self) -> bool {
         let mut now = self.0.lock();
         let expired = now.expired_tokens > 0;

@@ -24,8 +24,8 @@ pub enum Fate {
     Goes,
     /// The request continues after this delay, if its client still waits.
     Waits(Duration),
-    /// The connection is reset, including other streams. A request at [`Moment::Before`] is not processed; one at
-    /// [`Moment::After`] is processed without a response.
+    /// The connection is reset, including its other streams. A request at [`Moment::Before`] is not processed. A
+    /// request at [`Moment::After`] is processed, but its client receives no response.
     Lost,
 }
 

@@ -80,8 +80,8 @@ pub enum Answer {
     /// Status within a watch: HTTP 200 and one `ERROR` event, then the end of the stream. Other requests receive a
     /// plain status.
     InStream(Status),
-    /// HTTP 200 and one `ERROR` event whose object is this and not a `Status`, then the end. Other requests than watches
-    /// get status 500.
+    /// HTTP 200 and one `ERROR` event with this object instead of a `Status`, then the end of the stream. Requests
+    /// other than watches receive status 500.
     ErrorObject(Value),
     /// `403` with the message of a real server.
     Forbidden,

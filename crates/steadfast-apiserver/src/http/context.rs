@@ -1,4 +1,4 @@
-//! A request as understood at the entrance.
+//! Parsed request, except for its body.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use crate::records::{RequestRecord, Verb};
 use crate::resources::GroupResource;
 use crate::status::Status;
 
-/// A request as understood at the entrance. All later steps read the request from here, except its body.
+/// Parsed request, except for its body. All later steps read the request from here.
 pub(super) struct RequestContext {
     pub(super) method: Method,
     /// Full path, as sent.
@@ -67,7 +67,7 @@ impl RequestContext {
         negotiate::accepted(&self.accept, is_custom)
     }
 
-    /// Interprets the request like one with another method.
+    /// Interprets the request as if it had the method `method`.
     pub(super) fn read_as(&mut self, method: Method) {
         self.verb = verb(&method, &self.route, &self.query);
         self.method = method;
@@ -116,13 +116,13 @@ fn verb(method: &Method, route: &Route, query: &Query) -> Verb {
             // A watch without a version delivers the whole collection first.
             let everything = query.flag("sendInitialEvents") == Some(true)
                 || matches!(query.text("resourceVersion"), "" | "0") && query.flag("sendInitialEvents").is_none();
-            // A streamed list of nothing transfers no object, and does not count as a full transfer.
+            // A streamed list that matches no object does not count as a full transfer.
             if everything && !is_of_nothing(query) { Verb::StreamedList } else { Verb::Watch }
         }
         ("GET", false) if !query.text("continue").is_empty() => Verb::Page,
-        // Such a list only serves to read the version of the collection.
+        // A client sends such a list only to read the version of the collection.
         ("GET", false) if query.text("limit") == "1" || is_of_nothing(query) => Verb::Probe,
-        // Steadfast reads a single object at a version in this way to determine a missed state.
+        // Steadfast lists one name at an exact version in this way, to read the state of an object at that version.
         ("GET", false) if query.text("resourceVersionMatch") == "Exact" && names(query) == 1 => Verb::State,
         ("GET", false) => Verb::List,
         ("POST", _) => Verb::Create,
@@ -134,7 +134,8 @@ fn verb(method: &Method, route: &Route, query: &Query) -> Verb {
     }
 }
 
-/// Returns whether the query requests two names at once, which matches no object. Such a list transfers only a version.
+/// Returns whether the field selector requires two names at once, which matches no object. The response then transfers
+/// only a version.
 fn is_of_nothing(query: &Query) -> bool {
     names(query) > 1
 }

@@ -6,7 +6,7 @@
 /// revision. No test reaches so many revisions.
 const COUNTER_DISTANCE: u64 = 1_000_000_000;
 
-/// Number above the counters of all namespaces.
+/// Counter number of lists and bookmarks, above the counter numbers of all namespaces.
 const COLLECTION_COUNTER: u64 = 1_000;
 
 /// Returns the version of an object in `namespace` that was changed at `revision`.

@@ -1,4 +1,4 @@
-//! From the entrance to the handler of a request.
+//! Dispatch of requests to their handlers.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) async fn answer(
     request: Request<Incoming>,
 ) -> Result<Answer, Status> {
     access::authenticate(&exchange.cluster, &context)?;
-    // Before the checks of the method, since the handler of custom resources has other rules.
+    // The handler of custom resources has its own rules for methods, so this step precedes the check of the method.
     read_as_custom(exchange, &mut context);
     if !context.route.allows(&context.method) {
         // A missing subresource is reported as `404` before the method is checked.
@@ -54,8 +54,8 @@ pub(super) async fn answer(
     }
 }
 
-/// Interprets a request for custom resources like their handler. The handler uses the verb of the method: it serves
-/// `HEAD` like `GET`, and accepts a creation at the path of an object.
+/// Interprets a request for custom resources as a real server's handler for them does. The handler uses the verb of the
+/// method: it serves `HEAD` like `GET`, and accepts a creation at the path of an object.
 fn read_as_custom(exchange: &Exchange, context: &mut RequestContext) {
     let Route::Resource(path) = &mut context.route else { return };
     let is_head = context.method == Method::HEAD;

@@ -101,10 +101,10 @@ fn page(
     revision: u64,
     rendering: &Rendering,
 ) -> Page {
-    // A cache returns "any version" without pages.
+    // A cache serves a list at "any version" without pages.
     let limit = if options.version == Some(0) { 0 } else { options.limit };
     let (namespace, namespaced) = (target.namespace.as_deref(), target.resource.namespaced);
-    // The start is inclusive: the key in the token is the smallest key after the last returned object.
+    // The start is inclusive: the token contains the smallest key after the last returned object.
     let start = token.map_or(Bound::Unbounded, |token| Bound::Included(token.key(namespace, namespaced)));
     let mut objects = Vec::new();
     let mut last = ObjectKey::default();
@@ -112,8 +112,8 @@ fn page(
     exchange.cluster.store.read(|state| {
         let all = state.objects_at(target.resource.store(), namespace, start, revision);
         for (key, change) in all {
-            // If the page is full, the remaining objects are not checked against the selector, so there may be another
-            // page.
+            // The objects after a full page are only counted. They are not checked against the selector, so the next
+            // page may be empty.
             if limit > 0 && objects.len() == limit {
                 remaining += 1;
                 continue;
@@ -147,7 +147,7 @@ fn page(
 /// Returns the parts before and after the items of a list in protobuf.
 fn around_messages(page: &Page, rendering: &Rendering) -> (Bytes, Bytes) {
     let (api_version, kind) = rendering.shown_as();
-    // The length precedes the items, so the messages are kept.
+    // The length precedes the items, so all items are encoded once only to compute their length.
     let mut length = 0;
     let mut item = Vec::new();
     for change in &page.objects {

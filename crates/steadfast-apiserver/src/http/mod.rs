@@ -2,10 +2,10 @@
 //!
 //! | modules | content |
 //! |---|---|
-//! | `serve` | entrance of every request and its response, and the faults that apply to both |
-//! | `dispatch` | from the entrance to the handler of a request |
-//! | `access`, `ruled` | rejected requests, and responses that faults dictate |
-//! | `context`, `credentials` | a request as understood at the entrance |
+//! | `serve` | entry point of all requests, and the faults that apply to requests and responses |
+//! | `dispatch` | dispatch of requests to their handlers |
+//! | `access`, `ruled` | rejection of requests, and responses that faults dictate |
+//! | `context`, `credentials` | the parsed request, without its body |
 //! | `discovery`, `openapi`, `reviews` | requests without an object |
 //! | `streaming` | requests that switch to WebSocket |
 //! | `write`, `scale` | writes |
@@ -15,7 +15,7 @@
 //! | `exchange`, `answer`, `body`, `corruption` | a request in progress, and its response |
 //! | `rendering`, `tables`, `negotiate`, `encode` | the forms of objects |
 //!
-//! Imports point downwards.
+//! Modules import only from their own row or from rows below.
 
 mod access;
 mod answer;

@@ -64,7 +64,7 @@ impl Encoding {
 pub(super) const JSON: &str = "application/json";
 
 /// Returns the first form and encoding in an `Accept` header that this server supports. Custom resources have no
-/// protobuf encoding, except for their metadata, and another error message.
+/// protobuf encoding, except for their metadata. Errors about custom resources have another message.
 pub(super) fn accepted(accept: &str, custom_resource: bool) -> Result<(Form, Encoding), Status> {
     if accept.trim().is_empty() {
         return Ok((Form::Object, Encoding::Json));
@@ -73,7 +73,7 @@ pub(super) fn accepted(accept: &str, custom_resource: bool) -> Result<(Form, Enc
         !custom_resource || (*form, *encoding) != (Form::Object, Encoding::Protobuf)
     };
     by_preference(accept).into_iter().filter_map(offered).find(is_written).ok_or_else(|| {
-        // A known type with an unsupported form has the short message. An unknown type has the long one.
+        // Known types in an unsupported form result in the short message, unknown types in the long message.
         let known = accept.split(',').any(|range| encoding(media_type(range)).is_some());
         if known || custom_resource {
             let message = format!("only the following media types are accepted: {JSON}, {}", protobuf::CONTENT_TYPE);
@@ -88,8 +88,8 @@ pub(super) fn accepted(accept: &str, custom_resource: bool) -> Result<(Form, Enc
     })
 }
 
-/// Converts an `Accept` header for a server without protobuf. A header with no other media type stays unchanged, as an
-/// unknown media type.
+/// Removes protobuf from an `Accept` header, for a server without protobuf. A header without any other media type is
+/// replaced by an unknown media type.
 pub(super) fn without_protobuf(accept: &str) -> Cow<'_, str> {
     if !accept.contains(protobuf::CONTENT_TYPE) {
         return Cow::Borrowed(accept);
@@ -112,7 +112,7 @@ fn by_preference(accept: &str) -> Vec<&str> {
     let wildcards = |range: &str| media_type(range).matches('*').count();
     // The sort is stable, so equal ranges keep the order of the client.
     ranges.sort_by(|one, other| {
-        // `total_cmp` orders NaN too, which `q=nan` would parse to.
+        // `total_cmp` also orders NaN, the result of parsing `q=nan`.
         weight(other).total_cmp(&weight(one)).then_with(|| wildcards(one).cmp(&wildcards(other)))
     });
     ranges

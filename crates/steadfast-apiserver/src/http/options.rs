@@ -81,7 +81,7 @@ impl Query {
     }
 }
 
-/// Match of the version of a request.
+/// Value of `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Match {
     Unset,
@@ -112,7 +112,8 @@ impl ListOptions {
         // Invalid numbers are reported first.
         query.number("limit")?;
         query.number("timeoutSeconds")?;
-        // The combination is checked before the version itself, which determines the reported error.
+        // The combination of options is checked before the version itself. This order determines which error is
+        // reported.
         check(watch, version, matching, query.text("continue"), send_initial_events)?;
         let parsed = match version {
             "" => None,
@@ -156,7 +157,8 @@ fn check(watch: bool, version: &str, matching: &str, token: &str, initial: Optio
         return Err(Status::invalid("meta.k8s.io", "ListOptions", "", &causes));
     }
     let continued = "resourceVersionMatch is forbidden when continue is provided";
-    // A watch without a version is a streamed list, which has a match even if the request sets none.
+    // A watch without a version counts as a streamed list, which implies a `resourceVersionMatch` even if the request
+    // sets none.
     if watch && initial.is_none() && matching.is_empty() && matches!(version, "" | "0") && !token.is_empty() {
         return forbid("resourceVersionMatch", continued);
     }

@@ -71,7 +71,7 @@ pub(super) async fn list_revision(
     names_one: bool,
 ) -> Result<u64, Status> {
     if let Some(token) = token {
-        // A token for an inconsistent rest has no valid revision and continues at the newest state.
+        // A token with a negative version continues a list inconsistently, at the newest state.
         let Ok(revision) = u64::try_from(token.rv) else {
             return consistent(cluster, replica).await;
         };
@@ -89,7 +89,8 @@ pub(super) async fn list_revision(
         // Version 0 accepts any cached state, however old.
         (Some(0), _) => Ok(cluster.store.read(|state| state.caches[replica].applied)),
         (Some(version), Match::Exact) => exactly(cluster, replica, version).await,
-        // Lists with a limit had this meaning before `resourceVersionMatch` existed. A list of one name has no pages.
+        // Before `resourceVersionMatch` existed, a version with a limit meant *Exact*. A list of one name has no pages,
+        // so the limit does not count.
         (Some(version), Match::Unset) if options.limit > 0 && !names_one => exactly(cluster, replica, version).await,
         (Some(version), _) => not_older_than(cluster, replica, version).await,
     }

@@ -26,7 +26,7 @@ pub(super) struct Rendering {
     pub(super) clock: Clock,
     /// Part of the objects in the rows of a table.
     pub(super) included: Included,
-    /// True if tables include their column definitions. In a watch, only the first one does.
+    /// True if tables include their column definitions. In a watch, only the first table includes them.
     pub(super) with_columns: bool,
     /// Objects whose content is corrupted.
     pub(super) spoiled: Arc<BTreeMap<(String, String), Spoiling>>,
@@ -232,8 +232,8 @@ impl Rendering {
         let Some(definition) = &self.resource.definition else {
             return !self.resource.is_converted(self.version());
         };
-        // Another definition may read the stored object in another way.
-        // Compared by address: an updated definition is another one, even if it reads the object in the same way.
+        // An updated definition may read the stored object in another way. Definitions are compared by address, so each
+        // update counts, even an update that reads the object in the same way.
         let known = change.read_by.as_ref().is_some_and(|known| Arc::ptr_eq(known, definition));
         known && self.version() == definition.storage
     }
@@ -291,7 +291,7 @@ fn of_wrong_types(object: &Value) -> Value {
             (key.clone(), if kept { value.clone() } else { 7.into() })
         })
         .collect();
-    // An object without other fields needs a wrong type in its metadata.
+    // An object without other fields gets a wrong type in its metadata.
     if spoiled.keys().all(|key| matches!(key.as_str(), "kind" | "apiVersion" | "metadata"))
         && let Some(metadata) = spoiled.get_mut("metadata")
     {

@@ -1,4 +1,5 @@
-//! Reviews: objects with a question, whose response is in their status. Reviews are never stored.
+//! Reviews, such as `SubjectAccessReview`: a client posts a question, and the response contains the result in the
+//! status. Reviews are never stored.
 //!
 //! Every accepted user may perform every request, as `kubectl auth` reports.
 

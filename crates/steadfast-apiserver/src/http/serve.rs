@@ -1,4 +1,4 @@
-//! Entrance of requests, and their responses.
+//! Entry point of all requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) async fn serve(
 ) -> Response<ResponseBody> {
     let context = RequestContext::of(&cluster, &link, &request);
     let mut record = context.record(&cluster, &link);
-    // Rules are evaluated on arrival, so that their order is that of the requests, even if responses are delayed.
+    // Rules are evaluated on arrival, so that they count requests in order of arrival, even if responses are delayed.
     let ruling = cluster.rules.apply(&record);
     let entry = cluster.requests.begin(record.clone());
     record.id = entry.id();
@@ -66,14 +66,14 @@ pub(crate) async fn serve(
         answer = answer.without_body();
     }
     if piece_bytes > 0 {
-        // After all other changes, so that the pieces are cut from the final body.
+        // The body is split after all other changes, so that the pieces are cut from the final body.
         answer = in_pieces(answer, piece_bytes);
     }
     answer.into_response(entry)
 }
 
-/// Requests the fate of a request from the interceptor. Returns when the request may continue, and never returns if it
-/// is lost.
+/// Applies the interceptor's decision about a request. Returns when the request may continue, and never returns if the
+/// request is lost.
 async fn go_on(exchange: &Exchange, link: &Link, request: &RequestRecord, moment: Moment) {
     match exchange.cluster.interception.ask(request, moment) {
         Fate::Goes => {}

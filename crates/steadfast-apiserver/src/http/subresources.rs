@@ -24,8 +24,8 @@ const MIN_TOKEN_SECONDS: i64 = 600;
 /// Longest lifetime that may be requested: 2^32 seconds.
 const MAX_TOKEN_SECONDS: i64 = 1 << 32;
 
-/// Subresources for discovery: resource, name, group and version if they differ from those of the resource, kind and
-/// verb.
+/// Subresources for discovery: resource, name, group, version, kind and verb. The group and the version are empty if
+/// they equal those of the resource.
 pub(super) const ALL: &[(&str, &str, &str, &str, &str, &str)] = &[
     ("pods", "binding", "", "", "Binding", "create"),
     ("pods", "eviction", "policy", "v1", "Eviction", "create"),
@@ -99,7 +99,7 @@ pub(super) async fn answer(
     }
 }
 
-/// Rejects a request for logs, which only a kubelet could have.
+/// Rejects a request for logs, which only a kubelet could provide.
 fn no_logs(pod: &Value, name: &str) -> Status {
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
     let why = if node.is_empty() {

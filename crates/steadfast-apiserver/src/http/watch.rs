@@ -70,7 +70,7 @@ pub(super) async fn watch(
     let mut stream = WatchStream {
         control: cluster.replicas[exchange.replica].streams.open(exchange.entry.id()),
         changes: cluster.changed.subscribe(),
-        // A restart of the cache raises `life`, which ends this stream.
+        // A restart of the cache increments `life`, which ends this stream.
         life: cluster.store.read(|state| state.caches[exchange.replica].life),
         replica: exchange.replica,
         request: exchange.entry.id(),
@@ -112,7 +112,7 @@ pub(super) fn error_event(status: &Status, encoding: Encoding) -> Answer {
     error_object(&status.to_value(), encoding)
 }
 
-/// The response to a watch with one `ERROR` event whose object is `object`.
+/// Creates the response of a watch that consists of one `ERROR` event with `object`.
 pub(super) fn error_object(object: &Value, encoding: Encoding) -> Answer {
     let message = if encoding == Encoding::Protobuf { protobuf::encode(object) } else { None };
     let event = message.map_or_else(
@@ -181,7 +181,7 @@ async fn start(
                 let applied = state.caches[replica].applied;
                 let mut start = from_version(version);
                 start.after = state.before(resource, version, repeat);
-                // Existing changes count even if this watch does not receive them.
+                // The floor includes changes that exist already, even if this watch does not receive them.
                 start.floor = state.last_change(resource, applied).max(version);
                 start
             }))
@@ -229,8 +229,9 @@ struct WatchStream {
     cursor: u64,
     /// Revision of the last sent event, or of the start.
     last_sent: u64,
-    /// Revision that bookmarks must exceed. A real server drops a bookmark unless it is above the start version
-    /// of the watch and the last change in its cache at the start. Changes that the watch did not receive count too.
+    /// Revision that bookmarks must exceed. A real server remembers the start version of the watch, and the last change
+    /// in its cache at the start. It drops all bookmarks that are not above both. Changes that the watch did not
+    /// receive count too.
     floor: u64,
     initial: VecDeque<Arc<Change>>,
     announce_end: bool,
@@ -259,12 +260,11 @@ impl WatchStream {
             if self.finished || self.is_expired() {
                 return None;
             }
-            // Mark before reading: a change that arrives during the read then wakes the next wait.
+            // The signal is reset before the read: a change that arrives during the read then wakes the next wait.
             self.changes.mark_unchanged();
             if self.is_blocked() {
-                // Without the bookmark timer, which would fire repeatedly while the stream is
-                // blocked.
-                // The wait still ends with a change or the deadline: an unblocked or expired stream must react.
+                // The bookmark timer is off, since it would fire repeatedly while the stream is blocked. A change or
+                // the deadline still ends the wait: an unblocked or expired stream must react.
                 self.wait(false).await;
                 continue;
             }

@@ -77,7 +77,8 @@ fn carry_out(
             options.warn(&target);
             let outcome = exchange.write(|state| state.delete(&target, &options.deletion))?;
             let mut answer = deleted(&target, &outcome, rendering);
-            // The object still exists, and a client that does not keep the dependents waits for their deletion.
+            // As on a real server, the code is 202 if the object still exists and the request sets `orphanDependents`
+            // to false. Such a client waits for the deletion of the dependents.
             if matches!(outcome, Outcome::Stored(_)) && options.takes_dependents {
                 answer.code = 202;
             }

@@ -32,7 +32,7 @@ pub(super) struct Governed<T: Transport> {
     transport: T,
     link: Arc<Link>,
     clock: Clock,
-    /// Bytes that were read ahead and are read again.
+    /// Bytes that were read ahead. The next reads return them again.
     ahead: Bytes,
 }
 
@@ -41,7 +41,7 @@ impl<T: Transport> Governed<T> {
         Self { transport, link, clock, ahead: Bytes::new() }
     }
 
-    /// Returns bytes that were read too early.
+    /// Puts back bytes that were read ahead.
     pub(super) fn unread(&mut self, bytes: Bytes) {
         self.ahead = bytes;
     }

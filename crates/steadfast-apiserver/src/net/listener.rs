@@ -18,8 +18,8 @@ pub(crate) async fn accept(cluster: Arc<Cluster>, replica: usize, tasks: Arc<Tas
             }
             Err(error) => {
                 tracing::debug!(replica, %error, "cannot accept a connection");
-                // Without file descriptors, for example, other tasks must run first and release
-                // some.
+                // The system may have no free file descriptor, for example. Other tasks must run first and release
+                // descriptors.
                 tokio::task::yield_now().await;
             }
         }

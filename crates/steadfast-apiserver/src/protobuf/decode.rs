@@ -16,8 +16,8 @@ const SCHEMA: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.J
 
 /// Decodes an object of a built-in kind, or a list of such objects, with its envelope.
 ///
-/// Non-pointer fields of Go are omitted if they have no content. The exceptions are fields that JSON always contains:
-/// empty lists and maps, zero values and empty structs.
+/// Non-pointer fields of Go are omitted if they have no content: zero values and empty structs. Empty bytes stay,
+/// because a message contains empty bytes only if the field is set.
 ///
 /// # Errors
 /// Returns a `Status` with code 400 if the body has no valid envelope. The code is 415 if the kind or one of its fields
@@ -182,7 +182,7 @@ fn json_of(name: &str, bytes: &[u8]) -> Result<Value, Failure> {
     for (number, value) in Fields(bytes) {
         match (name, number, value.ok_or(Failure::Malformed)?) {
             ("JSONSchemaPropsOrBool", 1, Wire::Varint(allows)) => found = (allows != 0).into(),
-            // The schema form implies `true`, and follows the flag in the message.
+            // The message contains the flag before the schema. A schema implies `true`, so it replaces the flag.
             ("JSONSchemaPropsOrBool", 2, Wire::Bytes(schema)) | (_, 1, Wire::Bytes(schema)) => {
                 found = named(SCHEMA, schema)?;
             }

@@ -218,7 +218,7 @@ fn write_settled(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) -> 
             put_message(number, into, |into| put_bytes(1, text.as_bytes(), into));
         }
         Kind::IntOrString => {
-            // The message has both fields. The first one selects the valid field.
+            // The message contains an integer and a text. Its first field selects the valid one.
             let (integer, text) = match value {
                 Value::String(text) => (0, text.as_str()),
                 other => (other.as_i64()?, ""),

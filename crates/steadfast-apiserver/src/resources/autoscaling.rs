@@ -17,10 +17,10 @@ const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 /// Utilization of an autoscaler of `v1` without a metric.
 const DEFAULT_UTILIZATION: i64 = 80;
 
-/// Fields of one kind of metric: the name in `v1`, and the place in `v2`.
+/// Fields of one kind of metric: the name in `v1`, and the JSON pointer in `v2`.
 type Names = &'static [(&'static str, &'static str)];
 
-/// Metrics of a specification, by the field of their kind.
+/// Kinds of metrics in a specification: the field that contains the metric, and the fields within.
 const SOURCES: &[(&str, Names)] = &[
     (
         "object",
@@ -68,7 +68,7 @@ const SOURCES: &[(&str, Names)] = &[
     ),
 ];
 
-/// Metrics of a status, by the field of their kind.
+/// Kinds of metrics in a status: the field that contains the metric, and the fields within.
 const STATUSES: &[(&str, Names)] = &[
     (
         "object",
@@ -188,7 +188,7 @@ pub(super) fn to_v1(stored: &Value) -> Value {
     ));
     annotations.extend(take(&mut object, "status", "conditions").map(|conditions| (CONDITIONS, conditions)));
     let behavior = take(&mut object, "spec", "behavior");
-    // As on a real server: the names are those of a Go type without JSON names.
+    // As on a real server, names start with a capital letter: the encoded Go type has no JSON names.
     annotations.extend(behavior.map(|behavior| (BEHAVIOR, with_first_letters(&behavior, char::to_ascii_uppercase))));
     for (name, value) in annotations {
         if value.as_array().is_none_or(|items| !items.is_empty()) {
@@ -198,7 +198,7 @@ pub(super) fn to_v1(stored: &Value) -> Value {
     object
 }
 
-/// Changes the API version of an object that has one. Stored objects have none.
+/// Replaces the API version of an object that contains one. Stored objects contain none.
 fn set_version(object: &mut Value, api_version: &str) {
     if let Some(version) = object.get_mut("apiVersion") {
         *version = api_version.into();
@@ -272,7 +272,7 @@ fn metric_to_v2(metric: &Value, kinds: &[(&str, Names)], part: &str) -> Value {
     converted
 }
 
-/// Returns a value whose keys have another first letter.
+/// Returns the value with the first letter of each key converted by `letter`, and without null fields.
 fn with_first_letters(value: &Value, letter: fn(&char) -> char) -> Value {
     match value {
         Value::Object(fields) => {

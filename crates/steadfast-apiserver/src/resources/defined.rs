@@ -136,7 +136,7 @@ impl DefinedVersion {
     fn of(spec: &Value, version: &Value) -> Self {
         let words = version.pointer("/schema/openAPIV3Schema");
         let schema = words.map(Schema::parse);
-        // An invalid schema types nothing, so that its objects are merged by their own structure.
+        // An invalid schema defines no types, so objects are merged by their own structure.
         let merging = schema.as_ref().is_some_and(Result::is_ok).then(|| Type::of_schema(words));
         let scale = version.pointer("/subresources/scale").map(|scale| ScalePaths {
             spec_replicas: text(scale, "specReplicasPath"),

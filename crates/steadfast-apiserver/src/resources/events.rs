@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::GroupResource;
 
-/// Collection of both groups.
+/// Collection that both API groups share.
 pub(super) static STORE: LazyLock<GroupResource> = LazyLock::new(|| GroupResource::new("", "events"));
 
 /// Fields with another name in `events.k8s.io/v1`; the name in `v1` comes first.

@@ -16,7 +16,7 @@ pub(crate) struct Registry {
     defined: BTreeMap<GroupResource, Defined>,
 }
 
-/// Resource of a definition, and the definition's object that it was parsed from.
+/// Resource that a definition defines, and the definition object from which the resource was parsed.
 #[derive(Clone, Debug)]
 struct Defined {
     object: Arc<Value>,
@@ -50,7 +50,7 @@ impl Registry {
     /// Replaces the resources of `CustomResourceDefinition`s. Runs under the lock of the store at each write of a
     /// definition. Only changed definitions are parsed again.
     pub(crate) fn define<'a>(&mut self, definitions: impl Iterator<Item = &'a Arc<Value>>) {
-        // Definitions that are not passed again were deleted, and their resources end with `before`.
+        // Definitions that are not passed again were deleted. Their resources are dropped with `before`.
         let mut before = std::mem::take(&mut self.defined);
         for definition in definitions {
             let Some(name) = defined_name(definition) else { continue };

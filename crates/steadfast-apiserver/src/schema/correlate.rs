@@ -17,7 +17,7 @@ impl<'a> Before<'a> {
         Some(Self { value: self.value.as_object()?.get(name)?, schema: self.schema.field(name)? })
     }
 
-    /// Returns the item with the keys of a new item. Only lists that are maps have such a correlation.
+    /// Returns the earlier item with the same keys as the item `new`. Only items of lists that are maps have keys.
     pub(super) fn item(self, new: &Value) -> Option<Self> {
         // Only items of a list map have an identity across writes.
         if self.schema.list_type != Some(ListType::Map) {

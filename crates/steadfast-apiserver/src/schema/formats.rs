@@ -44,7 +44,7 @@ pub(super) fn is_known(format: &str) -> bool {
     !format.is_empty() && KNOWN.contains(&format.replace('-', "").as_str())
 }
 
-/// Returns whether a string has the format. Every string has an unknown format.
+/// Returns whether a string has the format. Returns true for an unknown format.
 pub(super) fn fits(format: &str, text: &str) -> bool {
     match format.replace('-', "").as_str() {
         "bsonobjectid" => text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
@@ -207,7 +207,7 @@ fn is_uuid(text: &str, version: Option<u8>) -> bool {
         && version.is_none_or(|version| digits[12] == version)
 }
 
-/// Returns whether each hyphen follows 8, 12, 16 or 20 digits, once.
+/// Returns whether hyphens stand only after 8, 12, 16 or 20 digits, one in each place.
 fn hyphens_are_between_groups(text: &str) -> bool {
     let mut digits = 0;
     let mut after_hyphen = false;

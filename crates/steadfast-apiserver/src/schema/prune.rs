@@ -6,7 +6,7 @@ use super::{Additional, Schema};
 
 /// Fields of every object, independent of its schema.
 const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
-/// Fields of metadata. A real server stores no others.
+/// Fields of metadata. A real server stores no other fields of metadata.
 const METADATA_FIELDS: [&str; 15] = [
     "name",
     "generateName",

@@ -32,8 +32,8 @@ impl Schema {
             self.check_enumeration(path, value, &mut findings);
             return findings;
         }
-        // One passed check for each applicable check, and one for the whole value, in addition to those that the checks
-        // count themselves.
+        // The number of passed checks selects the best alternative. Each applicable check counts as one, in addition to
+        // the checks that it counts itself. The whole value also counts as one.
         if self.has_type() || !self.format.is_empty() {
             self.check_type(path, value, &mut findings);
             findings.passed += 1;
@@ -246,7 +246,7 @@ fn check_count(
     }
 }
 
-/// The alternative that fits, or that fits best.
+/// Number of valid alternatives, and the findings of the best one: of the first valid alternative, if any.
 struct Best {
     valid: usize,
     findings: Findings,

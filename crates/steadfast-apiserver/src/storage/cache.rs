@@ -55,7 +55,7 @@ impl Cache {
         }
     }
 
-    /// Drops the next `left` changes that match the predicate.
+    /// Drops the next `left` changes that match the predicate, for watches only.
     pub(crate) fn drop_next(&mut self, left: usize, predicate: Predicate) {
         if left > 0 {
             self.losses.push(Loss { left, predicate });

@@ -38,7 +38,7 @@ pub struct Change {
     pub(crate) read_by: Option<Arc<Definition>>,
     pub(crate) encoded: OnceLock<Bytes>,
     pub(crate) encoded_deleted: OnceLock<Bytes>,
-    /// Messages of both objects, for built-in kinds in the version in which objects are stored.
+    /// Protobuf messages of both objects, for built-in kinds in versions with the fields of the stored form.
     pub(crate) messages: Messages,
 }
 

@@ -75,7 +75,7 @@ pub(crate) struct State {
     compacted: u64,
     tables: BTreeMap<GroupResource, Table>,
     record: Vec<Arc<Change>>,
-    /// Request of the current changes.
+    /// Number of the request that makes the current changes; `None` for writes that bypass the API.
     pub(super) request: Option<u64>,
 }
 

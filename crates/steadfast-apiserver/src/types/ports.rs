@@ -72,7 +72,7 @@ fn search(name: &'static str, object: &Value, path: &str, wrong: &mut Vec<WrongP
             _ => {}
         }
     }
-    // By default, the target is the port itself, and has the same error.
+    // An absent target port defaults to the port, so an invalid port is also reported for the target port.
     let is_unset = object.get("targetPort").is_none_or(|target| target.is_null() || *target == 0);
     if name == "core.v1.ServicePort"
         && is_unset

@@ -93,7 +93,7 @@ async fn applied_object_is_decoded_by_its_type() {
     }
 }
 
-/// Script 232 of those that apply to both servers.
+/// Regression test for script 232 of the differential test of applies.
 #[tokio::test(start_paused = true)]
 async fn restored_deletion_time_has_no_manager() {
     let server = in_memory().await;

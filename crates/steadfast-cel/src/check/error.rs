@@ -33,9 +33,9 @@ debug_as_message!(TypeError);
 pub(super) fn position(expr: &Expr) -> usize {
     let at = expr.at as usize;
     match &expr.kind {
-        // The point in front of the field.
+        // cel-go reports the dot in front of the field.
         ExprKind::Select { optional: false, .. } => at.saturating_sub(1),
-        // The parenthesis behind the name. A namespace is in front of the position.
+        // cel-go reports the parenthesis behind the name. `at` is the offset of the name without its namespace.
         ExprKind::Call { name, .. } => at + name.rsplit('.').next().unwrap_or_default().len(),
         ExprKind::Has { .. } => at + "has".len(),
         ExprKind::Comprehension(of) => at + macro_name(of).len(),

@@ -61,7 +61,8 @@ impl Kind {
         }))
     }
 
-    /// Returns whether a value of one type is accepted as the other. True if one of the types is open.
+    /// Returns whether a value of one type is accepted as the other. True if one of the types is `dyn` or the error
+    /// type.
     pub(super) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any | Self::Plain(Type::Invalid), _)
@@ -103,8 +104,8 @@ impl Kind {
         }
     }
 
-    /// Returns whether items of both types may be in one literal. Unlike in [`fits`](Self::fits), `dyn` is a type of its
-    /// own here. The parameters may be open, since an empty literal takes any.
+    /// Returns whether items of both types may be in one literal. Unlike in [`fits`](Self::fits), `dyn` is a type of
+    /// its own here. A type parameter may be `dyn`, since the items of an empty literal fit any type.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any | Self::Plain(_), _) | (_, Self::Any | Self::Plain(_)) => self == other,

@@ -1,8 +1,8 @@
 //! Type check of an expression before an evaluation.
 //!
 //! The checker follows the one of cel-go in the environment of rules of custom resources: names, fields, operators, and
-//! functions with their receivers and arguments. A wrong operand fits everywhere, so that one check finds independent
-//! errors.
+//! functions with their receivers and arguments. A wrong operand fits everywhere, so that one check also finds the
+//! errors that do not depend on the operand.
 
 mod error;
 mod kind;
@@ -23,7 +23,7 @@ use crate::types::Type;
 /// Names that start the full names of types and namespaces.
 const QUALIFIERS: [&str; 3] = ["google", "kubernetes", "net"];
 
-/// Number of errors up to which the operand of a macro is reported twice.
+/// Number of errors beyond which errors in the operand of a macro are reported once instead of twice.
 const MAX_COPIED_ERRORS: usize = 200;
 
 /// Returns the type of `expr` with variables of these types.
@@ -103,7 +103,7 @@ impl<'e> Checker<'e> {
             }
             ExprKind::Comprehension(of) => self.comprehension(expr, of),
             ExprKind::Bind { name, value, body } => {
-                // The environment of rules has no bindings, so that the macro is a call of unknown names.
+                // The environment of rules lacks `cel.bind`, so the names in the call are unknown.
                 let at = expr.at as usize;
                 self.undeclared(at.saturating_sub("cel.".len()), "cel");
                 self.undeclared(at + "bind".len(), "bind");
@@ -262,14 +262,15 @@ impl<'e> Checker<'e> {
             kind @ (Kind::Any | Kind::Plain(Type::Invalid)) => Some(kind),
             Kind::Plain(Type::Null) => Some(Kind::Any),
             other => {
-                // The macro tests and reads the value.
+                // The macro expands to calls of `hasValue` and `value`, and both calls are errors.
                 for function in ["hasValue", "value"] {
                     self.errors.push(no_overload(position(expr), function, Some(&other), &[]));
                 }
                 None
             }
         };
-        // cel-go expands the operand twice. The limit prevents that nested macros multiply their errors.
+        // cel-go expands the operand twice, and so reports its errors twice. The limit stops nested macros from
+        // multiplying errors.
         if inner.is_some() && self.errors.len() < MAX_COPIED_ERRORS {
             self.errors.extend_from_within(known..);
         }

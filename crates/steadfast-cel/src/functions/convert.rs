@@ -11,7 +11,7 @@ use crate::operators::whole;
 use crate::time::{Moment, Span};
 use crate::value::Value;
 
-/// Conversion function of a name. The outer None: no such function; the inner: not for these types.
+/// Converts by the function of this name. The outer `None`: unknown function. The inner `None`: not for these types.
 pub(super) fn convert<'a>(
     name: &str,
     arguments: &[Value<'a>],

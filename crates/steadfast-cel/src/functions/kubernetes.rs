@@ -74,7 +74,7 @@ fn constant(name: &str) -> Option<NamedFormat> {
     name.strip_prefix("format.").and_then(NamedFormat::named)
 }
 
-/// Calls the function of a name. `None`: the function is not defined for these types.
+/// Calls the function of a name. Returns `Ok(None)` if the function is not defined for these types.
 pub(super) fn call<'a>(name: &str, is_member: bool, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     meter.charge(1)?;
     match arguments {
@@ -154,7 +154,7 @@ fn member<'a>(name: &str, content: &Content, rest: &[Value<'a>], meter: &mut Met
     }
 }
 
-/// Result of a comparison function of an order.
+/// Returns the result of a comparison function for two values in this order.
 fn compared<'a>(name: &str, order: std::cmp::Ordering) -> Option<Value<'a>> {
     match name {
         "isLessThan" => Some(Value::Bool(order.is_lt())),
@@ -189,7 +189,7 @@ fn quantity<'a>(name: &str, of: &Quantity, rest: &[Value<'a>], meter: &mut Meter
         _ => return Ok(compared(name, of.order(&other))),
     };
     // Subtraction adds the negated operand, so that one check covers both functions.
-    // Quantities such as `1e2000000000` have short texts and long sums.
+    // The check uses the length of the sum: quantities such as `1e2000000000` have short texts and long sums.
     meter.charge(of.sum_len(&addend) / 10)?;
     Ok(Some(value(Content::Quantity(of.sum(&addend)))))
 }

@@ -18,7 +18,7 @@ pub(super) const NAMES: [&str; 10] =
 /// Maximum number of items that `lists.range` builds.
 const MAX_RANGE: i64 = 100_000;
 
-/// Member function of a name. The inner None: not for these types.
+/// Calls the member function of a name. Returns `Ok(None)` if the function is not defined for these types.
 pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [Value::List(list), rest @ ..] = arguments else { return Ok(None) };
     // Charged once for all member functions, before any copies a part of the list.
@@ -68,7 +68,7 @@ pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter)
     }
 }
 
-/// `includes`: whether a list has an item, or another value equals the argument.
+/// `includes`: whether a list has an item. A value other than a list must equal the argument.
 pub(super) fn includes<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     match arguments {
         [Value::List(list), wanted] => {
@@ -197,7 +197,7 @@ fn sorted_pairs<'a, T>(
 
 fn sum<'a>(list: &List<'a>, meter: &mut Meter) -> CallResult<'a> {
     let mut items = list.iter();
-    // Without a type, the sum of nothing is a whole number.
+    // An empty list has no item type, so its sum is the integer 0.
     let Some(first) = items.next() else { return Ok(Some(Value::Int(0))) };
     if !matches!(first, Value::Int(_) | Value::Uint(_) | Value::Double(_) | Value::Duration(_)) {
         return Ok(None);

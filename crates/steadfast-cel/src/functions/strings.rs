@@ -116,7 +116,8 @@ fn index_of<'a>(is_last: bool, arguments: &[Value<'a>], meter: &mut Meter) -> Ca
         [Value::String(text), Value::String(part), Value::Int(position)] => (text, part, Some(*position)),
         _ => return Ok(None),
     };
-    // Twice the text: one pass finds the offset of the position, and one counts the code points of the result.
+    // The text is charged twice: one pass finds the offset of the position, and one counts the code points of the
+    // result.
     meter.charge_bytes(2 * text.len() + part.len())?;
     let offset = position.map(|position| byte_offset(text, position).ok_or_else(|| out_of_range(name))).transpose()?;
     let found = match (is_last, offset) {
@@ -125,10 +126,10 @@ fn index_of<'a>(is_last: bool, arguments: &[Value<'a>], meter: &mut Meter) -> Ca
             text[offset..].find(&**part).map(|found| offset + found)
         }
         (true, None) => text.rfind(&**part),
-        // The match may start at the position and reach beyond.
+        // The match may start at the position and extend beyond it.
         (true, Some(offset)) => {
             let mut end = (offset + part.len()).min(text.len());
-            // No match ends within a character, so the boundary before loses none.
+            // No match ends within a character, so moving the end back to a boundary excludes no match.
             while !text.is_char_boundary(end) {
                 end -= 1;
             }

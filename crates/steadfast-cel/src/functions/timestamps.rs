@@ -39,7 +39,8 @@ fn of_instant(name: &str, instant: Moment, zone: &str, meter: &mut Meter) -> Res
         _ => return Ok(None),
     };
     if instant.rate != 0 {
-        // Offsets are whole minutes: the part cannot change before the next unit of UTC. Half hours need the minute.
+        // Offsets are whole minutes, so a local hour or day can start in the middle of an hour of UTC. The re-check at
+        // the next minute covers these parts.
         let unit = if unit == HOUR { MINUTE } else { unit };
         meter.recheck_after(Some(unit - instant.at.as_nanosecond().rem_euclid(unit)));
     }

@@ -93,7 +93,7 @@ pub(crate) fn is_link_local_unicast(address: IpAddr) -> bool {
     }
 }
 
-/// Returns whether an address is a unicast address beyond the local link. Private addresses are.
+/// Returns whether an address is a global unicast address as in Go, which includes private addresses.
 pub(crate) fn is_global_unicast(address: IpAddr) -> bool {
     address != IpAddr::V4(Ipv4Addr::BROADCAST)
         && !address.is_unspecified()

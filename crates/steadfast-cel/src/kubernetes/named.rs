@@ -72,7 +72,8 @@ impl NamedFormat {
     }
 }
 
-/// Replaces a dash at the end of a prefix, which a suffix would follow, together with the character before.
+/// Replaces a dash at the end of a prefix, and the character before the dash, by `a`. In a whole name, a suffix follows
+/// the dash.
 fn masked(prefix: &str) -> Cow<'_, str> {
     match prefix.strip_suffix('-') {
         // The server cuts bytes. A character of several bytes is invalid in any case.

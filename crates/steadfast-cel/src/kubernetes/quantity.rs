@@ -15,7 +15,7 @@ pub(crate) const SYNTAX: &str = "a quantity is a number with an optional suffix,
 #[derive(Clone, Debug)]
 pub(crate) struct Quantity(Amount);
 
-/// Representation of the Go library. Only the first is ever an integer for `isInteger` and `asInteger`.
+/// Representation of the Go library. Only an `Int64` can be an integer for `isInteger` and `asInteger`.
 #[derive(Clone, Debug)]
 enum Amount {
     /// `value` times ten to the power of `exponent`.

@@ -8,7 +8,7 @@ use super::escapes::{Part, encoded, escape, unescape};
 /// Requirement of a URL.
 pub(crate) const SYNTAX: &str = "a URL must be absolute, or a path that starts with `/`";
 
-/// Maximum number of parameters in a query. The query of a longer one is empty.
+/// Maximum number of parameters in a query. A query with more parameters counts as empty.
 const MAX_PARAMETERS: usize = 10_000;
 
 /// Absolute URL, or absolute path. Equal if the texts are equal after normalization.
@@ -105,7 +105,7 @@ impl Url {
         Some(())
     }
 
-    /// Returns the host without brackets and the port; without a valid port the host is the whole.
+    /// Returns the host without brackets, and the port. Without a valid port, the whole text counts as the host.
     pub(crate) fn host_and_port(&self) -> (&str, &str) {
         let (host, port) = match self.host.rfind(':').map(|colon| self.host.split_at(colon)) {
             Some((host, port)) if is_port(port) => (host, port.get(1..).unwrap_or_default()),

@@ -64,8 +64,8 @@ proptest! {
             (Ok(ours), Ok(theirs)) => prop_assert_eq!(ours, theirs, "{} over {}", text, object),
             (Err(_), Err(_)) => {}
             (Err(why), Ok(_)) if text.contains(" + ") && format!("{why:?}").contains("NoSuchOverload") => {}
-            // The other implementation's error decides the result of the surrounding expression, so the error itself
-            // may be lost.
+            // The error of `in` may have been replaced by an error of the surrounding expression. The check therefore
+            // reads the text instead of the error.
             (Ok(_), Err(_)) if text.contains(" in ") => {}
             _ => prop_assert!(false, "{} over {}: {:?}, and there {:?}", text, object, ours, theirs),
         }

@@ -22,7 +22,7 @@ impl Schemas {
         }
     }
 
-    /// Adds a custom kind by its declared schema. Without one, objects may have any fields.
+    /// Adds a custom kind by its declared schema. Without a declared schema, objects may have any fields.
     pub(super) fn add_custom(
         &mut self,
         served: &ServedResource,

@@ -62,7 +62,7 @@ impl Channels {
 
     /// Sends a close frame, and waits for the client's close frame.
     pub(super) async fn close(mut self) {
-        // Sending fails if the client closed first. Reading on then completes the close.
+        // Sending fails if the client closed first. The loop below then reads the client's close frame.
         let goodbye = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
         drop(self.socket.close(Some(goodbye)).await);
         while let Some(Ok(_)) = self.socket.next().await {}

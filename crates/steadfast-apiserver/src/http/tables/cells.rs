@@ -67,7 +67,7 @@ pub(super) fn controller(row: &Row) -> Value {
     let owner = row.items("/metadata/ownerReferences").iter();
     let owner = owner.into_iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true));
     let Some(owner) = owner else { return "<none>".into() };
-    // Only kinds outside the core group show their group.
+    // The group is shown only for kinds outside the core group.
     let group = text_of(owner, "apiVersion").split_once('/').map(|(group, _)| format!(".{group}")).unwrap_or_default();
     format!("{}{group}/{}", text_of(owner, "kind").to_lowercase(), text_of(owner, "name")).into()
 }
@@ -148,7 +148,7 @@ pub(super) fn quota(row: &Row, limits: bool) -> Value {
         let used = row.object.pointer("/status/used").and_then(|used| used.get(name)).and_then(Value::as_str);
         used.unwrap_or("0").to_owned()
     };
-    // `limits.` selects the column, so that no resource is in both.
+    // Resources with the prefix `limits.` belong to the column of limits, all others to the column of requests.
     let shown = hard.into_iter().flatten().filter(|(name, _)| name.starts_with("limits.") == limits);
     let shown: Vec<String> =
         shown.map(|(name, hard)| format!("{name}: {}/{}", used(name), hard.as_str().unwrap_or_default())).collect();

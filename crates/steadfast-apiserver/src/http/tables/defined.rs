@@ -40,7 +40,7 @@ fn cell(column: &PrinterColumn, object: &Value, clock: &Clock) -> Value {
     if column.kind == "string" {
         return first.text().into();
     }
-    // A literal number in the path is not a number of the object. A real server shows only the latter.
+    // A real server shows a literal integer of the path in no column of numbers.
     match (column.kind.as_str(), first) {
         // Go truncates a float in an integer column.
         ("integer", Found::Json(Value::Number(number))) if number.is_f64() => {

@@ -56,7 +56,7 @@ pub(in crate::http::tables) fn service_ports(row: &Row) -> Value {
     or_none(ports.collect::<Vec<_>>().join(",")).into()
 }
 
-/// Formats the first texts and the number of further ones.
+/// Formats the first texts and the number of the remaining texts.
 fn first_few(texts: &[String]) -> String {
     let written = or_none(texts[..texts.len().min(MAX_LISTED)].join(","));
     match texts.len().saturating_sub(MAX_LISTED) {

@@ -91,7 +91,7 @@ fn initial(row: &Row, summary: &mut Summary) -> bool {
     for (place, status) in row.items("/status/initContainerStatuses").iter().enumerate() {
         summary.count_restarts(status);
         let ended = status.pointer("/state/terminated");
-        // A container that ended successfully hands over to the next init container.
+        // After an init container has ended successfully, the next one starts.
         if ended.is_some_and(|ended| ended.get("exitCode").and_then(Value::as_i64).unwrap_or(0) == 0) {
             continue;
         }

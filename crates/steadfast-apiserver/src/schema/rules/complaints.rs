@@ -18,7 +18,8 @@ struct Found<'s> {
     rule: &'s Value,
     /// Schema of the values that the rule reads.
     of: &'s Value,
-    /// Path of the outermost list around the value whose items have no counterparts before an update.
+    /// Path of the outermost enclosing list that is not a map list, if any. Its items have no counterparts before an
+    /// update.
     uncorrelated: Option<String>,
 }
 
@@ -78,7 +79,7 @@ impl<'s> Types<'s> {
     }
 }
 
-/// Returns a rule as a real server shows the rule: with the names of its own type, and with all fields.
+/// Returns a rule in the form of a real server's messages: with the field names of the Go type, and with all fields.
 fn shown(rule: &Value) -> String {
     let text =
         |key: &str| go::json(rule.get(key).filter(|text| text.is_string()).unwrap_or(&Value::String(String::new())));
@@ -189,7 +190,8 @@ pub(crate) fn complaints<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
     each(schema, path, &mut visit, None);
 }
 
-/// Returns the error of a rule that must not read the value before an update, or that should.
+/// Returns the error of a rule that uses `oldSelf` where no earlier value is available. Also returns an error if the
+/// rule sets `optionalOldSelf` without using `oldSelf`.
 fn old_value(found: &Found<'_>, program: &Program) -> Option<Cause> {
     let flag = found.rule.get("optionalOldSelf").filter(|flag| flag.is_boolean());
     match (program.refers_to("oldSelf"), &found.uncorrelated, flag) {

@@ -77,7 +77,8 @@ impl Rule {
         let refers = |program: &Compiled| program.program.as_ref().is_some_and(|program| program.refers_to(OLD));
         let message_program = Some(text("messageExpression")).filter(|text| !text.is_empty()).map(Compiled::of);
         Self {
-            // As on a real server, a message that refers to the old value requires one as well.
+            // As on a real server, a rule is also a transition rule if only its message expression refers to the old
+            // value.
             is_transition: refers(&program) || message_program.as_ref().is_some_and(refers),
             program,
             message: text("message").trim().to_owned(),

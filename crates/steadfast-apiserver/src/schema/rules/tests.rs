@@ -1,4 +1,4 @@
-//! Verdicts of rules. The differential test compares further ones with a real API server.
+//! Verdicts of rules. The differential test compares further verdicts with a real API server.
 
 use serde_json::{Value, json};
 

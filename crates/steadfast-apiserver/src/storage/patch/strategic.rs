@@ -143,7 +143,7 @@ fn keyless<'a>(existing: Option<&Value>, field: &str, items: &'a [Value]) -> Opt
 /// Returns the key by which the items of a patch's list are merged, if any.
 fn merge_key(field: &str, items: &[Value]) -> Option<&'static str> {
     if items.iter().any(is_replacement) {
-        // A replacement is merged with nothing.
+        // A list that replaces the existing list is not merged.
         return None;
     }
     let candidates = MERGED_LISTS.iter().filter(|(name, _)| *name == field).map(|(_, key)| *key);

@@ -63,10 +63,10 @@ pub(super) fn carry_on(object: &mut Value) {
     }
 }
 
-/// Finalizer of a definition, until all of its objects are removed.
+/// Finalizer that keeps a definition until all of its objects are removed.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Marks a deleted definition, whose objects are removed first.
+/// Marks a deleted definition as terminating. The objects of the definition are removed first.
 pub(super) fn end(object: &mut Value, now: &str) {
     let mut finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
     // A repeated deletion must not add the finalizer again.

@@ -55,8 +55,8 @@ impl State {
         }
         let terminating = self.mark_terminating(&resource, &key, existing, &settled);
         if is_namespace(&resource) {
-            // Only schedules the deletion of the contents. The grace period may be zero, so due
-            // namespaces follow.
+            // This call only schedules the deletion of the contents. The grace period may be zero, so all due
+            // namespaces are processed next.
             self.endings.begin(&key.name, self.clock.elapsed());
             self.end_namespaces();
         } else if is_definition(&resource) {
@@ -74,7 +74,8 @@ impl State {
         self.remove_what_is_empty();
     }
 
-    /// Writes the tombstone, and removes a container whose last object this was. Returns the tombstone's revision.
+    /// Writes the tombstone of an object. Removes the namespace or definition if this was its last object. Returns the
+    /// tombstone's revision.
     pub(super) fn remove(&mut self, resource: &GroupResource, key: &ObjectKey, existing: Arc<Value>) -> u64 {
         let revision = self.append(resource, key.clone(), None, Some(existing)).revision;
         self.remove_what_is_empty();

@@ -20,7 +20,7 @@ pub(crate) struct WriteTarget {
     pub(crate) part: Part,
     /// True if the write is checked but not stored.
     pub(crate) dry_run: bool,
-    /// Version and strictness of the request.
+    /// Version, strictness and other properties of the request.
     pub(crate) asked: Asked,
 }
 

@@ -72,7 +72,7 @@ impl State {
         }
         validation::check_uid(target, &existing, &scale)?;
         let mut target = WriteTarget { part: Part::Main, ..target.clone() };
-        // The flaws of the scale were judged above; the object has no other flaws.
+        // The flaws of the scale were checked above; the object has no other flaws.
         target.asked.flaws.clear();
         if let Some(manager) = &mut target.asked.manager {
             manager.subresource = "scale";

@@ -65,7 +65,7 @@ impl State {
         if !is_service(resource) || kind == "ExternalName" || !service.get("spec").is_some_and(Value::is_object) {
             return Ok(());
         }
-        // `None` is a valid address of a headless service, and not empty.
+        // `None` is the valid address of a headless service, and does not count as empty.
         if text(service, "/spec/clusterIP").is_empty() {
             // An update without an address keeps the assigned address.
             let known = before.map(|before| text(before, "/spec/clusterIP")).filter(|known| !known.is_empty());

@@ -33,7 +33,7 @@ struct Question {
 
 impl Question {
     fn is(&self, other: &Self) -> bool {
-        // A generated name differs between attempts and must not outdate the verdict.
+        // A generated name differs between attempts. The difference must not make the verdict outdated.
         Arc::ptr_eq(&self.definition, &other.definition)
             && self.version == other.version
             && self.before == other.before
@@ -66,7 +66,7 @@ impl Verdicts {
         if let Some((_, verdict)) = state.decided.as_ref().filter(|(decided, _)| decided.is(&question)) {
             return Some(verdict.clone());
         }
-        // Overwrites an earlier question, whose verdict would be outdated.
+        // Replaces an earlier request for a verdict, because that verdict would be outdated.
         state.pending = Some(question);
         None
     }
