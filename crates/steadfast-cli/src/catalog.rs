@@ -82,7 +82,7 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// If no such resource exists, with similar names, or if the resource cannot be watched.
+    /// Returns an error with similar names if no such resource exists, or an error if the resource cannot be watched.
     pub(crate) fn find(&self, name: &str) -> Result<ServedResource, NotFound> {
         let lower = name.to_lowercase();
         // The comparison ignores case, so the kind `Pod` matches, too. The suffix is `GROUP` or `VERSION.GROUP`, as in

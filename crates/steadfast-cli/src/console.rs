@@ -13,7 +13,7 @@ pub(crate) fn report(line: impl Display) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Writes `text` to standard output. A closed pipe counts as success: the reader wants no more.
+/// Writes `text` to standard output. A closed pipe counts as success, since no reader is left.
 pub(crate) fn print(text: &str) -> Result<ExitCode, Failure> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

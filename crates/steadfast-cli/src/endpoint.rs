@@ -57,7 +57,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 
-/// Policy of the HTML page: it loads nothing and runs nothing.
+/// Content security policy of the HTML page: no scripts and no external resources.
 const HTML_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
 /// Source of the responses of the endpoints.
@@ -210,7 +210,7 @@ fn live(shown: &EndpointState) -> Page {
     }
 }
 
-/// Renders a page on the blocking pool: it may have to wait for locks of the program.
+/// Renders a page on the blocking pool, since rendering may wait for locks of the program.
 async fn rendered(shown: &EndpointState, path: &str) -> Page {
     // Rejects instead of queueing: requests of scrapers would pile up behind a blocked lock, and scrapers retry anyway.
     let Ok(permit) = shown.rendering.clone().try_acquire_owned() else {

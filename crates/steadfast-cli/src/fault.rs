@@ -2,8 +2,8 @@
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | `spec` | the faults by name, and the text that switches one |
-//! | `control` | the endpoint of `serve` that takes such texts, and its client |
+//! | `spec` | the faults by name, and the syntax that switches a fault |
+//! | `control` | the endpoint of `serve` that accepts this syntax, and its client |
 
 pub(crate) mod control;
 pub(crate) mod spec;

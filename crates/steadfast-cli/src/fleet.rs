@@ -30,8 +30,9 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the server with all deployments and pods, and then the changes. With `disturbed`, the server is disconnected at
-    /// regular intervals and drops its event history each time; both are reported on standard error, with times of that clock.
+    /// Starts the server with all deployments and pods, and then the changes. With `disturbed`, the server is
+    /// disconnected at regular intervals and drops its event history each time. Both are reported on standard error,
+    /// with times of the clock in `disturbed`.
     pub(crate) async fn start(disturbed: Option<Clock>) -> Result<Self, Failure> {
         let cannot =
             |error: &dyn std::fmt::Display| Failure::run(format!("the embedded server did not start: {error}"));
@@ -86,7 +87,7 @@ impl Drop for Fleet {
     }
 }
 
-/// Disconnects or reconnects the server if this step is due for it.
+/// Disconnects or reconnects the server if an outage starts or ends at this step.
 fn disturb_at(step: u64, server: &ApiServer, clock: &Clock) {
     let round = u64::from(STEPS_BETWEEN_OUTAGES + STEPS_PER_OUTAGE);
     if step % round == u64::from(STEPS_BETWEEN_OUTAGES) {

@@ -15,7 +15,7 @@
 //! | `clock` | timestamps for people and for programs |
 //! | `fleet` | the simulated fleet of `--embedded` |
 //! | `watch` | prints every change of some resources |
-//! | `notify` | acts on changes, by a configuration |
+//! | `notify` | acts on changes, as a configuration specifies |
 //! | `lab` | runs fault scenarios and checks the results |
 //! | `serve` | the embedded API server in the foreground |
 //! | `fault` | switches faults of a running `serve` |

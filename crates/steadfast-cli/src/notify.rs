@@ -1,4 +1,4 @@
-//! `steadfast notify`: acts on changes, by a configuration.
+//! `steadfast notify`: acts on changes, as a configuration specifies.
 //!
 //! The crate `steadfast-notify` implements rules, sinks and mirrors. This module adds connections, signals and reports.
 //!

@@ -126,7 +126,7 @@ async fn watch_over(
         }
     };
     console::report(format_args!("error: {why}"));
-    // Not a return: the runtime of the program may be blocked, and would never end.
+    // The process must exit here: after a return, a blocked runtime would prevent the end of the program.
     process::exit(i32::from(crate::failure::RUN));
 }
 

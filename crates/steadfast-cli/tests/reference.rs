@@ -106,7 +106,7 @@ impl Drop for Watching {
     }
 }
 
-/// State of a reader of the lines, and the words of each line.
+/// State after the lines read so far, with the kind, certainty and reason of each line by object name.
 struct Told {
     recorder: Recorder,
     held: BTreeMap<Key, Ref>,
@@ -159,7 +159,7 @@ impl Told {
         Ok(())
     }
 
-    /// Converts `line` to a record, with the object known at `key` before.
+    /// Converts `line` to a record. The object last seen at `key` is the old state.
     fn seen(&self, key: &Key, line: &Line) -> Result<Seen, WorldError> {
         let uid = line.uid.as_deref().ok_or("a line without a UID")?;
         let version = line.resource_version.as_deref();
@@ -206,7 +206,7 @@ fn end_of(history: &History) -> BTreeMap<Key, Ref> {
     end
 }
 
-/// A config map or another object, written straight at the server.
+/// Writes config maps and other objects directly to the server, without the proxy.
 struct Writer(Client);
 
 impl Writer {
@@ -262,7 +262,8 @@ async fn watch_reports_all_changes_across_restarts() -> Result<(), WorldError> {
     writer.set("changed", "3").await?;
     watching.until(|line| line.kind == "Updated").await?;
 
-    // Restarted with changes before the program can reconnect: the watch cache no longer has its version.
+    // Restarted with changes before the program can reconnect: the server's watch cache no longer has the program's
+    // version.
     proxy.faults().refuse(true);
     writer.write_something_else().await?;
     reference.kill(0);

@@ -203,7 +203,7 @@ impl FaultSpec {
     ///
     /// # Errors
     ///
-    /// If the server does not have the replica.
+    /// Returns an error if the server does not have the replica.
     pub(crate) fn apply(&self, faults: &Faults, replicas: usize) -> Result<(), String> {
         let faults = match self.replica {
             Some(replica) if replica >= replicas => {
@@ -230,7 +230,7 @@ impl FaultSpec {
         match (&self.entry.action, &self.value) {
             (Action::Switch(_), Value::On(on)) => *on,
             (Action::Delay(_), Value::Duration(delay)) => !delay.is_zero(),
-            // The other numbers act once or are used up, and the server does not report their end.
+            // All other faults with a number act once or are used up. The server does not report that end.
             (Action::Number(_), Value::Number(number)) => *number > 0 && self.entry.name == "split-bodies",
             (Action::Respond, _) => true,
             _ => matches!(self.entry.name, "stop" | "cut"),
@@ -239,7 +239,8 @@ impl FaultSpec {
 
     /// Returns whether this fault ends the effect of `earlier`.
     pub(crate) fn ends(&self, earlier: &Self) -> bool {
-        // A command for one replica does not end a fault of all replicas: the others still have it.
+        // A command for one replica does not end a fault of all replicas: the fault is still active on the other
+        // replicas.
         let is_here = self.replica.is_none() || self.replica == earlier.replica;
         let ended: &[&str] = match self.entry.name {
             "none" => return is_here,

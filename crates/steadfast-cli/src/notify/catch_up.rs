@@ -1,9 +1,9 @@
 //! Eligibility of a new replica to become the leader.
 //!
-//! A replica that starts with an empty state folder does not know which objects were deleted just before its first list. If this
-//! replica became the leader, such deletions would never be delivered. So a new replica is not a candidate until the leader has
-//! settled all changes up to this list. Without a leader, the new replica waits long enough for any other replica to take over,
-//! and then becomes a candidate itself.
+//! A replica that starts with an empty state folder does not know which objects were deleted just before its first
+//! list. If this replica became the leader, such deletions would never be delivered. So a new replica is not a
+//! candidate until the leader has settled all changes up to this list. Without a leader, the new replica first gives
+//! every other replica time to take over. Then it becomes a candidate itself.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl CatchUp {
         is_configured: impl Fn(&str, &str) -> bool,
     ) -> bool {
         for (position, version) in reached {
-            // A version after the list is also safe. It only delays the replica.
+            // A version after the first list is also safe: it only delays the replica.
             self.started.entry(position.clone()).or_insert(*version);
         }
         // This replica never lists for a rule or sink outside its configuration, and would wait forever for such a position.

@@ -23,7 +23,7 @@ use crate::console;
 use crate::discovery;
 use crate::fleet::Fleet;
 
-/// Delay before the second attempt to reach a cluster or find a resource; it doubles with each further one.
+/// Delay before the second attempt to reach a cluster or find a resource. The delay doubles with each further attempt.
 const RETRY_INITIAL_DELAY: Duration = Duration::from_millis(250);
 
 /// Longest delay between two attempts.
@@ -99,7 +99,8 @@ impl ClusterTask {
         self.orders.send_replace(orders);
     }
 
-    /// Stops attaching sources. The attached ones stay until the cluster is dropped, since they still have to be drained.
+    /// Stops attaching sources. Attached sources stay until the cluster is dropped, since their handlers still have to
+    /// be drained.
     pub(super) fn close(self) -> Arc<Cluster> {
         self.cluster.held().is_closing = true;
         self.cluster.clone()
@@ -126,7 +127,7 @@ pub(super) struct Cluster {
     surroundings: SharedParts,
     state: Option<Arc<State>>,
     held: Mutex<ClusterData>,
-    /// Number of panics that are still injected.
+    /// Remaining number of panics to inject.
     #[cfg(test)]
     panics: AtomicU32,
 }
@@ -399,7 +400,8 @@ impl Cluster {
 
     fn report_outage(&self, why: &str) {
         let mut held = self.held();
-        // Another cause does not restart the outage: its start is reported as the time without a connection.
+        // A new cause does not start a new outage: the reported time without a connection counts from the first
+        // failure.
         let since = held.outage.as_ref().map_or_else(Instant::now, |(_, since)| *since);
         let is_new = held.outage.as_ref().is_none_or(|(known, _)| known != why);
         held.outage = Some((why.to_owned(), since));

@@ -1,7 +1,7 @@
 //! Connections for commands, and resolution of resource names.
 //!
-//! Short commands connect to all clusters first, and report each failure as an error. The running program does not:
-//! there each cluster has its own task (`cluster`).
+//! Short commands connect to all clusters first, and report each failure as an error. In the running program, each
+//! cluster has its own task instead (`cluster`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub(super) type ConnectedClusters = BTreeMap<String, ConnectedCluster>;
 ///
 /// # Errors
 ///
-/// If a cluster cannot be reached, or does not respond within [`CONNECT_TIMEOUT`].
+/// Returns an error if a cluster cannot be reached, or does not respond within [`CONNECT_TIMEOUT`].
 pub(super) async fn connected(plan: &Plan, fleet: Option<&Fleet>) -> Result<ConnectedClusters, Failure> {
     let mut places = ConnectedClusters::new();
     for (name, cluster) in &plan.clusters {
@@ -222,7 +222,7 @@ pub(super) async fn without_rejected(
 ///
 /// # Errors
 ///
-/// If a server does not serve some resources, or rejects selectors.
+/// Returns an error if a server does not serve some resources, or rejects selectors.
 pub(super) async fn sources(plan: &Plan, places: &ConnectedClusters) -> Result<Vec<Source>, Problems> {
     let (mut sources, mut problems) = (Vec::new(), Vec::<Problem>::new());
     for (cluster, place) in places {

@@ -33,7 +33,7 @@ impl WatchedSource {
         reached.filter_map(|(sink, following)| Some((position_name(&self.source, sink), following.reached()?)))
     }
 
-    /// Returns true if the rule sends messages, and its settled versions are in no record.
+    /// Returns true if the rule sends messages, and no checkpoint stores its settled versions.
     pub(super) fn is_unrecorded(&self) -> bool {
         !self.following.is_empty() && !self.source.may_be_kept()
     }
@@ -57,8 +57,8 @@ pub(super) fn forget_rules(followed: &[WatchedSource], incomplete: &[&str]) {
     }
 }
 
-/// Watches all of `sources` on `watch_spec`. Sources that `before` watches already continue without interruption; the others of
-/// `before` end. Returns also the sources that cannot be watched, with the errors.
+/// Watches all of `sources` on `watch_spec`. Sources that `before` already watches continue without interruption; all
+/// other sources of `before` end. Also returns the sources that cannot be watched, with the errors.
 pub(super) fn follow(
     plan: &Plan,
     watch_spec: &WatchSpec,

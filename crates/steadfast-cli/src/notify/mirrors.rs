@@ -56,7 +56,7 @@ impl Mirrors {
         Self { tasks, state: None, is_simulated, supervisor: supervisor.clone(), gate }
     }
 
-    /// Lets mirrors that start from now on write only while `gate` is open.
+    /// Sets the gate of mirrors that start from now on: these mirrors write only while `gate` is open.
     pub(super) fn set_gate(&mut self, gate: TermGate) {
         self.gate = gate;
     }

@@ -307,7 +307,8 @@ impl ReplicaTask {
                     self.replication.set_settled(settled);
                     let renewal = found.and_then(renewal_of);
                     self.role_is(false, renewal.as_ref().map(|(holder, _)| holder.clone()));
-                    // Without streams only mirrors are left, which compare their targets with the caches.
+                    // Without streams, the plan has only mirrors, which compare their targets with the caches and need
+                    // no settled deletions.
                     if has_caught_up || !has_streams {
                         break;
                     }
@@ -414,7 +415,8 @@ impl ReplicaTask {
                 return Ok(());
             }
             for (mirror, ids) in &pending {
-                // Only now: a replica that ends here forwards the approvals again, which has no further effect.
+                // Withdrawn only after the write: a replica that ends in between forwards the approvals again, which
+                // has no further effect.
                 approvals.withdraw(mirror, ids).map_err(|error| error.to_string())?;
                 let count = ids.len();
                 console::report(format_args!("mirror {mirror}: forwarded {count} approvals to the leader"));
@@ -426,8 +428,9 @@ impl ReplicaTask {
         }
     }
 
-    /// Leader: passes forwarded approvals to the mirrors, by the state folder. An approval stays in the shared state until a
-    /// mirror has taken it, so that it survives a crash of this leader. `given` has the approvals passed in this term.
+    /// Leader: passes forwarded approvals to the mirrors through the state folder. An approval stays in the shared
+    /// state until a mirror has taken it, so that the approval survives a crash of this leader. `given` contains the
+    /// approvals passed in this term.
     async fn take_approvals(
         &self,
         shared: &mut SharedState,

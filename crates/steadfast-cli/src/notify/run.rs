@@ -70,7 +70,7 @@ struct NotifyProgram {
     replicas: Option<Replicas>,
 }
 
-/// Acts by the configuration until requested to stop.
+/// Acts on changes, as the configuration specifies, until requested to stop.
 pub(super) async fn run(args: NotifyArgs) -> Result<ExitCode, Failure> {
     let drain = Duration::from_secs(args.drain).min(MAX_DRAIN);
     // Installed before the start, which may take long: until then SIGHUP would end the process.
@@ -258,7 +258,7 @@ impl NotifyProgram {
     /// Shuts down: stops the watches, delivers pending messages and stops the mirrors, concurrently and within `drain`.
     async fn finish(mut self, drain: Duration, stop: &mut GuardedStopSignal) -> Result<ExitCode, Failure> {
         let (deadline, engine) = (Instant::now() + drain, self.surroundings.engine.clone());
-        // The end of the informers is not a doubt.
+        // Stops the reports of doubts: the informers end now, which is not a doubt.
         self.reporting = None;
         // Attached handlers continue to deliver until the end.
         let clusters: Vec<_> = std::mem::take(&mut self.clusters).into_values().map(ClusterTask::close).collect();

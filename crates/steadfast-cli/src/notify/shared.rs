@@ -1,10 +1,12 @@
 //! Shared state of replicas, in a Secret next to the lease.
 //!
-//! Only the leader writes the state. The client of the leader sends requests within its term only, and each write carries the resource version
-//! of the last read, so a late write of an earlier leader conflicts. A new leader writes its term number first.
+//! Only the leader writes the state. The client of the leader sends requests within its term only. Each write carries
+//! the resource version of the last read, so a late write of an earlier leader conflicts. A new leader writes its term
+//! number first.
 //!
-//! The exception are approvals of removals: a standby adds those that it was given, and leaves everything else as it read
-//! it. The leader finds them at its next tick, and removes them after its mirrors have taken them.
+//! Approvals of removals are the exception: a standby adds the approvals given to this standby, and leaves all other
+//! content unchanged. The leader reads the approvals at its next tick, and removes them after its mirrors have taken
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -139,7 +141,8 @@ impl SharedState {
         }
         let content = serde_json::to_vec(&all).map_err(|error| self.failed(&error))?;
         data.insert(APPROVALS.to_owned(), ByteString(content));
-        // With the resource version of the read: a concurrent write of the leader or another standby causes a conflict.
+        // The write carries the resource version of the read, so a concurrent write of the leader or another standby
+        // causes a conflict.
         let options = PostParams::default();
         let written = timeout(REQUEST_TIMEOUT, self.secrets.replace(&self.name, &options, &secret)).await;
         Ok(written.map_err(|_| self.failed(&"no response"))?.map(|_| true))
@@ -212,7 +215,8 @@ impl SharedState {
             ..ObjectMeta::default()
         };
         let mut data = BTreeMap::from([(CONTENT.to_owned(), ByteString(content))]);
-        // This version of the Secret has exactly these approvals: a write with later ones would conflict.
+        // `self.approvals` are the approvals in this version of the Secret. If the Secret has newer approvals, the
+        // write conflicts.
         let mut approvals = self.approvals.clone();
         for (mirror, settled) in &self.settled_approvals {
             if let Some(ids) = approvals.get_mut(mirror) {
@@ -261,7 +265,8 @@ impl SharedState {
     /// Reads the Secret again after a failed write, unless a later leader has written it.
     async fn resume(&mut self) -> Result<(), String> {
         let found = self.secret().await?;
-        // A newer term proves that this leader was replaced. Adopting the version would let it overwrite the successor.
+        // A newer term proves that this leader was replaced. With the new version, this leader could overwrite the
+        // state of its successor.
         let term = found.published.term;
         if term > self.term {
             return Err(self.failed(&format!("a later leader has written it (term {term})")));

@@ -24,7 +24,8 @@ pub(crate) enum UpdateError<E> {
 
 /// Replaces the content of `path` by the result of `change`, readable by the owner only; `None` removes the file.
 ///
-/// A missing file is empty to `change`. A lock file excludes programs with kubectl's locking protocol in the meantime.
+/// `change` gets an empty text for a missing file. During the change, a lock file excludes programs with kubectl's
+/// locking protocol.
 pub(crate) fn change<E>(
     path: &Path,
     change: impl FnOnce(&str) -> Result<Option<String>, E>,

@@ -1,7 +1,7 @@
 //! Entries of `serve` in a kubeconfig: merged next to other entries, and removed again.
 //!
-//! Each entry has a mark with its run, stored as a kubeconfig extension. So a run can replace entries of an earlier run,
-//! and never those of other programs.
+//! Each entry has a mark that names its run, stored as a kubeconfig extension. So a run can replace entries of an
+//! earlier run, but never entries of other programs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,8 +27,8 @@ pub(crate) struct Entries {
     pub(crate) replicas: Vec<String>,
 }
 
-/// Returns the address and the token of the control endpoint, from the mark of a context of the kubeconfig `text`: the
-/// current context unless one is named.
+/// Returns the address and the token of the control endpoint. Reads them from the mark of a context of the kubeconfig
+/// `text`: the given context, or else the current one.
 pub(crate) fn control_of(text: &str, context: Option<&str>) -> Option<(String, String)> {
     let file = yaml::parse(text).ok().flatten()?;
     let context = context.or_else(|| file.get("current-context").and_then(Node::as_text))?;
@@ -78,7 +78,7 @@ impl Entries {
         let current = file.get("current-context").and_then(Node::as_text).unwrap_or_default().to_owned();
         // Entries with this name belong to an earlier run, usually one that did not end cleanly.
         let left = remove_entries(&mut file, |mark| mark.name == self.name);
-        // If that run was current, its previous context is restored later, not the removed one.
+        // If the earlier run's context was the current one, that run's previous context is restored later.
         let previous = if left.contexts.contains(&current) { left.previous } else { current };
         for (replica, own) in self.replicas.iter().enumerate() {
             let own = yaml::parse(own).ok().flatten().unwrap_or_else(|| Node::map([]));
@@ -184,7 +184,7 @@ fn mark_of(item: &Node, inner: &str) -> Option<Mark> {
     Some(Mark { name: text("name"), run: text("run"), previous: text("previous-context") })
 }
 
-/// Removes the entries whose mark is `wanted`.
+/// Removes the entries with a mark that `wanted` accepts.
 fn remove_entries(file: &mut Node, wanted: impl Fn(&Mark) -> bool) -> RemovedEntries {
     let mut left = RemovedEntries::default();
     for (section, inner) in SECTIONS {

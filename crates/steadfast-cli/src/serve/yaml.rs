@@ -1,7 +1,7 @@
 //! YAML with edits that preserve everything else.
 //!
-//! Every scalar keeps its quotes or their absence: parsers disagree on whether `yes` or `0123` is a string, and this module
-//! must not decide that. Comments are lost, as with `kubectl config`.
+//! A scalar keeps its quotes, and a scalar without quotes gets none: parsers disagree on whether `yes` or `0123` is a
+//! string, and this module must not decide that. Comments are lost, as with `kubectl config`.
 
 use std::fmt::{self, Write};
 

@@ -1,5 +1,5 @@
-//! Reports of doubts about a cache, with start, reason and end: on standard error for people, as lines among the events for
-//! programs.
+//! Reports of doubts about a cache, with start, reason and end. Reports for people go to standard error, and reports
+//! for programs are lines among the events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) fn follow(
     let reporter = DoubtReporter { subject, clock, transitions };
     let (noted, reporting) = (doubts.clone(), reporter.clone());
     informer.on_diagnostic(move |note| {
-        // A replaced history may be fresh again before the next periodic check, so the diagnostic itself is reported.
+        // The diagnostic itself is reported, because the cache may be fresh again before the next periodic check.
         if let Diagnostic::NewEpoch { .. } = note {
             let told = noted.lock().replaced_history(note, Instant::now());
             reporting.report(&told);
@@ -106,7 +106,7 @@ async fn print(
 /// Waits until the handler has returned from all events that are pending now: later lines are newer than the doubt.
 async fn until_delivered(events: &Registration<DynamicObject>) {
     let begun = events.counts();
-    // An entry may represent a deletion and an addition: two calls.
+    // A pending entry may represent a deletion and an addition, which are two calls of the handler.
     let enough = begun.returned + begun.skipped + 2 * begun.entries as u64;
     loop {
         let counts = events.counts();

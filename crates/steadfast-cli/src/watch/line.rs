@@ -129,7 +129,8 @@ impl Style {
         }
     }
 
-    /// Formats a change of freshness as a line among the events. Text has none: people read standard error.
+    /// Formats a change of freshness as a line among the events. Returns `None` for text, since people read standard
+    /// error.
     pub(crate) fn freshness(&self, subject: &Subject, became: &Transition) -> Option<String> {
         match self {
             Self::Text { .. } => None,

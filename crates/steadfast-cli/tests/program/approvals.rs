@@ -106,7 +106,7 @@ fn approval_at_standby_reaches_leader() {
     assert!(leader.lines().contains("mirror web: approved the removal of 3 entries"), "{}", leader.lines());
     assert!(standby.lines().contains("mirror web: forwarded 1 approvals to the leader"), "{}", standby.lines());
 
-    // An approval given while no replica leads applies in the next term, of whichever replica.
+    // If no replica leads when an approval is given, the approval applies in the next term, whichever replica leads.
     make_unready(3..5);
     eventually("the next request at the standby", || needs_approval(&standby));
     signal(&leader.process.0, "STOP");

@@ -92,7 +92,7 @@ impl DnsServer {
         let mut process = self.process.lock();
         let _ = process.kill();
         let _ = process.wait();
-        // Journals with later changes: two folders of Knot, a file of BIND.
+        // Removes the journals with later changes: Knot has two folders, and BIND has one file.
         for state in ["journal", "timers"] {
             let _ = std::fs::remove_dir_all(self.folder.join(state));
         }

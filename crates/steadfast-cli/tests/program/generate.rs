@@ -17,7 +17,7 @@ fn generate_writes_completions_and_man_pages() {
     let page = read("man/steadfast-watch.1");
     assert!(page.contains("field\\-selector") && page.contains("Examples"), "{page}");
     assert!(read("man/steadfast-notify-check.1").contains("online"));
-    // Commands for packagers do not distract users.
+    // The main page omits `generate`, a command for packagers.
     let main = read("man/steadfast.1");
     assert!(main.contains("steadfast\\-lab(1)") && !main.contains("generate"), "{main}");
 }

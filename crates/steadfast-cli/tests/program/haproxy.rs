@@ -68,7 +68,7 @@ impl Haproxy {
         self.try_servers().expect("HAProxy responds")
     }
 
-    /// [`servers`](Self::servers); `None` while `HAProxy` restarts.
+    /// Like [`servers`](Self::servers), but returns `None` while `HAProxy` restarts.
     pub(crate) fn try_servers(&self) -> Option<BTreeMap<String, u32>> {
         let listed = self.command("show servers state web\n")?;
         let fields = listed.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -105,7 +105,7 @@ impl Haproxy {
         self.try_serving().expect("HAProxy responds")
     }
 
-    /// [`serving`](Self::serving); `None` while `HAProxy` restarts.
+    /// Like [`serving`](Self::serving), but returns `None` while `HAProxy` restarts.
     pub(crate) fn try_serving(&self) -> Option<BTreeSet<String>> {
         let servers = self.try_servers()?;
         Some(servers.into_iter().filter(|(_, weight)| *weight > 0).map(|(name, _)| name).collect())

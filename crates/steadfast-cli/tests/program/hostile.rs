@@ -1,4 +1,4 @@
-//! One namespace sends random nonsense; the entries of other namespaces equal those of an undisturbed run.
+//! One namespace sends random nonsense. The entries of other namespaces must equal the entries of an undisturbed run.
 //!
 //! `STEADFAST_SEEDS=20` runs 20 seeds, `STEADFAST_SEED=7` runs seed 7.
 
@@ -137,7 +137,8 @@ impl World {
         Some(contents)
     }
 
-    /// Returns `victims` with only the addresses and keys in the targets. The tenant may claim any free address or key.
+    /// Returns the part of `victims` whose addresses and keys are in the targets now. The tenant may claim any other
+    /// address or key.
     fn held(&self, victims: &Victims) -> Victims {
         let contents = self.contents().unwrap_or_default();
         let values = |system| contents.iter().filter(move |((of, _), _)| *of == system).flat_map(|(_, held)| held);
@@ -266,7 +267,7 @@ fn run_alone(seed: u64) -> Option<Contents> {
     let servers = shops.pods.len();
     let (begun, mut contents) = (Instant::now(), None);
     let count = |contents: &Contents, system| contents.keys().filter(|(of, _)| *of == system).count();
-    // The addresses, and not their number: an update of the zone may be late on a busy machine.
+    // Compares the addresses instead of only their number, since an update of the zone may be late on a busy machine.
     let has_addresses = |contents: &Contents, shop: &str| {
         let of_shop = shops
             .pods
@@ -302,7 +303,7 @@ fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
     let mut shops = Shops::create(&world.server, seed);
     let (begun, place_holds) =
         (Instant::now(), |contents: &Contents| alone.iter().filter(|(place, _)| contents.contains_key(*place)).count());
-    // The hostile tenant starts after the other tenants hold their places.
+    // The hostile tenant starts after the other tenants have claimed their names and keys.
     while world.contents().is_none_or(|contents| contents.len() < shops.pods.len()) {
         assert!(begun.elapsed() < CONVERGENCE_LIMIT, "seed {seed}\n{}", world.report());
         std::thread::sleep(Duration::from_millis(100));

@@ -200,7 +200,7 @@ fn pending_approval_and_doubt_survive_a_restart() {
     world.until_serving(&names[1..]);
     drop(acting);
 
-    // Most of it at once, while no process runs.
+    // Most pods become unready at once, while no process runs.
     for name in &names[1..5] {
         world.becomes(name, false);
     }

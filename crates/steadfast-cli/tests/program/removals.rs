@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(judge(&truth, &[], &removed(4)), Ok(1), "not detected yet");
         let fault = judge(&truth, &[], &removed(9)).expect_err("detected for a while");
         assert!(fault.starts_with("DNS: a was removed although it exists"), "{fault}");
-        // A later removal counts at once.
+        // If the object is removed again, the entry may be removed without a delay.
         truth.note("a", false);
         assert_eq!(judge(&truth, &[], &removed(9)), Ok(1));
         assert!(truth.now().is_empty());

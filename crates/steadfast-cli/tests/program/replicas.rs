@@ -4,7 +4,8 @@
 //! Every change must be delivered, and a repeated delivery must have an equal ID. No request may arrive from a replica
 //! without the lease. No key of an existing object may be missing, and in the end etcd must equal the cluster.
 //!
-//! `STEADFAST_SEEDS=4` runs this many sequences of 25 troubles each, `STEADFAST_SEED=7` runs that one. CI runs a few troubles.
+//! `STEADFAST_SEEDS=4` runs four random sequences of 25 troubles each, and `STEADFAST_SEED=7` runs the sequence of
+//! seed 7. CI runs a few troubles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -27,7 +28,7 @@ use crate::seeded_rng::{SeededRng, seeds};
 
 const REPLICAS: usize = 3;
 
-/// Troubles of a sequence in CI, and of one outside.
+/// Number of troubles in a sequence: in CI, and outside of CI.
 const TROUBLES: [u64; 2] = [4, 25];
 
 /// Time between the arrival of a request and its record, on a busy machine.

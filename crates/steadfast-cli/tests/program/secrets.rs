@@ -44,7 +44,7 @@ async fn no_secret_is_printed_or_logged() {
     assert!(output.status.success() && said.contains("TRACE") && said.contains("\"db\""), "{said}");
     assert_eq!(leaks(&said), Vec::<&str>::new(), "{said}");
 
-    // The search works: `--full` prints the planted secret.
+    // Checks the search for leaks: with `--full`, the program prints the planted secret.
     let (_, said) = watched(&kubeconfig, &["-o", "json", "--until", "2", "--full"]);
     assert_eq!(leaks(&said), [PLANTED[2]], "{said}");
 

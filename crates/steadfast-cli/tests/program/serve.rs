@@ -4,7 +4,7 @@ use std::io::Read;
 
 use crate::run::{RunningServer, start_fed, stderr_text, steadfast, temp_file, temp_path};
 
-/// The names of the config maps in a namespace, by `steadfast watch`.
+/// Returns the names of the config maps in a namespace, from the output of `steadfast watch`.
 fn config_maps(kubeconfig: &str, namespace: &str, until: &str) -> Vec<String> {
     let arguments = ["watch", "cm", "-n", namespace, "--kubeconfig", kubeconfig, "--until", until];
     let output = steadfast(&arguments);

@@ -1,13 +1,15 @@
-//! Main scenario of the project: service registry, DNS and load balancer follow two clusters through a random sequence of faults.
-//! API servers restart, vanish, become stale and return from a backup; one cluster is unreachable; pods are replaced and scaled.
-//! A tenant sends nonsense; load balancer, DNS server and etcd restart or lose their contents; the program itself is killed.
+//! Main scenario of the project: service registry, DNS and load balancer follow two clusters through a random sequence
+//! of faults. API servers restart, vanish, become stale and return from a backup. One cluster is unreachable. Pods are
+//! replaced and scaled. A tenant sends nonsense. Load balancer, DNS server and etcd restart or lose their contents.
+//! The program itself is killed.
 //!
-//! No entry of a ready pod may be removed, unless a system loses its contents. In the end all three systems equal the clusters. The
-//! guard runs with its defaults.
+//! No entry of a ready pod may be removed, unless a system loses its contents. In the end all three systems must equal
+//! the clusters. The guard against removals runs with its default settings.
 //!
 //! With `STEADFAST_SERVER=reference` the first cluster is a real API server with its etcd.
 //!
-//! `STEADFAST_SEEDS=20` runs this many sequences, `STEADFAST_SEED=7` runs that one, each with all troubles.
+//! `STEADFAST_SEEDS=20` runs 20 random sequences, and `STEADFAST_SEED=7` runs the sequence of seed 7. Each sequence
+//! then has all troubles.
 
 mod cluster;
 mod real;
@@ -83,7 +85,7 @@ struct World {
     said: Arc<Mutex<String>>,
 }
 
-/// The tenant gives keys by an annotation; all other pods have none.
+/// Only pods of the tenant set their key by an annotation.
 const KEY_OF_ENTRY: &str = "object.metadata.?annotations[?'example.org/key'].orValue(object.metadata.name)";
 
 impl World {
@@ -307,7 +309,7 @@ impl World {
                 pod["status"]["conditions"][0]["status"] == "True" && pod["metadata"]["deletionTimestamp"].is_null()
             });
             if is_ready && !before.contains(&name) {
-                // The program has seen the removal, and learns of the restore by its audit.
+                // The program has seen the removal, and can detect the restore only by its audit.
                 self.truth.note_revived(&name, AUDIT);
             } else {
                 self.truth.note(&name, is_ready);

@@ -1,5 +1,5 @@
-//! Traffic as the judge: 200 requests per second through a real `HAProxy`, during ordinary changes and faults of pods,
-//! load balancer, API servers and the program itself.
+//! Real traffic as the oracle: 200 requests per second through a real `HAProxy`. Pods, load balancer, API servers and
+//! the program itself change and fail during the traffic.
 //!
 //! No request may fail while a healthy pod exists. Exceptions are the 2 s after a restart of the load balancer, and
 //! requests in flight on a crashed pod. After each scenario the servers in service equal the ready pods.

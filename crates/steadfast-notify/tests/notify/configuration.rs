@@ -140,7 +140,7 @@ const MISTAKES: [(&str, &str, &str, &str, &str); 48] = [
         "the memory limit is 0 bytes",
         "set at least one byte",
     ),
-    // In expressions: the position of the character.
+    // For errors in expressions, the position is that of the character.
     ("when = \"changed('spec')\"", "when = \"changed('spec'\"", "6:", "rules[0].when", "correct the expression"),
     (
         "when = \"changed('spec')\"",

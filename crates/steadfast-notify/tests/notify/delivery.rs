@@ -48,7 +48,7 @@ pub(crate) fn change(name: &str, version: u64, value: &Value) -> Arc<Change> {
     })
 }
 
-/// Behaviour of a sink for a message, by message and number of attempts.
+/// Behaviour of a sink, by the message and the number of its attempts.
 type Answer = dyn Fn(&Message, u32) -> (Duration, Outcome) + Send + Sync;
 
 /// Scripted sink that records received messages with times.
@@ -251,7 +251,7 @@ async fn full_dead_letter_file_keeps_messages_pending() {
     let world = World::new(Folder::new("full"), "", sink);
     for name in ["a", "b", "c"] {
         world.put(name, 1, json!(1)).await;
-        // Sequentially: the file has space for two letters.
+        // One message becomes a dead letter after the other, because the file has space for only two letters.
         sleep(Duration::from_secs(61)).await;
     }
     assert_eq!(world.engine.drain(LONG).await, 0);
@@ -377,7 +377,7 @@ async fn stuck_sink_blocks_callers_at_the_limit() {
             |_, tries| if tries == 1 { (Duration::from_secs(1000), retry()) } else { (AT_ONCE, Outcome::Delivered) },
         );
     let world = World::new(Folder::new("room"), "", sink);
-    // The share of a single namespace.
+    // The number of messages that a single namespace may queue.
     for number in 0..5_000 {
         world.put("a", number, json!(number)).await;
     }
@@ -464,7 +464,7 @@ async fn busy_receiver_stops_redrive() {
 
 #[tokio::test(start_paused = true)]
 async fn engine_reports_undeliverable_messages() {
-    // The fourth object is accepted.
+    // The sink accepts only the message of the fourth object.
     let sink = Scripted::new(|message, _| {
         let outcome = if message.name == "d" { Outcome::Delivered } else { retry() };
         (AT_ONCE, outcome)

@@ -68,7 +68,7 @@ async fn exit_code_determines_the_outcome() {
         ("exit 1", Outcome::Retry { after: None, why: "sh exited with 1".to_owned() }),
         ("kill -9 $$", Outcome::Retry { after: None, why: "sh was killed by a signal".to_owned() }),
     ] {
-        // More than the capacity of a pipe, without a reader.
+        // The message exceeds the capacity of a pipe, and some scripts do not read it.
         let sent = message(&json!("x".repeat(1 << 20)));
         assert_eq!(shell(&folder, script, "").await.deliver(&[sent]).await, expected, "{script}");
     }

@@ -178,7 +178,7 @@ impl World {
     }
 
     fn delete(&self, name: &str) {
-        // It may be deleted already.
+        // The object may already be deleted.
         let _ = self.server.delete_named("configmaps", "default", name);
     }
 
@@ -208,7 +208,7 @@ async fn dead_sink_delays_no_other_sink() {
     assert_eq!(world.receivers["chat"].lines(), all);
     assert_eq!(world.receivers["pager"].lines(), Vec::<String>::new());
 
-    // The pager receives its pending events: the first change under its ID, and the net change since.
+    // The pager receives two pending events: the first change with its original ID, and the merged later changes.
     world.receivers["pager"].set(false, false);
     world.settle(&run).await;
     assert_eq!(world.receivers["pager"].lines(), ["Added a \"1\"", "Deleted a \"3\""]);
@@ -217,7 +217,7 @@ async fn dead_sink_delays_no_other_sink() {
     run.factory.shutdown();
 }
 
-/// An older version's handler, which acknowledges once for all sinks; it never does here.
+/// Starts a handler as in an older version, which acknowledges once for all sinks. This handler never acknowledges.
 async fn older_version(world: &World, name: &str) -> InformerFactory {
     let watch_spec = world.watch_spec().await;
     let informer = world.source().informer(&watch_spec, None).expect("an existing file");
@@ -340,7 +340,8 @@ async fn scenario(seed: u64) {
                 }
                 Err(_) => assert!(last.is_none_or(|last| last.kind == "Deleted"), "seed {seed}: {sink}, {name}"),
             }
-            // Of each object the first copies come in order, and no older message comes after a newer one was acknowledged.
+            // The first copies of an object's messages arrive in order: no older message follows after a newer one was
+            // acknowledged.
             let (mut known_ids, mut newest) = (BTreeSet::new(), 0);
             for message in accepted.iter().filter(|message| message.name == name) {
                 let version = message.id.split(['@', '-', '/']).rev().find_map(|part| part.parse::<u64>().ok());
@@ -350,7 +351,7 @@ async fn scenario(seed: u64) {
                     assert!(rank > newest, "seed {seed}: {sink}: {} after {newest}", message.id);
                     newest = rank;
                 }
-                // The same ID is the same content, for every sink and in every run.
+                // Equal IDs must have equal contents, for every sink and in every run.
                 let content = json!([message.kind, message.data]);
                 let before = known.entry(format!("{}{}", message.id, message.kind)).or_insert_with(|| content.clone());
                 assert_eq!(*before, content, "seed {seed}: {}", message.id);

@@ -42,7 +42,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Starts it; `reply` gets each request and its number, from zero.
+    /// Starts a receiver. `reply` gets each request and its number, from zero.
     pub(crate) async fn start(reply: impl Fn(&Arrived, usize) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let receiver = Self { address: listener.local_addr().expect("an address"), arrived: Arc::default() };
@@ -82,7 +82,7 @@ impl Receiver {
         receiver
     }
 
-    /// Always returns this status.
+    /// Starts a receiver that always returns this status.
     pub(crate) async fn with_status(status: u16) -> Self {
         Self::start(move |_, _| (status, None, String::new())).await
     }

@@ -23,7 +23,7 @@ fn recipe(name: &str) -> String {
     rest.split_once("\n```").expect("an end").0.to_owned()
 }
 
-/// A recipe at work, with the receiver's address instead of the real one.
+/// A recipe in operation, with the address of the test receiver instead of the real address.
 struct World {
     engine: Engine,
     receiver: Receiver,
@@ -33,7 +33,7 @@ struct World {
 }
 
 impl World {
-    /// `real` is the URL in the recipe, or the file with the URL.
+    /// Starts the recipe `name`. `real` is the URL in the recipe, or the name of the file with the URL.
     async fn start(name: &str, real: &str, path: &str, secrets: &[(&str, &str)], receiver: Receiver) -> Self {
         let folder = Folder::new(&format!("recipe-{name}"));
         let url = receiver.url(path);
@@ -83,7 +83,7 @@ impl World {
         self.engine.accept(&self.rule, &self.sink, Arc::new(change), || {}).await;
     }
 
-    /// Waits until all is settled; returns the requests, and the reasons of dead letters.
+    /// Waits until all messages are settled. Returns the requests, and the reasons of dead letters.
     async fn settle(&self) -> (Vec<Arrived>, Vec<String>) {
         assert_eq!(self.engine.drain(Duration::from_secs(30)).await, 0, "{:?}", self.engine.counts());
         let text = std::fs::read_to_string(self.folder.join("dead-letters.ndjson")).unwrap_or_default();
@@ -92,7 +92,7 @@ impl World {
     }
 }
 
-/// Rate limit for the first request, like the burst limits of these receivers.
+/// Rejects the first request with 429, like the burst limits of these receivers.
 fn limited(number: usize, reply: Reply) -> Reply {
     if number == 0 { (429, Some(("retry-after", "1".to_owned())), "rate_limited".to_owned()) } else { reply }
 }
@@ -290,7 +290,7 @@ fn loki(request: &Arrived) -> Reply {
 #[tokio::test]
 async fn loki_gets_lines_in_batches() {
     let receiver = Receiver::start(|request, number| match number {
-        // Loki does not say for how long.
+        // Loki's response has no `Retry-After` header.
         0 => (429, None, "Ingestion rate limit exceeded for user fake".to_owned()),
         _ => loki(request),
     })

@@ -14,7 +14,8 @@ use tokio::time::sleep;
 use crate::delivery::{AT_ONCE, LONG, Scripted, change, plan, retry};
 use crate::folder::Folder;
 
-/// An engine whose callback panics for the first `panics` reports that a sink fails, inside the worker's task.
+/// Returns an engine with a callback that panics inside the worker's task, in the first `panics` reports about
+/// failures.
 fn engine(folder: &Folder, panics: u32, sink: Arc<Scripted>) -> (Engine, Supervisor, Arc<AtomicU32>) {
     let reported = Arc::new(AtomicU32::new(0));
     let (left, seen) = (AtomicU32::new(panics), reported.clone());
@@ -62,7 +63,7 @@ async fn worker_that_keeps_panicking_counts_restarts() {
     for number in 0..5 {
         engine.accept("r", "s", change(&format!("pod-{number}"), 1, &json!(1)), || {}).await;
         sleep(Duration::from_secs(30)).await;
-        // The file of the plan has space for two.
+        // The file has space for only two dead letters.
         std::fs::remove_file(folder.join("dead-letters.ndjson")).expect("a file with a dead letter");
     }
     let counts = engine.counts().sinks["s"].clone();

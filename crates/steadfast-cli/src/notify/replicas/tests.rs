@@ -222,7 +222,7 @@ async fn approvals_at_standby_reach_next_leader_too() {
     first.replicas.stop().await;
     second.until_leader().await;
     second.until("the approval at the next leader", |_, approvals| approvals.waits("web")).await;
-    // In place of a mirror.
+    // No mirror runs in this test, so the test itself opens the memory of the mirrors.
     let memory = Memory::open(&second.folder.join("mirrors.json")).expect("it can be read");
     assert_eq!(memory.all_asks()["web"].len(), 2);
     second.replicas.stop().await;

@@ -25,7 +25,7 @@ impl Cluster {
         }
     }
 
-    /// Text of a kubeconfig with which the program reaches the server.
+    /// Returns a kubeconfig with which the program reaches the server.
     pub(super) fn kubeconfig(&self) -> String {
         match self {
             Self::Embedded(server) => server.kubeconfig(),
@@ -37,7 +37,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// If the server rejects the object.
+    /// Returns an error if the server rejects the object.
     pub(super) fn apply(&self, object: &Value, resource: &str) -> Result<(), String> {
         match self {
             Self::Embedded(server) => {
@@ -71,7 +71,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// If it does not exist.
+    /// Returns an error if the object does not exist.
     pub(super) fn delete(&self, resource: &str, namespace: &str, name: &str) -> Result<(), String> {
         match self {
             Self::Embedded(server) => {

@@ -21,9 +21,9 @@ const STALE: usize = 1;
 pub(super) struct Real {
     runtime: Handle,
     reference: Reference,
-    /// Between the program and both API servers.
+    /// Proxy between the program and both API servers.
     network: FaultProxy,
-    /// Between the second API server and etcd.
+    /// Proxy between the second API server and etcd.
     to_etcd: FaultProxy,
     client: Client,
     /// Revision of the store's backup.
@@ -155,7 +155,7 @@ impl Real {
                     self.renew_client();
                 }
             }
-            // The second server stops following etcd, and the program is sent there.
+            // The second server stops following etcd, and the proxy sends the program to this server.
             (Trouble::Stale | Trouble::StaleAfterRestart, Phase::Begin | Phase::End) => {
                 self.to_etcd.faults().black_hole(Direction::ToClient, begins);
                 network.send_to(usize::from(begins));

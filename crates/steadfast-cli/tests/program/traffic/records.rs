@@ -30,7 +30,8 @@ const NORMAL_START: Duration = Duration::from_secs(1);
 /// Maximum factor for all limits on a machine with other load.
 const MAX_SLOWNESS: f64 = 4.0;
 
-/// Returns the factor for all limits on this machine, by the time until the first records existed. 1 without other load.
+/// Returns the factor for all limits on this machine: 1 without other load, and more if the first records take longer
+/// than normal.
 pub(crate) fn slowness(start: Duration) -> f64 {
     (start.as_secs_f64() / NORMAL_START.as_secs_f64()).clamp(1.0, MAX_SLOWNESS)
 }
@@ -76,8 +77,7 @@ impl Timeline {
 }
 
 /// Returns an error if a sample lacks an address of a ready pod outside of `losses`, or contains the address of a dead
-/// pod or of no pod.
-/// `slowness` is the factor for both limits.
+/// pod or of no pod. `slowness` is the factor for both limits.
 pub(crate) fn judge(
     started: Instant,
     timeline: &Timeline,

@@ -1,4 +1,4 @@
-//! A real DNS server and a real etcd follow the same pods: no ready pod may be missing, no dead pod may be found.
+//! A real DNS server and a real etcd follow the same pods. Both must contain every ready pod and no dead pod.
 
 use std::time::Duration;
 
@@ -122,7 +122,8 @@ fn unreachable_cluster_delays_no_record_of_another() {
     world.start_readers();
     east.roll(&mut world);
     world.clusters[1].faults().heal();
-    // The limits of the judge start when the program has reached the cluster, after up to ten seconds of backoff.
+    // The limits of the checks assume a reached cluster. The program may need ten seconds of backoff to reach the
+    // cluster.
     world.wait_for_report("cluster west: reached");
     Deployment::create(&mut world, 1, "web-of-west", 2);
     world.wait_for_records();

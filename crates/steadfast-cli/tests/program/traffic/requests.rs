@@ -1,4 +1,4 @@
-//! The traffic: a constant rate of requests through the load balancer, and the judgement of their responses.
+//! The traffic: a constant rate of requests through the load balancer, and the checks of their responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

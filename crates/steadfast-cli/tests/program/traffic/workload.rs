@@ -49,7 +49,7 @@ impl Deployment {
         self.roll_with(world, |_, _| {});
     }
 
-    /// [`roll`](Self::roll) that calls `after_step` with the number of replaced pods.
+    /// Like [`roll`](Self::roll), but calls `after_step` with the number of replaced pods after each step.
     pub(crate) fn roll_with(&mut self, world: &mut World, mut after_step: impl FnMut(&mut World, usize)) {
         world.note(&format!("a rolling update of {} pods of {} starts", self.pods.len(), self.name));
         for (step, old) in self.pods.clone().into_iter().enumerate() {

@@ -338,7 +338,7 @@ impl World {
             let from = Instant::now();
             pod.backend.stop();
             if self.unreachable == Some(pod.cluster) {
-                // Nothing could take the pod out of service before: for the traffic, this is a crash.
+                // The program could not take the pod out of service before: for the traffic, this stop is a crash.
                 self.allowances.windows.push((from, Instant::now()));
             }
             self.timeline.enter(pod.backend.address.ip(), PodState::Dead);
@@ -407,7 +407,7 @@ impl World {
         self.traffic = Some(Traffic::start(self.runtime.handle(), self.balancer.front));
     }
 
-    /// Waits for convergence, stops the traffic and judges it: only pods of [`SHOP`] may have responded.
+    /// Waits for convergence, stops the traffic and checks its responses: only pods of [`SHOP`] may have responded.
     pub(crate) fn finish(mut self) -> Verdict {
         self.sleep(Duration::from_millis(200));
         self.wait_until_converged();
@@ -457,7 +457,7 @@ impl World {
         }
     }
 
-    /// Waits until DNS server and etcd have exactly the ready pods, and judges all reads.
+    /// Waits until DNS server and etcd have exactly the ready pods, and checks all reads.
     pub(crate) fn finish_records(mut self) {
         self.sleep(Duration::from_millis(200));
         self.wait_for_records();

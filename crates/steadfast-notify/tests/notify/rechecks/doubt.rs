@@ -12,11 +12,11 @@ use super::*;
 const OPTIONAL: &str = "{'of': object.data.ref == '' ? '' : get('services', 'default', object.data.ref)\
                         .?metadata.?annotations[?'v'].orValue('none')}";
 
-/// Services cannot be read; other resources can.
+/// Makes Services unreadable until their cache is in doubt. Other resources stay readable.
 async fn services_in_doubt(world: &World) {
     world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(503));
     world.server.faults().end_watches();
-    // Longer than a cache counts as fresh without a confirmation.
+    // A cache without a confirmation counts as fresh for less than this time.
     sleep(Duration::from_secs(120)).await;
 }
 
@@ -32,7 +32,7 @@ async fn only_lookups_wait(folder: Option<&Folder>) {
     sleep(Duration::from_secs(30)).await;
     receiver.until(1).await;
     assert_eq!(receiver.messages_after(0), [("b".to_owned(), json!({"of": ""}))]);
-    // Changes the object and its looked-up object again.
+    // Changes the object and its looked-up object again, during the doubt.
     world.set("a", 3, clock(), "s");
     world.set_service("s", 5);
     sleep(Duration::from_secs(30)).await;

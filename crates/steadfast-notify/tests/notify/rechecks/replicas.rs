@@ -66,7 +66,8 @@ async fn standby_sends_no_time_messages() {
     }
     receiver.until(1).await;
     assert_eq!(receiver.messages().len(), 1);
-    // The new leader sends at most what is within the slack, under the same ID.
+    // The new leader may only repeat messages of the last ten seconds before the settled instant. This message is
+    // older.
     leader.keeper.close();
     standby.keeper.open(Arc::new(Open(2)));
     sleep(Duration::from_secs(60)).await;

@@ -112,7 +112,7 @@ async fn restart_reports_current_object_state() {
     run.factory.shutdown();
 }
 
-/// Sends each second.
+/// `send` expression with a new result each second.
 const SECONDS: &str = "{'second': int(now)}";
 
 #[tokio::test(start_paused = true)]
