@@ -25,8 +25,8 @@ fn watcher_of<K: Kept + Resource + Clone>(
     mut watch: Watch<K>,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send {
     let started = async move {
-        // The initial objects are forwarded together. An object that is deleted before that never existed for the
-        // receiver.
+        // The initial objects are forwarded together. If an object is deleted before then, the receiver gets no event
+        // for it.
         let mut first = BTreeMap::new();
         let mut synced = Box::pin(watch.until_synced());
         loop {

@@ -25,7 +25,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
         let (name, events) = (*name, events.clone());
         let informers = InformerFactory::new(&steadfast_testing::connection(server).await?);
         let config_maps = informers.informer::<ConfigMap>(Scope::all())?;
-        // An event does not contain its cluster, so each cluster has its own handler, which knows its name.
+        // An event does not contain its cluster, so each cluster has its own handler, which knows the cluster's name.
         config_maps.on_event(move |event: Event<ConfigMap>| {
             let _ = events.send(format!("{name}: {} {}", event.name(), event.object().name_any()));
         })?;

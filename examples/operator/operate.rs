@@ -1,4 +1,4 @@
-//! The operator, while it leads and until it is stopped.
+//! Run of the operator: waits for the leadership, reconciles as the leader, and shuts down.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -54,7 +54,7 @@ struct Run {
 
 impl Run {
     fn arrive(&mut self, what: u8, amount: u8) {
-        // Mostly an open request, sometimes one that has ended or never existed.
+        // Selects mostly an open request, and sometimes a request that has ended or never existed.
         let id = match amount % 8 {
             0 => RequestId(u64::from(amount)),
             _ => self.open.iter().nth(usize::from(amount) % self.open.len().max(1)).copied().unwrap_or(RequestId(1)),
@@ -184,7 +184,7 @@ impl Run {
         assert!(evidence.next_attempt.is_none_or(|at| at.since(self.now) < Duration::from_secs(3600)));
     }
 
-    /// Only a new epoch may have lower versions (C4).
+    /// Checks that the version decreases only in a new epoch (C4).
     fn never_back(&mut self, anew: bool) {
         let now = self.reflector.version().cloned();
         if let (Some(before), Some(now), false) = (&self.held, &now, anew) {

@@ -94,7 +94,7 @@ fn assert_identity(identity: &Identity, object: &Value) {
     assert_eq!(identity.key.namespace(), namespace);
 }
 
-/// Checks that a field that is reported as missing is missing, or longer than any server generates it.
+/// Checks that a field reported as missing is missing, or longer than a server ever generates this field.
 fn lacks(problem: &RecordProblem, object: &Value) {
     let RecordProblem::NoIdentity { missing } = problem else {
         assert!(matches!(problem, RecordProblem::NoObject) || !object.is_object(), "{problem}");

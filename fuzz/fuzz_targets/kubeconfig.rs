@@ -49,7 +49,7 @@ fn unquoted(text: &str, error: ConnectError) {
     }
 }
 
-/// Inserts a secret in each field for one, sometimes a value that is invalid in a header.
+/// Inserts a secret into each field that can contain one. Some inserted secrets are invalid in a header.
 fn plant(file: &mut Kubeconfig, length: usize) {
     let secret = if length % 2 == 0 { SECRET.to_owned() } else { format!("{SECRET}\n") };
     for named in &mut file.auth_infos {

@@ -1,4 +1,5 @@
-//! A trace laid over the views of a history: each handler call with its place, each store read with its time.
+//! A trace, matched with its history: each handler call with its position on the object's timeline, each store read
+//! with its time.
 
 mod call;
 mod finals;
@@ -101,8 +102,8 @@ impl<'a> Case<'a> {
         informer.epochs.iter().any(|moment| (start..=self.known_by(at)).contains(&moment.at))
     }
 
-    /// Returns whether the step from one state of a name to a later one enters an epoch with lower versions that was
-    /// not announced.
+    /// Returns whether a step between two states of a name enters an unannounced epoch in which the version is not
+    /// higher.
     pub(crate) fn unannounced(
         &self,
         informer: &Informer<'a>,
@@ -131,8 +132,8 @@ impl<'a> Case<'a> {
         Violation { handler: handler_name, ..self.informer_of(handler).violation(clause, object, moments, what) }
     }
 
-    /// Returns the first stay, between two states, that ends in a gap no list spans. Only lists compared with the store
-    /// by `at` count.
+    /// Returns the first stay between two states whose end starts a gap that no list spans. Only lists that were
+    /// compared with the store by `at` count.
     pub(crate) fn unspanned_gap(
         &self,
         informer: &Informer<'a>,
@@ -145,7 +146,7 @@ impl<'a> Case<'a> {
         if from.epoch < to.epoch {
             return None;
         }
-        // Each end of a stay between both states is a gap. The stay that contains `to` has not ended there.
+        // A gap follows each stay that ended between both states. The stay that contains `to` has not ended at `to`.
         (from.stay?..to.stay?).find(|stay| !self.spanned(informer, line, *stay, at))
     }
 
@@ -153,8 +154,8 @@ impl<'a> Case<'a> {
         let Some(end) = line.stays[stay].end.map(|end| &line.states[end]) else { return false };
         let entry = &line.states[line.stays[stay + 1].first];
         let number = |text: &str| text.parse::<u64>().ok();
-        // The versions of a relist belong to two epochs: `from` to the epoch before the list, `to` to the epoch of the
-        // list.
+        // A relist can connect two epochs. Its version `from` belongs to the epoch before the list, and its version
+        // `to` belongs to the epoch of the list.
         let mut followed = self.epoch_at(informer.declared.at);
         informer.relists.iter().filter(|relist| relist.moment.at <= self.known_by(at)).any(|relist| {
             let before = std::mem::replace(&mut followed, self.epoch_of(informer, relist.moment));
@@ -165,7 +166,7 @@ impl<'a> Case<'a> {
                 .is_some_and(|from| number(from).is_none_or(|from| (before, from) < (end.epoch, end.version)));
             let until = match relist.to.and_then(number) {
                 Some(to) => (entry.epoch, entry.version) <= (followed, to),
-                // A list without a known version spans all changes that had happened by its time.
+                // A list without a known version spans all changes up to the time of the list.
                 None => entry.at <= self.known_by(relist.moment.at),
             };
             since && until

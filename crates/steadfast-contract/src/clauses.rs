@@ -36,7 +36,7 @@ pub(crate) fn judge(case: &Case<'_>) -> Vec<Violation> {
     for clause in CLAUSES {
         clause(case, &mut violations);
     }
-    // By time instead of by clause: the first violation is usually the cause of the others.
+    // Sorted by time instead of by clause, because the first violation usually causes the others.
     violations.sort_by_key(|violation| violation.moments.1);
     violations
 }

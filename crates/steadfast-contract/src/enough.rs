@@ -1,4 +1,4 @@
-//! Checks for enough evidence. A trace without records violates no clause and proves nothing.
+//! Checks that a trace contains enough evidence. A trace without records violates no clause and proves nothing.
 
 use crate::case::{Case, Informer};
 use crate::violation::Inconclusive;
@@ -21,7 +21,7 @@ pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
             "the trace has not settled, so losses were not judged: let the recorder wait until the informers have \
              received all writes, and record `Quiet` before and `Settled` after the wait",
         ));
-        // Without an end, the checks below have no time to refer to.
+        // The following checks need the time at which the trace settled.
         return missing;
     };
     let running = case.informers.iter().filter(|informer| !informer.stopped_by(settled));
@@ -39,7 +39,7 @@ pub(crate) fn missing(case: &Case<'_>) -> Vec<Inconclusive> {
     missing
 }
 
-/// Returns whether a trace contains no more than the declaration of an informer.
+/// Returns whether a trace contains nothing about an informer except its declaration.
 fn is_silent(case: &Case<'_>, informer: &Informer<'_>) -> bool {
     let unread = informer.snapshots.is_empty() && informer.has_no_answers() && informer.waits.is_empty();
     // Compared by address: two informers can have equal names in a malformed trace.

@@ -19,8 +19,7 @@ pub fn check(history: &History, trace: &Trace) -> Result<Verdict, Violations> {
     judge(history, trace).into_result()
 }
 
-/// Checks like [`check`], and returns the counts of each trace, also of one that violates the contract or is still
-/// recorded.
+/// Checks like [`check`], and returns counts even if the trace violates the contract or is still being recorded.
 pub fn judge(history: &History, trace: &Trace) -> Report {
     Terms::default().judge(history, trace)
 }
@@ -34,8 +33,8 @@ impl Terms {
         self.judge(history, trace).into_result()
     }
 
-    /// Checks like [`check`](Self::check), and returns the counts of each trace, also of one that violates the contract
-    /// or is still recorded.
+    /// Checks like [`check`](Self::check), and returns counts even if the trace violates the contract or is still being
+    /// recorded.
     pub fn judge(&self, history: &History, trace: &Trace) -> Report {
         // Parsed once, since the clauses share the positions of all calls.
         let case = Case::new(history, trace, self);

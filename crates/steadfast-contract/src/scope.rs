@@ -69,11 +69,12 @@ impl fmt::Display for Scope {
 /// Possible ends of a stay in a scope, apart from the object's deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaving {
-    /// No change: the scope has no selector, or a selector of `metadata.name` only.
+    /// No change can end a stay: the scope has no selector, or a selector of `metadata.name` only.
     Never,
-    /// No change in practice, but the contract does not specify if this selector counts: `metadata.namespace`.
+    /// In practice no change can end a stay, but the contract does not specify if this selector counts:
+    /// `metadata.namespace`.
     NeverInFact,
-    /// A change of the object.
+    /// A change of the object can end a stay.
     ByChange,
 }
 
@@ -95,7 +96,7 @@ impl Filter {
     }
 
     pub(crate) fn leaving(&self) -> Leaving {
-        // Names and namespaces of an object never change, so that a selector on them cannot make it leave.
+        // Names and namespaces of an object never change, so that a selector on them cannot make the object leave.
         let identity = |path: &str| matches!(path, "metadata.name" | "metadata.namespace");
         let mut paths = self.fields.paths();
         if !self.labels.is_empty() || !paths.clone().all(identity) {

@@ -10,7 +10,7 @@ use crate::seen::{Key, Ref, Seen, StoreHeld};
 /// Freshness of a store, as reported by the program under test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Freshness {
-    /// Proven within the bound.
+    /// The store was proven current within the bound.
     Fresh {
         /// Reached version.
         version: String,
@@ -59,10 +59,10 @@ pub enum Record {
         informer: String,
         /// Scope of the informer.
         scope: Scope,
-        /// True if the versions have an order. Opaque versions can only be distinguished.
+        /// True if the versions have an order. Opaque versions can only be compared for equality.
         ordered: bool,
     },
-    /// Marks the informer's scope as the filter of its handlers, which judges states itself.
+    /// Marks the informer's scope as the filter of its handlers: the client evaluates the scope, not the server.
     ///
     /// Such a filter cannot judge an undecodable state. The stay then continues until the next state that decodes.
     Filtered {
@@ -103,7 +103,7 @@ pub enum Record {
         /// Number of the call.
         call: u64,
     },
-    /// Contained panic of a call.
+    /// Panic of a call, which the informer caught.
     Panicked {
         /// Name of the handler.
         handler: String,
@@ -188,7 +188,7 @@ pub enum Record {
         entries: usize,
         /// Number of live objects in the store.
         live: usize,
-        /// Number of objects delivered as added and not as deleted.
+        /// Number of objects whose addition was delivered, and whose deletion was not.
         owed: usize,
     },
     /// Stop of a handler with undelivered events.
@@ -232,7 +232,7 @@ impl Record {
         Self::Returned { handler: handler.to_owned(), call }
     }
 
-    /// Returns the informer that the record names itself, if any.
+    /// Returns the informer that the record names directly, if any, not through a handler.
     pub fn informer_name(&self) -> Option<&str> {
         match self {
             Self::Informer { informer, .. }
@@ -305,7 +305,8 @@ impl Trace {
     /// Returns the entries of the informers that `wanted` selects, and the entries that concern all informers, such as
     /// faults.
     ///
-    /// A program that watches several resource types records one trace. Each history judges its own part.
+    /// A program that watches several resource types records one trace. Each part is then checked against the history
+    /// of its type.
     #[must_use]
     pub fn about(&self, wanted: impl Fn(&str) -> bool) -> Self {
         let mut handlers = std::collections::BTreeSet::new();

@@ -86,7 +86,7 @@ impl Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// Counts, for each trace, valid or not.
+    /// Counts, also if the trace is invalid.
     pub verdict: Verdict,
     /// Violations of the contract, in order of detection.
     pub violations: Vec<Violation>,
@@ -102,8 +102,8 @@ impl Report {
         self.keeps_so_far() && self.inconclusive.is_empty()
     }
 
-    /// Returns whether the trace contains no violation so far. The trace may lack its end, or be empty, so that a trace
-    /// can be judged while it is recorded.
+    /// Returns whether the trace contains no violation so far. An incomplete or empty trace passes too, so that a trace
+    /// can be checked while it is recorded.
     pub fn keeps_so_far(&self) -> bool {
         self.violations.is_empty() && self.malformed.is_empty()
     }

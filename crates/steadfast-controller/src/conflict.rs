@@ -11,14 +11,14 @@ const MAX_ATTEMPTS: u32 = 5;
 /// Delay before the second attempt. Each further delay doubles.
 const FIRST_DELAY: Duration = Duration::from_millis(10);
 
-/// Runs `update`, and repeats `update` while another client changes the object in the meantime (409 `Conflict`).
+/// Runs `update`, and repeats `update` if another client changed the object in the meantime (409 `Conflict`).
 ///
 /// Makes at most 5 attempts. The delays are 10 ms, 20 ms, 40 ms and 80 ms plus up to 100 % jitter, by the clock of
 /// `connection`. An existing object (409 `AlreadyExists`) does not count as a conflict.
 ///
-/// `update` must read the object from the server each time, because a cache may still hold the conflicting version.
-/// Controllers rarely need this function: a reconcile that returns the error runs again after its caches received the newer
-/// version.
+/// `update` must read the object from the server each time, because a cache may still contain the outdated version.
+/// Controllers rarely need this function: a reconcile that returns the error runs again after its caches received the
+/// newer version.
 ///
 /// # Errors
 ///

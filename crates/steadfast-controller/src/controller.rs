@@ -194,15 +194,15 @@ impl<K: Kept> Controller<K> {
 
     /// Reconciles the owners of the objects in `source` when these objects change. The cache keeps only their metadata.
     ///
-    /// Owners are the `ownerReferences` with this controller's group and kind, in any version. Reconciles pause while this
-    /// cache is in doubt for too long ([`WhenStale`]).
+    /// The owners are taken from the `ownerReferences` with this controller's group and kind, in any version.
+    /// Reconciles pause while this cache is in doubt for too long ([`WhenStale`]).
     ///
-    /// An owner is in the namespace of its child, or cluster-scoped. The type of this controller's objects states the
-    /// scope; for a `DynamicObject` the first object in the cache does. Until then [`run_by_key`](Self::run_by_key)
-    /// enqueues both possible keys.
+    /// An owner is in the namespace of its child, or cluster-scoped. The type of this controller's objects determines
+    /// which of the two applies; for a `DynamicObject`, the first object in the cache does. Until then
+    /// [`run_by_key`](Self::run_by_key) enqueues both possible keys.
     ///
-    /// [`run`](Self::run) returns an error if no object in `source` can have an owner here: if the scopes are different
-    /// namespaces, or if the children are cluster-scoped and the owners namespaced.
+    /// [`run`](Self::run) returns an error if no object in `source` can have an owner of this controller: if the scopes
+    /// are different namespaces, or if the children are cluster-scoped and the owners namespaced.
     pub fn owns<C>(mut self, source: impl Into<Source<PartialObjectMeta<C>>>) -> Self
     where
         C: Resource + 'static,
@@ -276,8 +276,8 @@ impl<K: Kept> Controller<K> {
         self
     }
 
-    /// Timeout of one reconcile, which fails and is cancelled afterwards. Defaults to 5 minutes; `None` disables the
-    /// timeout.
+    /// Timeout of one reconcile. A reconcile that exceeds the timeout is cancelled and counts as failed. Defaults to 5
+    /// minutes; `None` disables the timeout.
     pub fn timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.timeout = timeout.into();
         self
@@ -313,16 +313,16 @@ impl<K: Kept> Controller<K> {
         self
     }
 
-    /// Behaviour while a cache is in doubt that reconciles read: the caches of the objects, of owned objects, and the
-    /// [declared](Self::reads) caches. Defaults to [`WhenStale::wait`] with 30 s.
+    /// Behaviour while a cache that reconciles read is in doubt. Reconciles read the caches of the objects and of owned
+    /// objects, and the [declared](Self::reads) caches. Defaults to [`WhenStale::wait`] with 30 s.
     pub fn when_stale(mut self, when_stale: WhenStale) -> Self {
         self.when_stale = when_stale;
         self
     }
 
-    /// Delays the first reconcile until `ready` completes, for example until this process is the leader. The caches sync in
-    /// the meantime. Afterwards the first reconcile waits until each cache it reads contains all earlier writes of other
-    /// processes.
+    /// Delays the first reconcile until `ready` completes, for example until this process is the leader. The caches
+    /// sync in the meantime. Afterwards the first reconcile waits until each cache that it reads contains all earlier
+    /// writes of other processes.
     pub fn start_after(mut self, ready: impl Future<Output = ()> + Send + 'static) -> Self {
         self.start_after = Some(ready.boxed());
         self
@@ -332,8 +332,9 @@ impl<K: Kept> Controller<K> {
     /// reconciles read contains the writes of the previous owner.
     ///
     /// The controller holds a key while its reconcile runs. To act on the key, [hold](Sharding::hold) the key in the
-    /// reconcile too, before reading anything, and use the client of the guard. While a cache is in doubt, no controller
-    /// with these `shares` gains keys. Use a separate [`Sharding`] for each controller if one must not delay another.
+    /// reconcile too, before reading anything, and use the client of the guard. While a cache is in doubt, no
+    /// controller with these `shares` gains keys. Use a separate [`Sharding`] for each controller if no controller must
+    /// delay another.
     pub fn sharded_by(mut self, shares: &Sharding) -> Self {
         self.shares = Some(shares.clone());
         self

@@ -115,8 +115,8 @@ impl LeaderElectionBuilder {
         self
     }
 
-    /// Time for which a leader without a successful renewal keeps acting, counted from before the last renewal was sent.
-    /// Limited to four fifths of the lease duration. Defaults to 10 s.
+    /// Time for which a leader without a successful renewal keeps acting, counted from just before the last successful
+    /// renewal was sent. Limited to four fifths of the lease duration. Defaults to 10 s.
     ///
     /// The rest of the lease duration is reserved for requests in flight and their processing at the server.
     #[must_use]
@@ -239,7 +239,7 @@ pub struct CoordinatedElectionBuilder {
 }
 
 impl CoordinatedElectionBuilder {
-    /// Injects a fault, for tests that prove its detection.
+    /// Injects a fault. Tests use this to prove that the fault is detected.
     #[cfg(feature = "fault-injection")]
     #[doc(hidden)]
     #[must_use]
@@ -252,8 +252,8 @@ impl CoordinatedElectionBuilder {
     /// anyway.
     ///
     /// Requires `get` and `update` on `leases`, and `get`, `create`, `update` and `delete` on `leasecandidates` in
-    /// `coordination.k8s.io`, in the namespace of the lease. Without `watch` on `leases`, the candidate leads some seconds
-    /// later than possible.
+    /// `coordination.k8s.io`, in the namespace of the lease. Without the permission `watch` on `leases`, the candidate
+    /// becomes the leader some seconds later.
     ///
     /// # Errors
     ///
@@ -339,7 +339,7 @@ impl LeaderElection {
 
     /// Waits until this candidate is the leader. Returns none after the stop of the election.
     ///
-    /// A candidate without a permission waits like any other: see [`trouble`](Self::trouble).
+    /// A candidate that lacks a permission waits too; [`trouble`](Self::trouble) returns the missing permission.
     pub async fn until_leader(&self) -> Option<Leader> {
         let mut standing = self.handle.state.standing.subscribe();
         loop {
@@ -361,8 +361,9 @@ impl LeaderElection {
     /// Stops the election: closes the leader's client, then releases the lease if held. Returns true if the lease was
     /// released, so that another candidate can lead immediately.
     ///
-    /// With unanswered requests of the leader, the release waits until the server must have processed them, or the lease
-    /// expires instead. So finish all work first. Returns false immediately if the connection's runtime has ended.
+    /// If requests of the leader have no response yet, the release waits until the server must have processed them. If
+    /// the lease expires earlier, it is not released. So finish all work first. Returns false immediately if the
+    /// connection's runtime has ended.
     pub async fn stop(&self) -> bool {
         let state = &self.handle.state;
         state.stopping.send_replace(true);
@@ -400,9 +401,9 @@ impl Leader {
     ///   machine. Later requests fail unsent with `TransportError::Fenced` in `kube::Error::Service`.
     /// - The client uses separate sockets. At the end of the term they are aborted, and requests in flight fail. The kernel
     ///   stops retransmissions within half of the remaining lease time, by default 2.5 s. Only Linux supports this limit.
-    /// - The server may still process requests that it has read, within the other half of that time. A slower or suspended
-    ///   server can process them during the next leader's term. To exclude this too, write with the `resourceVersion` that
-    ///   was read: late writes then conflict.
+    /// - The server may still process requests that it has already read. The other half of that time is reserved for
+    ///   this. A slower or suspended server can process them during the next leader's term. To exclude this too, write
+    ///   with the `resourceVersion` that was read: late writes then conflict.
     pub fn client(&self) -> kube::Client {
         self.term.client.clone()
     }
@@ -420,7 +421,7 @@ impl Leader {
         self.term.fence.is_open()
     }
 
-    /// Returns the remaining time of the term without a further renewal.
+    /// Returns the remaining time of the term if no further renewal succeeds.
     pub fn remaining(&self) -> Duration {
         self.term.fence.remaining()
     }

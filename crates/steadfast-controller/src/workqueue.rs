@@ -173,8 +173,8 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         self.with(|state, now| state.schedule.add(key, priority, now));
     }
 
-    /// Adds a key after `delay`. Of two delays of a key, the earlier applies. An immediate addition in the meantime changes
-    /// neither.
+    /// Adds a key after `delay`. Of two delays of a key, the earlier applies. An immediate addition in the meantime
+    /// does not cancel the delayed one.
     pub fn add_after(&self, key: T, delay: Duration) {
         self.add_after_with_priority(key, delay, Priority::NORMAL);
     }

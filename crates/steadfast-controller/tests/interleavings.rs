@@ -101,7 +101,7 @@ impl Environment for Machine {
     }
 }
 
-/// Number of runs, and running count, for each of a few keys.
+/// Number of finished runs, and of runs in progress, for each of a few keys.
 #[derive(Clone, Default)]
 struct Calls(Arc<[(AtomicUsize, AtomicUsize); 3]>);
 

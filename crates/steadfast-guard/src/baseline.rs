@@ -76,7 +76,7 @@ pub(crate) fn tolerance(then: &Machine, now: &Machine) -> Option<f64> {
 /// Compares each stage with its baseline.
 pub(crate) fn judge(then: &Baseline, now: &Baseline) -> BTreeMap<String, Verdict> {
     let tolerance = tolerance(&then.made_on, &now.made_on);
-    // Both key sets: a removed stage must be reported like a new one.
+    // The stages of both, because a removed stage must be reported like a new stage.
     let names = then.stages.keys().chain(now.stages.keys());
     let verdict = |name: &String| match (then.stages.get(name), now.stages.get(name)) {
         (Some(then), Some(now)) => compare(then, now, tolerance),

@@ -25,8 +25,8 @@ pub(crate) struct Machine {
     pub(crate) compiler: String,
     /// C library. Provides the allocator, and the functions that copy and compare memory.
     pub(crate) libc: String,
-    /// Instruction set of the processor, as valgrind reports it to programs. It determines which functions are
-    /// selected.
+    /// Instruction set of the processor, as valgrind reports it to programs. libc selects its functions by this
+    /// instruction set.
     pub(crate) processor: String,
 }
 

@@ -63,7 +63,7 @@ fn measure() -> Result<Baseline, Trouble> {
     let mut stages = std::collections::BTreeMap::new();
     for stage in stages::STAGES {
         let (processor, figures) = callgrind::count(stage.name)?;
-        // All stages run on one machine, so that the last report stands for all.
+        // All stages run on one machine, so that the last report is valid for all stages.
         made_on.processor = processor;
         stages.insert(stage.name.to_owned(), figures);
     }

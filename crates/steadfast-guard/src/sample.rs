@@ -1,7 +1,8 @@
 //! Sample pods: four pods of the bench's generator (`bench/go`).
 //!
-//! A pod has 8.9 KB of JSON or 6.2 KB of protobuf; `managedFields` are 37 % of the JSON. The pods predate the
-//! generator's deployments in separate namespaces, so that the figures stay comparable.
+//! A pod has 8.9 KB of JSON or 6.2 KB of protobuf; `managedFields` are 37 % of the JSON. The pods were generated before
+//! the generator assigned pods to deployments in separate namespaces. They stay unchanged, so that the figures stay
+//! comparable.
 
 mod message;
 

@@ -14,16 +14,16 @@ pub(crate) struct Call<'a> {
     pub(crate) retry: u32,
     pub(crate) store: &'a StoreHeld,
     pub(crate) end: Option<End>,
-    /// The object of this name that was delivered, and whose deletion was not.
+    /// Last delivered state of this name before the call. `None` after a delivered deletion, or without a delivery.
     pub(crate) open: Option<Prior<'a>>,
-    /// The handler's previous call for this name, and its next one.
+    /// Index of the handler's previous call for this name. `next` is the index of the following call.
     pub(crate) previous: Option<usize>,
     pub(crate) next: Option<usize>,
     /// Time at which the event was skipped, if this call was its last attempt.
     pub(crate) skipped: Option<Moment>,
     /// True if this call repeats the previous event and is marked as a retry.
     pub(crate) again: bool,
-    /// Place of the delivered state, relative to the states delivered before.
+    /// Position of the delivered state on the timeline, relative to the states delivered before.
     pub(crate) place: Place,
     /// For a deletion: the state of the history that ended the stay.
     pub(crate) exit: Option<usize>,
@@ -74,7 +74,8 @@ pub(crate) struct Prior<'a> {
 
 /// Returns whether `object` is the last delivered state.
 fn again(open: Option<&Prior<'_>>, object: &Ref) -> bool {
-    // The index excludes states that the history lacks: a repeated unknown state is a violation each time.
+    // A state that the history lacks has no index, and never counts as repeated: each delivery of the state is a
+    // violation.
     open.is_some_and(|open| open.uid == object.uid && open.version == object.version && open.index.is_some())
 }
 
@@ -148,7 +149,7 @@ fn exit(
     certainty: Certainty,
     version: Option<&str>,
 ) -> Option<usize> {
-    // `Behind` and `Outside` have an index too, but not one that the handler's stay can end after.
+    // `Behind` and `Outside` also contain an index, but the handler's stay cannot end after that state.
     let index = match place {
         Place::At(index) => index,
         _ => here?,
@@ -156,7 +157,8 @@ fn exit(
     let stay = line.states[index].stay?;
     let ends = line.stays[stay..].iter().map_while(|stay| stay.end);
     let named = |end: &usize| certainty == Certainty::Observed && version == Some(&*line.states[*end].text);
-    // Two epochs can contain the same version. The candidate that ended the delivered state is the right one.
+    // Two epochs can contain the same version. Of several candidates, the end that directly follows the delivered state
+    // is correct.
     let of_last = |end: &usize| line.states[*end - 1].shows(last);
     let mut observed = ends.clone().filter(named);
     // An inferred deletion names no version, so the first end from this stay on counts.

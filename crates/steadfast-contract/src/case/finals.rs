@@ -20,7 +20,7 @@ pub(crate) struct Loss<'c> {
 /// Kind of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LossKind {
-    /// The end of a stay, or an entire lasting stay.
+    /// The end of a stay, or a lasting stay of which no state was delivered.
     Stay,
     /// The last state of a lasting stay.
     State,
@@ -29,7 +29,8 @@ pub(crate) enum LossKind {
 impl<'a> Case<'a> {
     /// Returns the final states that `handler` never received.
     ///
-    /// Returns none while later deliveries are possible, or if the missing events were counted at the stop.
+    /// Returns no losses while later deliveries are possible, or if the undelivered events reported at the handler's
+    /// stop cover all losses.
     pub(crate) fn losses<'c>(&'c self, handler: &'c Handler<'a>) -> Vec<Loss<'c>> {
         let informer = self.informer_of(handler);
         let Some(settled) = self.settled else { return Vec::new() };
@@ -57,7 +58,7 @@ impl<'a> Case<'a> {
                     let what = format!("v{} was delivered last, v{} is the final version", open.version, state.text);
                     (LossKind::State, what)
                 }
-                // Another UID has the name, or none: the end of the delivered stay is missing.
+                // The name belongs to another UID, or to no object: the end of the delivered stay is missing.
                 (Some(open), _) => {
                     let what = format!(
                         "the end of uid {} was never delivered, v{} was delivered last",
@@ -68,7 +69,7 @@ impl<'a> Case<'a> {
             };
             losses.push(Loss { key, kind, at: state.at, what });
         }
-        // The handler was stopped and reported this number of undelivered events, which covers the losses.
+        // At its stop, the handler reported this number of undelivered events. They are not lost unnoticed.
         if losses.len() <= handler.undelivered {
             losses.clear();
         }

@@ -16,7 +16,7 @@ use crate::violation::Violation;
 pub(crate) struct Informer<'a> {
     pub(crate) name: &'a str,
     pub(crate) ordered: bool,
-    /// True if the scope is a filter of handlers.
+    /// True if the handlers filter objects by the scope, instead of the server.
     pub(crate) filtered: bool,
     pub(crate) declared: Moment,
     pub(crate) synced: Option<Moment>,

@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
                 self.register(moment, handler, informer, *concurrency);
             }
             Record::Fault { on, .. } => {
-                // A fault after the quiet phase invalidates the phase and the settled state.
+                // A fault invalidates an earlier `Quiet` and an earlier `Settled`.
                 if *on {
                     (self.quiet, self.settled) = (None, None);
                 }
@@ -217,10 +217,10 @@ impl<'a> Reader<'a> {
         let line = self.case.views[informer.view].line(seen.key());
         let knowledge = self.knowledge.entry((index, seen.key())).or_default();
 
-        // A call counts as a retry only if it repeats the event of the call before.
+        // A call counts as a retry only if it repeats the event of the previous call.
         let previous = knowledge.last_call.map(|previous| &handler.calls[previous]);
         let again = retry > 0 && previous.is_some_and(|previous| previous.seen == seen);
-        // A retry has the position of its first attempt and teaches the handler nothing new.
+        // A retry has the position of its first attempt, and does not change the handler's knowledge.
         let (open, place, exit) = if let Some(previous) = previous.filter(|_| again) {
             (previous.open.clone(), previous.place, previous.exit)
         } else {
@@ -271,7 +271,7 @@ impl<'a> Reader<'a> {
         let in_time = quiet + convergence.max(audit.unwrap_or_default());
         // A settled record before the last change does not cover that change.
         let recorded = self.settled.filter(|settled| settled.at + slack >= still);
-        // No entry was recorded at this instant, so all entries of the instant come before it.
+        // The deadline is computed instead of recorded, so all entries with the same time precede the deadline.
         let in_time = Moment { at: in_time, position: usize::MAX };
         recorded.or_else(|| Some(in_time).filter(|in_time| in_time.at <= end))
     }
@@ -302,7 +302,7 @@ fn contradictions(history: &History) -> Vec<Malformed> {
     let mut malformed = Vec::new();
     for pair in history.changes().windows(2) {
         let [before, after] = pair else { continue };
-        // Versions increase within an epoch only. The pair of both orders the whole history.
+        // Versions increase within an epoch only. The pair of epoch and version orders the whole history.
         if (after.epoch, after.version) < (before.epoch, before.version) {
             let what = format!("the history goes back from version {} to {}", before.version, after.version);
             malformed.push(Malformed { at: after.at, what });

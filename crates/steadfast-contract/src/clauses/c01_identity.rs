@@ -1,8 +1,8 @@
 //! C1, identity is the UID: per stay one `Added`, any number of `Updated`, at most one `Deleted`, in this order.
 //!
-//! An object that is recreated under its name is a `Deleted` of the old UID and an `Added` of the new one. Two stays of
-//! one UID may be delivered as one only if the comparison with a complete list spans the gap between them. No client
-//! can detect such a gap.
+//! If an object is recreated under its name, the handler receives a `Deleted` of the old UID and an `Added` of the new
+//! UID. Two stays of one UID may be delivered as one only if the comparison with a complete list spans the gap between
+//! them. No client can detect such a gap.
 
 use crate::case::{Call, Case, Handler};
 use crate::clause::Clause;
@@ -24,7 +24,7 @@ pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
 fn sequence(call: &Call<'_>) -> Option<String> {
     let Call { seen, open, .. } = call;
     match (seen, open) {
-        // The first event of a stay, or the first after its deletion.
+        // Valid: no earlier stay was delivered, or its deletion was delivered.
         (Seen::Added { .. }, None) => None,
         (Seen::Added { object, .. }, Some(open)) if open.uid == object.uid => {
             Some(format!("{seen} although v{} was delivered and no end of the stay", open.version))

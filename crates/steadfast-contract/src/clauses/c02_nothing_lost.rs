@@ -2,9 +2,9 @@
 //! matched.
 //!
 //! The certainty and the reason must be true. `Observed`: the server deleted the object at the reported version.
-//! `Inferred`: the object had been deleted or had left by then; rejected requests and lost connections imply nothing.
-//! `Deleted` is valid only if nothing but a deletion ends a stay, `Replaced` only if another UID has the name.
-//! Otherwise the reason is `DeletedOrLeft`.
+//! `Inferred`: the object had been deleted or had left by then; a rejected request or a lost connection is not
+//! evidence. `Deleted` is valid only if nothing but a deletion ends a stay, `Replaced` only if another UID has the
+//! name. Otherwise the reason is `DeletedOrLeft`.
 
 use crate::case::{Call, Case, Handler, LossKind};
 use crate::clause::Clause;
@@ -57,8 +57,8 @@ fn ended(
     // Versions that are not numbers are opaque, so that only numeric ones are compared.
     let numbered = version.filter(|version| version.parse::<u64>().is_ok());
     let elsewhere = numbered.filter(|version| certainty == Certainty::Observed && *version != end.text)?;
-    // The object may have left the filter in an undecodable state. Its stay then continues, up to its deletion if need
-    // be.
+    // The object may have left the filter in an undecodable state. The stay then continues until the next decodable
+    // state, or until the deletion.
     let informer = case.informer_of(handler);
     if informer.filtered && informer.ever_tainted.contains(call.key()) {
         let later = line.states.iter().skip(call.exit? + 1).take_while(|state| state.stay.is_none());
@@ -108,7 +108,7 @@ fn reasoned(
         (Reason::Deleted, Leaving::ByChange) => Some("with a selector, the object may have left instead".to_owned()),
         (Reason::DeletedOrLeft, Leaving::Never) => Some("without a selector, an object cannot leave".to_owned()),
         (Reason::Replaced, _) => {
-            // The name may have been taken at any time from the end on, up to the time of the call.
+            // Another object may have taken the name at any time between the end of the stay and the call.
             let end = call.exit?;
             let known_by = case.known_by(call.entered.at);
             let another = line.states[end..]

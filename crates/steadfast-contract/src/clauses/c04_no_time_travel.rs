@@ -44,7 +44,7 @@ fn of_handler(case: &Case<'_>, handler: &Handler<'_>, violations: &mut Vec<Viola
     }
 }
 
-/// Checks the reads of each name. Each read must fit a time not before the time of the previous read.
+/// Checks the reads of each name. Each read must match a state that is not older than the state of the previous read.
 fn of_store(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Violation>) {
     // Opaque versions have no order in which a store could go back.
     if !informer.ordered {

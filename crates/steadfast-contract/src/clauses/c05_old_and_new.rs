@@ -12,7 +12,7 @@ pub(super) fn judge(case: &Case<'_>, violations: &mut Vec<Violation>) {
         for call in handler.calls.iter().filter(|call| !call.again) {
             // C1 checks the update of an object that was not added.
             let (Seen::Updated { old, .. }, Some(open)) = (call.seen, &call.open) else { continue };
-            // Digests are optional. Without one of them, only identity and version are compared.
+            // Digests are optional. If a digest is missing, only identity and version are compared.
             let same_content = old.digest.zip(open.digest).is_none_or(|(old, open)| old == open);
             let what = if old.uid != open.uid || old.version != open.version {
                 format!("{}: the handler last received uid {} v{}", call.seen, open.uid, open.version)

@@ -1,9 +1,9 @@
 //! C9, sync: an informer has synced when its first complete list is in the store. A registration has synced when its
 //! handler has returned from each `Added` of that list.
 //!
-//! A call that panicked up to its last retry counts as returned, and so does one that a deletion overtook. `Added`
-//! states correctly if it belongs to the initial list. A handler that is registered later has an initial list too: the
-//! content of the store at that time.
+//! An `Added` whose last retry panicked counts as returned, and so does an `Added` whose object was deleted in the
+//! meantime. `Added` states correctly whether it belongs to the initial list. A handler that is registered later has an
+//! initial list too: the content of the store at that time.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ fn of_informer(case: &Case<'_>, informer: &Informer<'_>, violations: &mut Vec<Vi
     let mut checked = BTreeSet::new();
     let answers = case.answers(informer);
     for answer in answers.iter().filter(|answer| answer.moment > synced) {
-        // Only the first read after the sync: the state of the list may be replaced later.
+        // Only the first read after the sync is checked, because later changes may replace the listed state.
         if !checked.insert(answer.key) {
             continue;
         }
@@ -66,7 +66,7 @@ fn first_list(case: &Case<'_>, informer: &Informer<'_>) -> Option<(u32, u64)> {
 fn listed(case: &Case<'_>, informer: &Informer<'_>, line: &Timeline<'_>) -> usize {
     match first_list(case, informer) {
         Some((epoch, version)) => line.reached(epoch, version),
-        // A list may come from a lagging replica, but only within the lag of the terms.
+        // A list may come from a lagging replica, but its lag is at most `terms.lag`.
         None => match informer.declared.at.checked_sub(case.terms.lag + case.terms.slack) {
             Some(settled) => line.reached_by(settled),
             None => 0,
@@ -77,7 +77,7 @@ fn listed(case: &Case<'_>, informer: &Informer<'_>, line: &Timeline<'_>) -> usiz
 /// Detects a false `initial`.
 fn flagged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<String> {
     let (Seen::Added { initial, .. }, Place::At(index)) = (call.seen, call.place) else { return None };
-    // `initial` ends with the sync of the registration.
+    // After the registration has synced, no event is initial.
     if *initial && handler.synced.is_some_and(|synced| synced < call.entered) {
         return Some(format!("{} after the registration had synced", call.seen));
     }
@@ -89,7 +89,7 @@ fn flagged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<St
     let late = first.is_some_and(|first| first < handler.registered);
     let list = first_list(case, informer);
     if !initial {
-        // A restored state is not part of the list, even if it is equal.
+        // A state that returns with a restore is not part of the list, even if it equals a listed state.
         let restored = line.find(call.seen.object(), index + 1, case.known_by(call.entered.at));
         let (epoch, version) = list.filter(|_| !matches!(restored, Place::At(_)))?;
         let listed = line.states[line.reached(epoch, version)].stay;
@@ -101,7 +101,7 @@ fn flagged(case: &Case<'_>, handler: &Handler<'_>, call: &Call<'_>) -> Option<St
         Some(list) => (entry.epoch, entry.version) <= list || entry.restored,
         None => !late || entry.at <= case.known_by(handler.registered.at),
     };
-    // A stay that a relist merged with an earlier one has the age of the earlier one.
+    // If a relist merged two stays, the start of the earlier stay counts.
     let as_one = |earlier: &&Stay| {
         line.states[earlier.first].uid == call.seen.object().uid
             && case.unspanned_gap(informer, line, (earlier.last, index), call.entered.at).is_none()

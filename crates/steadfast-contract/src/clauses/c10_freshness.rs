@@ -1,7 +1,8 @@
 //! C10, freshness: never `Fresh` with an age beyond two periods, and never silently stale.
 //!
-//! Every change older than the age of `Fresh`, plus the lag of the stream, is at or below the reported version and in
-//! the store. After `Resuming`, only a newer proof makes the store fresh again. An open watch is not a proof.
+//! Every change that is older than the age of `Fresh` plus the lag of the stream is in the store. Its version is not
+//! above the reported version. After `Resuming`, only a newer proof makes the store fresh again. An open watch is not a
+//! proof.
 
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ fn fresh(
     age: Duration,
 ) -> Option<(Duration, String)> {
     let Moment { at, .. } = moment;
-    // The age dates the proof: the state was proven current at this time.
+    // The store was proven current at this time, because the age counts from the proof.
     let proven = at.saturating_sub(age);
     // Proofs are requested once per period, so that a second period covers a proof in flight.
     if age > 2 * case.terms.period {
@@ -63,12 +64,13 @@ fn fresh(
     }
     let reached: u64 = version.parse().ok().filter(|_| informer.ordered)?;
     let epoch = case.epoch_of(informer, moment);
-    // Changes up to this time must be visible, in spite of the age of the proof and the tolerated delays.
+    // Changes up to this time must be visible. They precede the proof by at least the tolerated delays.
     let bound = at.checked_sub(age + tolerance(case))?;
     let visible = &case.view(informer).visible;
     let next = visible.partition_point(|change| (change.epoch, change.version) <= (epoch, reached));
     let mut old = visible[next..].iter().take_while(|change| change.at <= bound);
-    // A state after a restore cannot be distinguished from the old epoch once it has passed the reached version (R12).
+    // If a new epoch has passed the reached version unnoticed (R12), no client can detect its changes up to that
+    // version. Only higher versions count.
     let missed = old.find(|change| change.version > reached)?;
     let what = format!("`Fresh` at v{reached} with an age of {age:.1?}, without v{} of {}", missed.version, missed.key);
     Some((missed.at, what))
@@ -99,13 +101,12 @@ fn silently_stale(case: &Case<'_>, informer: &Informer<'_>, answer: &Answer<'_>)
         Some(Place::Behind(_)) => Some(&line.states[from]),
         _ => None,
     };
-    // A server that loses an event still reports higher versions.
+    // A server that loses an event still reports higher versions, so its versions prove nothing.
     let version: Option<u64> = version.parse().ok().filter(|_| informer.ordered && !case.lossy());
     let by_version =
         version.map(|version| line.reached(case.epoch_of(informer, *reported_at), version)).and_then(stale_from);
     let bound = moment.at.checked_sub(2 * case.terms.period + tolerance(case));
-    // Versions may have no order. Independent of them, a change must be visible after two periods and the tolerated
-    // delays.
+    // Even without an order of versions, a change must be visible after two periods and the tolerated delays.
     let by_time = || bound.map(|bound| line.reached_by(bound)).and_then(stale_from);
     let missed = by_version.or_else(by_time)?;
     Some((missed.at, format!("reported as `Fresh` while the store held {held} and not v{}", missed.text)))

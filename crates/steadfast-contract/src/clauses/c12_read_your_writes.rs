@@ -71,7 +71,7 @@ fn has(line: &Timeline<'_>, uid: &str) -> bool {
 /// Guarantees of all successful waits so far to later readers.
 #[derive(Default)]
 struct Promised<'a> {
-    /// Highest version of a wait with its epoch, and the time of the guarantee.
+    /// Highest version that a successful wait has reached, with its epoch, and the time of this guarantee.
     reached: Option<((u32, u64), Duration)>,
     /// Removed UIDs.
     gone: BTreeMap<&'a str, Duration>,

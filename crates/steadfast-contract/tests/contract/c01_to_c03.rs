@@ -80,8 +80,8 @@ fn c1_stays_merge_only_across_a_list() {
     left_and_back().relisted(Some(6), 7).tell(updated("a", "u1", 5, 7)).breaks(&[C1]);
 }
 
-/// The object in scope at version 5 leaves at version 6. The parameters select a filter instead of a selector, and an
-/// undecodable state.
+/// Creates a scenario in which `a` enters the scope at version 5 and leaves at version 6. `filtered` replaces the
+/// selector by a filter of the handlers. `unknown` makes the last state undecodable.
 fn left(filtered: bool, unknown: bool) -> Scenario {
     let mut scenario = Scenario::new(web());
     if filtered {

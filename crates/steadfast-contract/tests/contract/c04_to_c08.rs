@@ -19,7 +19,7 @@ fn c4_store_never_goes_back() {
     changed().read("a", held("u1", 5)).breaks(&[C4]);
     changed().snapshot(&[("a", "u1", 5)]).breaks(&[C4]);
     changed().tell_while(updated("a", "u1", 5, 7), held("u1", 7)).read("a", held("u1", 6)).breaks(&[C4]);
-    // An absent object before its creation, or after a deletion that never happened.
+    // The object is reported as absent, although it was already created and never deleted.
     changed().read("a", StoreHeld::Absent).breaks(&[C4]);
     changed().snapshot(&[]).breaks(&[C4]);
 }

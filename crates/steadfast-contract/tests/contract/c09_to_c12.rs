@@ -28,7 +28,7 @@ fn c9_sync_follows_list_and_delivery() {
 fn c9_informer_syncs_after_its_first_list() {
     with_a_and_b().synced().relisted(None, 6).breaks(&[C9]);
     with_a_and_b().relisted(None, 6).synced().read("a", StoreHeld::Absent).breaks(&[C9]);
-    // Also if the version of the list is unknown: the list must contain the objects that existed long before.
+    // The list must contain objects that existed long before, even if the version of the list is unknown.
     let mut old = Scenario::before_registration(Scope::all());
     old.trace = steadfast_contract::Trace::new();
     old.set(5, "a", "u1").record(Record::informer("pods", Scope::all())).synced().snapshot(&[]).breaks(&[C9]);

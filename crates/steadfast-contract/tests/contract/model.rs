@@ -1,7 +1,7 @@
 //! Model of an informer, small enough to be verified by reading. Its traces satisfy the contract.
 //!
-//! One server has three names. Two informers watch it, one without and one with a selector. Each has two handlers, one
-//! of which is registered late. A script of steps drives them all.
+//! One server has three names. Two informers watch it, one without and one with a selector. Each informer has two
+//! handlers, and the second is registered late. A script of steps drives the server, the informers and the handlers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -28,8 +28,8 @@ pub(crate) enum Step {
     Deliver { informer: usize, changes: usize },
     /// An informer lists again.
     List { informer: usize },
-    /// A handler is called for a pending event, and panics this many times. With `panics: 2`, the third call panics
-    /// too, and the event is skipped.
+    /// A handler is called for a pending event, and its first `panics` calls panic. With `panics: 2`, the third and
+    /// last call panics too, and the event is skipped.
     Call { informer: usize, late: bool, panics: u32 },
     /// An informer's second handler is registered.
     Register { informer: usize },

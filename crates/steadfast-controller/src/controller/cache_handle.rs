@@ -26,6 +26,6 @@ pub(super) trait CacheHandle: Send + Sync {
     fn wait_for_writes<'a>(&'a self, writes: &'a Writes, deadline: Duration) -> BoxFuture<'a, Result<(), WaitError>>;
     /// Returns a receiver that is notified when any of these values may have changed.
     fn changed(&self) -> watch::Receiver<u64>;
-    /// Continues with the successor of a stopped informer, if one is synced.
+    /// Continues with the successor of a stopped informer, if the successor is synced.
     fn renew(&self);
 }

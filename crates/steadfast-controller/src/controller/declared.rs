@@ -10,10 +10,10 @@ use super::cache_handle::CacheHandle;
 use super::source_cache::SourceCache;
 use super::when_stale::WhenStale;
 
-/// Maximum doubt of a watched cache before the start no longer waits for it.
+/// Duration of a watched cache's doubt after which the start no longer waits for the cache.
 const WATCHED_CACHE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Maximum start delay by an optional cache without a failed attempt.
+/// Maximum time that the start waits for an optional cache if none of its attempts has failed.
 const FIRST_ATTEMPT_GRACE: Duration = Duration::from_secs(1);
 
 /// Interval between freshness checks while a cache delays the start.
@@ -24,7 +24,7 @@ const FRESHNESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) struct DeclaredCache {
     pub(super) view: Arc<dyn CacheHandle>,
     pub(super) role: Role,
-    /// True if only keys in the namespace of the cache depend on it.
+    /// True if only keys in the namespace of the cache depend on the cache.
     pub(super) is_isolated: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) enum Role {
     Owned,
     /// A cache that reconciles are declared to read.
     Read,
-    /// A cache that only maps to keys.
+    /// A cache whose objects are only mapped to keys.
     Watched,
 }
 
@@ -62,8 +62,9 @@ pub(super) enum StartupLimit {
     Doubt(Duration),
     /// While the cache is fresh, and during the first second if no attempt has failed.
     Brief,
-    /// As `Brief` until the first list is complete, and then until the doubt of the cache has lasted this long. The
-    /// staleness gate blocks the keys of the cache's namespace afterwards, so that the others need not wait.
+    /// Like `Brief` until the first list is complete, and then until the doubt of the cache has lasted this long.
+    /// Afterwards the staleness gate blocks the keys of the cache's namespace, so that keys of other namespaces need
+    /// not wait.
     Isolated(Duration),
 }
 
@@ -105,7 +106,7 @@ impl DeclaredCache {
         caches.into_iter().map(|cache| Self { view: Arc::new(cache), role, is_isolated: false }).collect()
     }
 
-    /// Isolates the namespaces of a controller whose own objects are in several of them.
+    /// Isolates the namespaces of a controller whose own objects are in several namespaces.
     ///
     /// An owner is in the namespace of its children, so a cache of objects or children of one namespace affects the keys
     /// of that namespace only.

@@ -1,4 +1,4 @@
-//! Prometheus metrics of controllers, under the names of controller-runtime if it has an equivalent.
+//! Prometheus metrics of controllers. Metrics that controller-runtime also has use its names.
 
 use std::fmt;
 

@@ -93,7 +93,7 @@ impl Primary {
         namespaced.into_iter().chain(cluster)
     }
 
-    /// Returns false if no object here can have this key.
+    /// Returns false if no object of the controller can have this key.
     pub(super) fn can_have(&self, key: &ObjectKey) -> bool {
         let is_placed = match self.placement() {
             Placement::Namespaced => key.namespace().is_some(),
@@ -104,11 +104,12 @@ impl Primary {
         is_placed && self.scopes.iter().any(is_in)
     }
 
-    /// Checks that the objects of each of `owned` can have owners here.
+    /// Checks that the objects of each cache in `owned` can have owners among the controller's objects.
     ///
     /// # Errors
     ///
-    /// Returns an error if they are in other namespaces, or cluster-scoped while the owners are namespaced.
+    /// Returns an error if the owned objects are in other namespaces, or cluster-scoped while the owners are
+    /// namespaced.
     pub(super) fn can_own<C: Kept>(&self, owned: &[SourceCache<C>]) -> Result<(), SourceError> {
         // Kubernetes permits no namespaced owner of a cluster-scoped object; such an object would be garbage-collected.
         let is_nowhere =

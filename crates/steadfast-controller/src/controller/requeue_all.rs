@@ -1,7 +1,7 @@
 //! Requeue of all keys if the changed keys are unknown.
 //!
-//! A reconcile may have read an object from one cache while another cache, the source of changes, missed the object: it was
-//! created and deleted during a relist. No event reports this object, so a relist requeues all keys once, after the known
+//! An object may be created and deleted during a relist of a source, so that no event of the source reports the object.
+//! A reconcile may still have read the object from another cache. So a relist requeues all keys once, after the known
 //! changes.
 
 use std::sync::{Arc, OnceLock};
@@ -60,7 +60,7 @@ impl RequeueAll {
         // Diagnostic callbacks cannot be removed, so this callback must not keep the controller alive.
         let relisted = Arc::downgrade(&again.0);
         informer.on_diagnostic(move |diagnostic| {
-            // The first list reports every object as an event.
+            // The first list needs no requeue, because each of its objects is an event.
             if let (Diagnostic::Relisted { held: Some(_), version, .. }, Some(request)) =
                 (diagnostic, relisted.upgrade())
             {
@@ -72,7 +72,7 @@ impl RequeueAll {
             while requests.changed().await.is_ok() {
                 // The channel keeps only the newest request: one pass serves all requests so far.
                 let version = requests.borrow_and_update().clone();
-                // The diagnostic of a relist precedes its publication to readers.
+                // The diagnostic of a relist arrives before readers see the new list.
                 if let Some(version) = version {
                     drop(own.wait_for_version(&version, CATCH_UP_TIMEOUT).await);
                 }

@@ -69,7 +69,7 @@ impl RunningController {
     pub async fn stop(self, patience: Duration) -> Stopped {
         let pool = self.pool.clone();
         let environment = pool.connection.environment().clone();
-        // First the sources, then the workers: no new key arrives while the workers finish.
+        // The sources stop before the workers, so that no new key arrives while the workers finish.
         self.detach.iter().for_each(|detach| detach());
         pool.lifecycle.advance_to(Phase::Stopping);
         let cancelled_before = pool.stats().cancelled;

@@ -81,7 +81,7 @@ impl<K: Kept> Source<K> {
         self
     }
 
-    /// Opens the source's caches, at least one.
+    /// Opens the caches of the source. Returns at least one cache.
     pub(super) fn open(self, factory: &InformerFactory) -> Result<(Opened<K>, Vec<SourceCache<K>>), SourceError> {
         let informers = (self.open)(factory)?;
         if informers.is_empty() {
@@ -129,7 +129,8 @@ impl<K: Kept> Opened<K> {
             match template.attach(&cache.informer()) {
                 Ok(registration) => attached.push((cache, registration)),
                 Err(error) => {
-                    // The other informers are useless alone.
+                    // The source is incomplete without this informer, so the handlers on the other informers are
+                    // removed.
                     for (_, registration) in &attached {
                         registration.remove();
                     }
@@ -221,7 +222,8 @@ impl<K: Kept> SourceHandlers<K> {
 impl<K: Kept> Attachment for SourceHandlers<K> {
     fn renew(&self) {
         for stopped in self.attach_to_successors() {
-            // No event reports objects that were deleted between the two informers, nor the keys of their earlier states.
+            // No event reports an object that was deleted between the two informers, or the keys of an object's earlier
+            // state. So the keys of all objects of the stopped informer are enqueued.
             let handler = self.template.handler(&stopped);
             for object in stopped.snapshot().decodable() {
                 handler.enqueue(handler.map(object).keys, &Writes::default(), Priority::LOW);
@@ -313,14 +315,14 @@ type Keys<K> = Arc<dyn Fn(&Object<K>, &mut dyn FnMut(ObjectKey)) + Send + Sync>;
 
 /// Keys of one state of an object.
 struct MappedKeys {
-    /// In order, each key once.
+    /// Sorted keys without duplicates.
     keys: Vec<ObjectKey>,
     /// False if the mapping panicked. Keys may be missing.
     is_complete: bool,
 }
 
 impl MappedKeys {
-    /// Returns false if another state may map to other keys.
+    /// Returns false if the two states map, or may map, to different keys.
     fn is_same(&self, other: &Self) -> bool {
         self.is_complete && other.is_complete && self.keys == other.keys
     }
@@ -350,7 +352,7 @@ impl<K: Kept> SourceHandler<K> {
             keys.retain(|key| scope_filter.admit(key));
         }
         for key in keys {
-            // Before the key is enqueued: a worker may take the key immediately.
+            // Recorded before the key is enqueued, because a worker may take the key immediately.
             if !unseen.is_empty() {
                 self.write_tracker.need(&key, unseen.clone());
             }

@@ -65,8 +65,8 @@ impl<K: Kept> SourceCache<K> {
 
     /// Replaces a stopped informer by its successor, and returns both.
     ///
-    /// The successor must be synced. Until then reconciles would run with an incomplete cache, because the staleness gate
-    /// accepts caches that are not synced yet.
+    /// The successor must be synced. With an unsynced successor, reconciles would run with an incomplete cache, because
+    /// the staleness gate accepts caches that are not synced yet.
     pub(super) fn renew(&self) -> Option<Renewed<K>> {
         let stopped = self.informer();
         let running = self.0.factory.successor(&stopped).filter(Informer::has_synced)?;

@@ -62,11 +62,12 @@ struct State {
 pub(super) enum GateChange {
     /// The gate is unchanged.
     Unchanged,
-    /// The gate closed. Contains the cache, the start of the doubt and its reason, and the blocked namespaces, none for all.
+    /// The gate closed. Contains the cache, the start of the doubt and its reason, and the blocked namespaces. No
+    /// namespace means that all keys are blocked.
     Closed(String, Vec<String>),
     /// The gate blocks other keys than before. Contains the deferred keys that it no longer blocks.
     Moved(HashMap<ObjectKey, Priority>),
-    /// The gate opened after this time. Contains the deferred keys.
+    /// The gate opened after it was closed for this duration. Contains the deferred keys.
     Opened(Duration, HashMap<ObjectKey, Priority>),
 }
 
@@ -90,7 +91,7 @@ impl StalenessGate {
             return GateChange::Unchanged;
         }
         let mut state = self.lock();
-        // Under the lock, so that no concurrent `defer` adds a key that is no longer blocked.
+        // Replaced under the lock, so that no concurrent `defer` adds a key that is no longer blocked.
         self.blocked.send_replace(blocked.clone());
         match (first, state.closed_since) {
             (Some(why), None) => {
@@ -124,7 +125,7 @@ impl StalenessGate {
         let is_doubted = if view.is_synced() {
             lasting > self.when_stale.bound
         } else if *is_isolated {
-            // The start did not wait for this cache, so the keys of its namespace do.
+            // The start did not wait for this cache, so the keys of its namespace wait instead.
             !is_rejected
         } else {
             // Reconciles may run before the cache is synced, but only until its doubt reaches the bound.
@@ -148,13 +149,13 @@ impl StalenessGate {
         }
     }
 
-    /// Returns true if no key is taken at all.
+    /// Returns true if the gate blocks all keys, so that workers take no key.
     pub(super) fn is_shut(&self) -> bool {
         self.when_stale.waits() && *self.blocked.borrow() == Blocked::All
     }
 
-    /// Defers `key` until the gate no longer blocks it. Returns false if the gate does not block it now, or if no key is
-    /// taken.
+    /// Defers `key` until the gate no longer blocks it. Returns false without an effect if the gate does not block the
+    /// key now, or if workers take no key.
     pub(super) fn defer(&self, key: &ObjectKey, priority: Priority) -> bool {
         let mut state = self.lock();
         // Read under the lock: the gate may have opened since the caller checked `admits`.

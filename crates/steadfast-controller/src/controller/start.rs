@@ -34,7 +34,7 @@ use super::{AttachedSource, Controller, QueueSettings, RunError};
 use crate::panics::message;
 use crate::workqueue::Workqueue;
 
-/// Wait of the first reconciles for a cache before a warning.
+/// Time that the first reconciles wait for a cache before a warning is reported.
 const REPORT_AFTER: Duration = Duration::from_secs(30);
 
 /// Interval between checks for blocked reconciles.
@@ -216,7 +216,7 @@ async fn begin(
     caches: Vec<(DeclaredCache, StartupLimit)>,
     after: Option<BoxFuture<'static, ()>>,
 ) {
-    // All caches in parallel: one slow cache delays the start, and does not add to the delay of the others.
+    // The waits run in parallel, so that the delays of several slow caches do not add up.
     join_all(caches.iter().map(|(cache, patience)| settled(&pool, cache, *patience))).await;
     let after = after.unwrap_or_else(|| std::future::ready(()).boxed());
     if let Err(panic) = AssertUnwindSafe(after).catch_unwind().await {
@@ -274,7 +274,7 @@ async fn supervise(pool: Arc<WorkerPool>) {
                 pool.check();
                 next = environment.now() + SUPERVISE_INTERVAL;
             }
-            // Only while the gate is closed: an open gate is checked before each reconcile anyway.
+            // Needed only while the gate is closed: an open gate is checked before each reconcile anyway.
             _ = futures::future::select_all(changed), if is_closed => pool.check_caches(),
         }
     }

@@ -11,9 +11,9 @@ use steadfast::ObjectKey;
 /// The doubt is that of [`Informer::freshness`](steadfast::Informer::freshness), for a cache that was synced once. A cache
 /// that was never synced cannot be read.
 ///
-/// The choice applies at the start too, to the caches that are not synced yet. The start always waits for the cache of the
-/// controller's own objects. It does not wait for a cache whose list the server rejects, unless reconciles are declared to
-/// [read](crate::Controller::reads) that cache.
+/// The choice also applies at the start, to caches that are not synced yet. The start always waits for the cache of the
+/// controller's own objects. It does not wait for a cache whose list the server rejects, unless reconciles are declared
+/// to [read](crate::Controller::reads) that cache.
 #[derive(Clone)]
 pub struct WhenStale {
     pub(super) bound: Duration,

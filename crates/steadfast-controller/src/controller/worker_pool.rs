@@ -146,7 +146,7 @@ impl WorkerPool {
                 }
             }
             GateChange::Opened(lasted, deferred_keys) => {
-                // Through the queue, not directly: the keys compete with newer and more urgent keys.
+                // The keys return to the queue, where they compete with newer and more urgent keys.
                 for (key, priority) in deferred_keys {
                     self.queue.add_with_priority(key, priority);
                 }
@@ -223,8 +223,8 @@ impl Worker {
         // The supervisor checks once a second. A cache may have become doubtful since.
         pool.check_caches();
         if !pool.gate.admits(&work) {
-            // The key returns to the queue, or is deferred if other keys are still processed.
-            // The gate may have opened in between: `defer` returns false, and the key goes back to the queue.
+            // The key is deferred if workers still process other keys. Otherwise, or if the gate has opened in between,
+            // `defer` returns false, and the key goes back to the queue.
             if !pool.gate.defer(work.key(), work.priority()) {
                 pool.queue.add_with_priority(work.key().clone(), work.priority());
             }
@@ -238,8 +238,8 @@ impl Worker {
             pool.queue.add_with_priority(work.key().clone(), work.priority());
             return;
         }
-        // The guard must precede all reads of the reconcile, and last until the reconcile ends, so that no other process
-        // acts on the key by then.
+        // The guard must precede all reads of the reconcile, and last until the reconcile ends, so that no other
+        // process acts on the key in the meantime.
         let held = pool.shares.as_ref().map(|shares| shares.hold(&work));
         if let Some(None) = held {
             // The key is enqueued again when this process gains it.
@@ -250,7 +250,7 @@ impl Worker {
         match (pool.prepare)(&work) {
             Prepared::Reconcile(call) => {
                 let end = self.call(&work, call, lifecycle).await;
-                // First the guard, then the work: until `ended`, no other worker of this process takes the key.
+                // The guard drops before the work ends. Until `ended`, no other worker of this process takes the key.
                 drop(held);
                 pool.ended(work, end);
             }
@@ -323,7 +323,7 @@ impl WorkerPool {
             }
             Outcome::Failed(Failed { error, action }) => {
                 Counters::one(&self.counters.failed);
-                // Before `follow`, which changes the counter.
+                // Read before `follow`, which changes the counter.
                 let failures = self.queue.failures(&key).saturating_add(1);
                 let again = self.follow(work, action);
                 self.diagnostics.report(&ControllerDiagnostic::Failed { key, error, failures, retry_after: again });
@@ -388,7 +388,7 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.pool.counters.running.fetch_sub(1, Ordering::Relaxed);
         self.pool.counters.took(self.pool.environment().now().since(self.begun));
-        // Also after a failure or cancellation: the next reconcile of the key must see all accepted writes.
+        // Recorded also after a failure or cancellation: the next reconcile of the key must see all accepted writes.
         self.pool.write_tracker.written(self.key, self.recording.writes());
     }
 }

@@ -1,13 +1,13 @@
 //! Tracker of writes that must be visible in the caches before the next reconcile of a key.
 //!
-//! A cache may lack two kinds of writes: writes of the previous reconcile, because the watch lags behind the response; and
-//! the change that triggered the reconcile, because two watches of one resource progress independently. Declared caches are
-//! waited for without a limit. Other caches of the factory may be read too, and delay a reconcile only while they are
-//! fresh.
+//! A cache may lack two kinds of writes: writes of the previous reconcile, because the watch lags behind the response;
+//! and the change that triggered the reconcile, because two watches of one resource progress independently. A reconcile
+//! waits for declared caches without a limit. A reconcile may also read other caches of the factory, which delay the
+//! reconcile only while they are fresh.
 //!
-//! Keys from another process need its writes too. By then that process writes no more to these keys, so a version requested
-//! from the server now includes its last writes. Only declared caches may delay these keys while in doubt, because other
-//! caches may be unrelated.
+//! Reconciles of keys that another process handled before must also see the writes of that process. By then that
+//! process no longer writes to these keys, so a version requested from the server now includes its last writes. Only
+//! declared caches may delay these keys while in doubt, because other caches may be unrelated.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ struct PendingWrites {
     own: Writes,
     /// Changes that trigger a reconcile.
     triggers: Writes,
-    /// Priority and start of the wait, if a reconcile was due earlier.
+    /// Priority and start of the wait, if a reconcile was deferred because of these writes.
     deferred: Option<(Priority, Instant)>,
     /// True if a task waits for these writes.
     has_wait_task: bool,
@@ -130,7 +130,7 @@ impl WriteTracker {
             let versioned = writes.are_versioned();
             self.add_pending(key, versioned, |pending| {
                 pending.own.extend(writes);
-                // A new own write revokes the permission: a reconcile must see its own writes.
+                // A new own write revokes `granted`: a reconcile must see the writes of the previous one.
                 pending.granted = false;
             });
         }
@@ -141,13 +141,14 @@ impl WriteTracker {
         self.add_pending(key, writes.are_versioned(), |pending| pending.triggers.extend(writes));
     }
 
-    /// Records missing writes. With `versioned` writes no task starts yet: they usually arrive before the next reconcile,
-    /// because the same event delivers the write and triggers the reconcile.
+    /// Records missing writes. For `versioned` writes no task starts yet: such writes usually arrive before the next
+    /// reconcile, because the same event delivers the write and triggers the reconcile.
     fn add_pending(&self, key: &ObjectKey, versioned: bool, add: impl FnOnce(&mut PendingWrites)) {
         let now = self.0.environment.now();
         let mut all = self.0.lock();
         let pending = all.of(key, now);
-        // The caches cannot show without a request that they contain unversioned writes. Only a task can wait for them.
+        // Without a request, the caches cannot determine if they contain unversioned writes. So a task must wait for
+        // such writes.
         add(pending);
         let number = pending.number;
         let start_wait_task = !versioned && !std::mem::replace(&mut pending.has_wait_task, true);
@@ -263,7 +264,7 @@ impl WriteTracker {
                     _ => {}
                 }
             }
-            // Caches that cannot compare versions were reported above, and end the wait.
+            // Caches that cannot compare versions were reported above, and do not prolong the wait.
             let Some(late) = late else { break };
             let (why, lasting) = (late.to_string(), inner.since(begun));
             inner.diagnostics.report(&ControllerDiagnostic::WaitsForOtherProcess { why, elapsed: lasting });

@@ -1,4 +1,4 @@
-//! Versions of a candidate, by which a coordinator chooses.
+//! Versions of a candidate, by which a coordinator chooses the leader.
 
 use std::cmp::Ordering;
 
@@ -15,8 +15,8 @@ const STRATEGY: &str = "OldestEmulationVersion";
 /// Maximum length of a `LeaseCandidate` name.
 const MAX_NAME_LENGTH: usize = 253;
 
-/// Versions of a candidate in a coordinated election. The oldest emulation version leads, then the oldest binary version,
-/// then the oldest candidate.
+/// Versions of a candidate in a coordinated election. The candidate with the oldest emulation version leads. The oldest
+/// binary version, and then the oldest candidate, decides a tie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     binary: String,

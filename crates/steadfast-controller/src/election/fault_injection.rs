@@ -1,4 +1,4 @@
-//! Injected faults of elections and sharding, for tests that prove their detection.
+//! Injected faults of elections and sharding. Tests use them to prove that such faults are detected.
 //!
 //! Without the feature `fault-injection`, [`ElectionFaults`] has no size and [`inject`] is the constant `false`.
 
@@ -6,11 +6,11 @@
 #[cfg(feature = "fault-injection")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedElectionFault {
-    /// The assigned candidate leads at once, even if an earlier holder may still act.
+    /// Fault: the assigned candidate leads immediately, although an earlier holder may still act.
     ImmediateLead,
-    /// States between two reads are not requested, and count as absent.
+    /// Fault: states between two reads are not requested, and count as absent.
     SkippedReads,
-    /// A candidate that waits for the previous holder releases the lease as if that holder had stopped.
+    /// Fault: a candidate that waits for the previous holder releases the lease as if that holder had stopped.
     UnownedRelease,
 }
 
@@ -18,11 +18,11 @@ pub enum InjectedElectionFault {
 #[cfg(feature = "fault-injection")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InjectedShardingFault {
-    /// Claims of other members are read before the own claim is published, and not again.
+    /// Fault: claims of other members are read only before the own claim is published.
     ReadFirst,
-    /// The member acts by its published view, regardless of claims of other members.
+    /// Fault: the member acts by its published view, regardless of claims of other members.
     IgnoredClaims,
-    /// Keys and lease are released while reconciles still act on the keys.
+    /// Fault: keys and lease are released while reconciles still act on the keys.
     EarlyRelease,
 }
 

@@ -99,7 +99,8 @@ pub(super) fn end_troubles(troubles: &Troubles, step: &Step, answer: &Answer) {
     }
     troubles.end(verb(step), RESOURCE);
     match (step, answer) {
-        // An existing lease is never created, and a missing one never updated.
+        // An existing lease needs no `create`, and a missing lease needs no `update`. So an earlier trouble with that
+        // verb is obsolete.
         (Step::Get, Answer::Lease(_)) => troubles.end("create", RESOURCE),
         (Step::Get, Answer::Missing) => troubles.end("update", RESOURCE),
         _ => {}

@@ -79,7 +79,8 @@ pub(super) struct ElectionMachine {
     previous_holder: Option<PreviousHolder>,
     /// Maximum duration of the lease ever seen, including our own.
     longest: Duration,
-    /// State that assigned the lease to us while we were not watching. The states before must be read.
+    /// State that assigned the lease to us while we were not watching. The states between the last read and this state
+    /// must be read first.
     given: Option<Box<Lease>>,
     known: Known,
     /// True if the known version may be outdated, so that a read must precede any write.
@@ -106,7 +107,7 @@ enum Known {
 #[derive(Debug)]
 struct Observed {
     lease: Box<Lease>,
-    /// First time this record was seen, later than its write.
+    /// Time of the first read of this record. The record was written earlier.
     since: Instant,
 }
 
@@ -215,7 +216,7 @@ impl ElectionMachine {
                     now + self.timing.retry
                 } else {
                     self.hurried = false;
-                    // Slightly after the expiry, so that waiting candidates do not send simultaneously.
+                    // A random delay after the expiry, so that waiting candidates do not send simultaneously.
                     let expired = self.expires(observed) + self.timing.retry.mul_f64(chance / 4.0);
                     expired.min(now + self.drawn_out(chance))
                 };
@@ -329,14 +330,14 @@ impl ElectionMachine {
         }
     }
 
-    /// Starts or extends the term until `until`, unless that has already passed.
+    /// Starts or extends the term until `until`, unless that instant has already passed.
     fn hold(&mut self, uid: String, token: u64, until: Instant, now: Instant) {
         // The response took longer than the acting time. Another candidate may hold the lease by now.
         if now >= until {
             return;
         }
         match &mut self.term {
-            // Never shortened: an earlier response that arrives late must not cut the term.
+            // The term is never shortened: an earlier response that arrives late must not end it early.
             Some(term) if term.uid == uid => term.until = term.until.max(until),
             other => {
                 self.terms += 1;
@@ -389,7 +390,7 @@ impl ElectionMachine {
     fn expires(&self, observed: &Observed) -> Instant {
         // The coordinator writes the duration of its assignee, not of an earlier holder.
         let is_coordinated = record::is_coordinated(&observed.lease);
-        // By the local clock since the last observed change. Clocks of different hosts are never compared.
+        // Counted by the local clock from the last observed change. Clocks of different hosts are never compared.
         observed.since + if is_coordinated { self.longest } else { record::duration(&observed.lease, &self.timing) }
     }
 
@@ -413,8 +414,8 @@ impl ElectionMachine {
         self.known = Known::Lease(Observed { lease, since });
     }
 
-    /// Records that the lease does not exist. Unless we led, its holder may not know yet, and may have acquired or renewed
-    /// the lease since our last read.
+    /// Records that the lease does not exist. Unless we led, another candidate may have acquired or renewed the lease
+    /// since our last read, and may not know of the deletion yet.
     fn missing(&mut self, now: Instant) {
         self.doubted = false;
         let leads = self.term.take().is_some();

@@ -4,9 +4,10 @@
 //! accepts the lease immediately, so that the coordinator sees it alive. The candidate leads once all earlier holders, seen
 //! or possibly missed, must have stopped by its own clock.
 //!
-//! - Another holder of the lease may act for at most the lease duration after the read, because its last renewal was
-//!   earlier.
-//! - A holder releases the lease with an empty name, and only after leading. Then no candidate acts.
+//! - If a read shows another holder, that holder may act for at most the lease duration after the read, because its
+//!   last renewal was earlier.
+//! - A holder releases the lease by writing an empty name, and only after it stopped leading. From then on no candidate
+//!   acts.
 //! - The states between two reads are requested. If they are unavailable, a holder may have renewed just before the second
 //!   read.
 //! - A lease without counted transitions was never held, because holders count transitions and coordinators do not.
@@ -50,7 +51,7 @@ impl PreviousHolder {
         Self { identity: identity.to_owned(), taken: None, over: now, faults }
     }
 
-    /// Returns the time until another holder may act, if later than `now`.
+    /// Returns the instant until which another holder may act, if it is later than `now`.
     pub(super) fn goes_on(&self, now: Instant) -> Option<Instant> {
         let led_at_once = inject!(self.faults, election::ImmediateLead);
         (self.over > now && !led_at_once).then_some(self.over)
@@ -69,7 +70,8 @@ impl PreviousHolder {
     /// Returns the ownership of `lease`.
     pub(super) fn place(&self, lease: &Lease) -> Place {
         let is_taken = |(uid, acquired): &(String, Option<MicroTime>)| {
-            // The acquire time marks the assignment that this process took up. A later assignment has another time.
+            // The acquire time identifies the assignment that this process accepted. A later assignment has another
+            // time.
             uid == record::uid(lease) && acquired.is_some() && acquired.as_ref() == record::acquired(lease)
         };
         match record::holder(lease) {
@@ -95,7 +97,7 @@ impl PreviousHolder {
     /// `longest` is the maximum lease duration ever seen, and limits unseen holders.
     pub(super) fn see(&mut self, lease: &Lease, before: Option<&Lease>, next: bool, now: Instant, longest: Duration) {
         let same = before.is_some_and(|before| record::uid(before) == record::uid(lease));
-        // A recreated lease proves nothing about holders of the deleted one after our last read.
+        // A recreated lease proves nothing about holders of the deleted lease since our last read.
         let is_another = before.is_some() && !same;
         let was_never_held = !record::was_held(lease) && !is_another;
         match self.place(lease) {

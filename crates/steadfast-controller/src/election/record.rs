@@ -15,7 +15,7 @@ pub(super) fn holder(lease: &Lease) -> Option<&str> {
     lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
 }
 
-/// Returns the duration in the lease, or our own.
+/// Returns the duration in the lease, or our own if the lease states none.
 pub(super) fn duration(lease: &Lease, timing: &Timing) -> Duration {
     let said = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
     said.and_then(|seconds| u64::try_from(seconds).ok())
@@ -119,10 +119,10 @@ pub(super) fn released(lease: &Lease, wall: Timestamp) -> Lease {
     let mut lease = lease.clone();
     let spec = lease.spec.get_or_insert_default();
     let now = later(wall, spec.renew_time.as_ref());
-    // Empty like client-go's, because the coordinator of Kubernetes panics on a missing field.
+    // The holder is empty, as in client-go, because the coordinator of Kubernetes panics on a missing field.
     spec.holder_identity = Some(String::new());
     spec.preferred_holder = None;
-    // For candidates that ignore the holder.
+    // One second, for candidates that ignore the holder.
     spec.lease_duration_seconds = Some(1);
     spec.acquire_time = Some(now.clone());
     spec.renew_time = Some(now);

@@ -30,7 +30,8 @@ use super::{ElectionError, ElectionTrouble, LeaderElection, LeaderElectionBuilde
 /// One of several replicas that share all keys. At any time each key belongs to at most one replica, and temporarily to
 /// none. Cheap to clone.
 ///
-/// The replica takes part until it is [stopped](Self::stop) or its last clone is dropped. Held keys are then fenced off.
+/// The replica takes part until it is [stopped](Self::stop) or its last clone is dropped. Afterwards the clients of its
+/// key guards send no more requests.
 ///
 /// Use [`Controller::sharded_by`](crate::Controller::sharded_by) with a controller: reconciles then run only for own keys,
 /// and gained keys wait until the caches contain the writes of their previous owner. Hold the key in each reconcile before
@@ -90,8 +91,8 @@ impl ShardingBuilder {
         Self(self.0.identity(identity))
     }
 
-    /// Time after which other replicas may take over the keys of a silent one: [`LeaderElectionBuilder::lease_duration`].
-    /// Defaults to 15 s.
+    /// Time after which other replicas may take over the keys of a silent replica:
+    /// [`LeaderElectionBuilder::lease_duration`]. Defaults to 15 s.
     #[must_use]
     pub fn lease_duration(self, lease_duration: Duration) -> Self {
         Self(self.0.lease_duration(lease_duration))
@@ -117,7 +118,7 @@ impl ShardingBuilder {
         Self(self.0.wall_clock(wall_clock))
     }
 
-    /// Injects a fault, for tests that prove its detection.
+    /// Injects a fault. Tests use this to prove that the fault is detected.
     #[cfg(feature = "fault-injection")]
     #[doc(hidden)]
     #[must_use]
@@ -223,7 +224,7 @@ impl Sharding {
         })
     }
 
-    /// Returns a stream of gained keys from the cache of `informer`, for work missed in the meantime.
+    /// Returns a stream of gained keys from the cache of `informer`, for work that this replica missed before the gain.
     ///
     /// A controller with [`sharded_by`](crate::Controller::sharded_by) reconciles gained keys automatically. Other users
     /// receive keys as soon as they are gained, and their caches may lack the writes of the previous owner.
@@ -240,7 +241,7 @@ impl Sharding {
         F: Fn() -> Vec<ObjectKey> + Send + 'static,
     {
         let looks = futures::stream::unfold(
-            // The status itself would keep its term alive while the stream is not polled.
+            // Stores only the gains: the whole status would keep its term alive while the stream is not polled.
             (self.handle.state.standing.subscribe(), 0, GainTracker::default(), keys),
             |(mut standings, number, before, keys)| async move {
                 let now = standings.wait_for(|now| now.number != number || now.over.is_some()).await.ok()?.clone();
@@ -257,7 +258,8 @@ impl Sharding {
         futures::StreamExt::flatten(looks)
     }
 
-    /// Withholds gained keys until `catch_up`, started afterwards, completes. Applies until the returned reader ends.
+    /// Withholds each gained key until a `catch_up` that started after the gain completes. Applies until the returned
+    /// reader ends.
     pub(crate) fn read_by(&self, catch_up: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) -> CacheReader {
         let state = self.handle.state.clone();
         CacheReader { number: state.read(Arc::new(catch_up)), state }
@@ -266,9 +268,9 @@ impl Sharding {
     /// Stops taking part: closes the clients of all guards, then releases the lease. Returns true if the lease was
     /// released, so that other replicas can take the keys immediately.
     ///
-    /// With unanswered requests, the release waits until the server must have processed them, or the lease expires instead.
-    /// So finish all work first. The stop takes at most the lease duration. Returns false immediately if the connection's
-    /// runtime has ended.
+    /// If requests have no response yet, the release waits until the server must have processed them. If the lease
+    /// expires earlier, it is not released. So finish all work first. The stop takes at most the lease duration.
+    /// Returns false immediately if the connection's runtime has ended.
     pub async fn stop(&self) -> bool {
         let state = &self.handle.state;
         state.stopping.send_replace(true);
@@ -278,7 +280,7 @@ impl Sharding {
     }
 }
 
-/// Registration of a cache reader, whose caches gained keys wait for.
+/// Registration of a cache reader. Gained keys wait for its caches.
 pub(crate) struct CacheReader {
     number: u64,
     state: Arc<MemberState>,

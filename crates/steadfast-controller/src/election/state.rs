@@ -40,8 +40,8 @@ impl Term {
     }
 }
 
-/// Time until the server may process unanswered requests of ended terms. Until then, no new term starts and the lease is
-/// not released.
+/// Time until which the server may still process unanswered requests of ended terms. Until then, no new term starts and
+/// the lease is not released.
 #[derive(Clone, Copy, Default)]
 pub(super) struct UnansweredRequests(Option<Instant>);
 

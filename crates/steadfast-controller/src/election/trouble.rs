@@ -12,7 +12,7 @@ const GROUP: &str = "coordination.k8s.io";
 /// Reason why a candidate cannot read or write a lease: a missing permission, a missing namespace, or a server that does not
 /// respond.
 ///
-/// It prints as one sentence that states what failed, the cause, and what to do.
+/// `Display` prints one sentence with the failed request, the cause, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ElectionTrouble {

@@ -136,7 +136,7 @@ impl Correlator {
                 return Recorded::Invalid(invalid.0);
             }
         };
-        // Before the lookup: an expired series must not accept the recording.
+        // Expired series end before the lookup, so that they do not accept the recording.
         self.end_overdue(at.now);
         let is_combined = self.is_one_too_many(&similarity, &note, at.now);
         self.stats.combined += u64::from(is_combined);

@@ -44,7 +44,7 @@ async fn send(connection: &Connection, order: &EventRequest) -> RequestOutcome {
         }
     };
     let code = answer.status().as_u16();
-    // Only seconds are supported. API servers send no dates here.
+    // Only a number of seconds is supported. API servers send no dates here.
     let asked = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.trim().parse().ok());
     // Reads to the end, so that the connection stays usable.
     let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;

@@ -55,7 +55,7 @@ pub(super) struct Series {
     acknowledged_at: Instant,
     /// Count in the request in flight.
     in_flight_count: u64,
-    /// Sequence number of the first undelivered recording. Beyond all recordings if every recording is delivered.
+    /// Sequence number of the first undelivered recording. Higher than all recordings if every recording is delivered.
     pub(super) first_undelivered: u64,
     /// Value of `first_undelivered` once the request in flight succeeds.
     first_undelivered_after: u64,

@@ -18,8 +18,8 @@ pub(super) struct Similar {
 impl Similar {
     /// Records a note. Returns true if the event must be combined.
     ///
-    /// The first nine events stay separate. client-go evicts any of its ten at each further event, so that one of the nine
-    /// may become combined too.
+    /// The first nine events stay separate. client-go evicts any of its ten notes at each further event, so that one of
+    /// the first nine events may be combined later.
     pub(super) fn is_one_too_many(&mut self, note: u64, now: Instant, settings: &EventSettings) -> bool {
         if now.since(self.last) > settings.similar_within {
             self.own.clear();

@@ -119,7 +119,7 @@ impl Order {
     /// Removes the number that [`next`](Self::next) returned.
     pub(super) fn take(&mut self, position: Position) {
         let is_urgent = self.levels.last_key_value().is_some_and(|(urgent, _)| *urgent == position.priority);
-        // Without waiting less urgent numbers, no number was passed over.
+        // If no less urgent number waits, no number was passed over.
         let passes = is_urgent && self.levels.len() > 1;
         self.passed = if passes { self.passed + 1 } else { 0 };
         if let Some(level) = self.levels.get_mut(&position.priority)

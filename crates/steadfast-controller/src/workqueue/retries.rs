@@ -22,7 +22,8 @@ impl Default for RetrySettings {
 }
 
 impl RetrySettings {
-    /// Returns the delay after `failures` in a row, at least one. `random` chooses within the upper half.
+    /// Returns the delay after this number of failures in a row, at least one. `random` chooses a delay in the upper
+    /// half of the range.
     pub(super) fn wait(self, failures: u32, random: u64) -> Duration {
         // The shift is limited, because a larger shift would overflow. The ceiling is reached long before.
         let doubled = self.first.saturating_mul(1 << failures.saturating_sub(1).min(31));

@@ -87,11 +87,11 @@ struct Delay {
     is_retry: bool,
 }
 
-/// Result of asking for the next key.
+/// Result of a request for the next key.
 pub(super) enum Next<T> {
     /// Key to process.
     Key(Number, T, Priority),
-    /// No key is ready before this instant, or none is delayed.
+    /// No key is ready before this instant. `None` if no key is delayed.
     Later(Option<Instant>),
     /// No key will be ready again.
     Over,
@@ -281,7 +281,7 @@ impl<T: Clone + Eq> Schedule<T> {
         while let Some(entry) = self.delayed.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((due, _), number) = entry.remove_entry();
             let Some(delay) = self.item(number).delay.take() else { continue };
-            // Counted as added when due, not when noticed. A late timer does not shorten the measured wait.
+            // The key counts as added when it was due, so that a late timer does not shorten the measured wait.
             self.add_number(number, delay.priority, due);
         }
         while let Some(&(at, number)) = self.idle.first().filter(|(at, _)| *at <= now) {

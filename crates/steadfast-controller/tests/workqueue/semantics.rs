@@ -122,7 +122,7 @@ async fn failures_expire_after_twice_the_ceiling() {
     assert_eq!(queue.tracked(), 0);
 }
 
-/// In client-go the retry runs anyway.
+/// In client-go, a pending retry runs even after the key has succeeded.
 #[tokio::test(start_paused = true)]
 async fn finish_cancels_retry_but_not_delay() {
     let queue = queue();

@@ -68,8 +68,8 @@ async fn run_steps(steps: Vec<Step>, workers: usize, run_ms: u64, is_grouped: bo
     let keys = Keys::default();
     let begin = || tokio::task::spawn_local(work(queue.clone(), keys.clone(), run_ms));
     let mut working: Vec<_> = (0..workers).map(|_| begin()).collect();
-    // Worker that `Replace` aborts. It is aborted only while it waits: once it has a key, it ends without waiting
-    // again.
+    // Worker that `Replace` aborts. The worker is aborted only while it waits: once it has a key, it ends without
+    // waiting again.
     let mut waiting = tokio::task::spawn_local(std::future::pending::<()>());
     for step in steps {
         match step {

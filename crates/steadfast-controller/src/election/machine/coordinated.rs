@@ -1,5 +1,5 @@
-//! Rules of coordinated elections, one scenario each. The simulated coordinator assigns the lease at the worst possible
-//! times, which must not matter.
+//! Rules of coordinated elections, one scenario each. The rules must hold although the simulated coordinator assigns
+//! the lease at the worst possible times.
 
 use steadfast::k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use steadfast::k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;

@@ -1,7 +1,7 @@
 //! Withholds gained keys until the caches contain the writes of their previous owner.
 //!
-//! A previous owner writes nothing more to a key after its hand-over. So a cache that reaches a version requested after the
-//! gain contains all of its writes.
+//! A previous owner writes nothing more to a key after its hand-over. So a cache that reaches a version requested after
+//! the gain contains all writes of the previous owner.
 
 use std::sync::Arc;
 

@@ -56,7 +56,7 @@ impl Member {
         let MemberState { namespace, group, name, identity, .. } = &*state;
         Self {
             leases: Leases::new(connection.clone(), namespace, name, timing.request_timeout()),
-            // This request must not delay the renewal of the own lease.
+            // A request about the group must not delay the renewal of the own lease.
             group: GroupLeases::new(connection.clone(), namespace, group, timing.request_timeout() / 2),
             machine: ElectionMachine::new(namespace, name, identity.clone(), timing, now),
             membership: Membership::new(group, name, timing),
@@ -81,7 +81,7 @@ impl Member {
             self.tell();
             let goes_on = match (step, self.unsettled.until(self.now())) {
                 (Step::Wait(until), _) => self.meanwhile(until, &mut stopping).await,
-                // A new lease claims nothing, so requests of the previous one must have ended.
+                // A new lease claims no keys, so all requests under the previous lease must have ended.
                 (Step::Create(_), Some(settled)) => self.pause(settled, &mut stopping).await,
                 (step, _) => {
                     if matches!(step, Step::Create(_)) {
@@ -138,8 +138,8 @@ impl Member {
                 false
             }
             HandOver::Ending(before, until) => {
-                // One reference is our own.
-                // Without guards, no reconcile acts on the lost keys. The acting time bounds the wait for the guards.
+                // A count of 1 means that no guard exists, because one reference is our own. Without guards, no
+                // reconcile acts on the lost keys. The acting time bounds the wait for the guards.
                 if Arc::strong_count(before) == 1 || *until <= now || !before.fence.is_open() {
                     let before = before.clone();
                     self.unsettled.close(&before, &self.timing);

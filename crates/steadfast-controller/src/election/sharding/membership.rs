@@ -74,9 +74,9 @@ struct Peer {
     uid: String,
     version: String,
     spec: Option<LeaseSpec>,
-    /// First time this record was seen, later than its write.
+    /// Time of the first read of this record. The record was written earlier.
     since: Instant,
-    /// Expiry of the unchanged record.
+    /// Expiry of the lease if its record stays unchanged.
     lapses: Instant,
     released: bool,
     /// True if the last read contained this lease.
@@ -190,7 +190,7 @@ impl Membership {
         let (uid, view) = (record::uid(&lease).to_owned(), view(&lease));
         let released = record::holder(&lease).is_none();
         let lasts = record::duration(&lease, &self.timing);
-        // A released lease states one second, but all members must see the release.
+        // A released lease states a duration of one second, which is too short for all members to see the release.
         let lasts = if released { lasts.max(self.timing.lease) } else { lasts };
         let since = match self.peers.get(&name) {
             // Only a change of the record restarts its expiry.
@@ -204,7 +204,7 @@ impl Membership {
 
     /// Returns a lease that has expired.
     pub(super) fn lapsed(&self, now: Instant) -> Option<Lapsed> {
-        // One per pass. The list is read again before the next deletion.
+        // Only one lease per pass: the list is read again before the next deletion.
         let (name, peer) = self.peers.iter().find(|(_, peer)| peer.there && peer.lapses <= now)?;
         Some(Lapsed { name: name.clone(), uid: peer.uid.clone(), version: peer.version.clone() })
     }

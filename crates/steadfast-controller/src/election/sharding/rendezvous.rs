@@ -1,8 +1,8 @@
 //! Owner of a key among a set of members. Every member computes the same owner for the same set.
 //!
-//! Rendezvous hashing: each member has a number for each key, and the highest number owns the key. A leaving member
-//! distributes its keys among all others and moves no other key; a joining member takes some keys from each. The numbers
-//! are part of the protocol, so all versions and machines must compute the same ones.
+//! Rendezvous hashing: each member has a number for each key, and the member with the highest number owns the key. A
+//! leaving member distributes its keys among all others and moves no other key; a joining member takes some keys from
+//! each. The numbers are part of the protocol, so all versions and machines must compute the same numbers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -184,7 +184,7 @@ impl Model {
     fn tokens_left(taken: &[u64], now: u64) -> u64 {
         let (burst, refill) = (u64::from(SETTINGS.burst), SETTINGS.refill.as_secs());
         let Some(first) = taken.first() else { return burst };
-        // In seconds of refill.
+        // Available tokens, in seconds of refill.
         let mut worth = burst * refill;
         for second in *first..=now {
             if second > *first {
