@@ -48,7 +48,7 @@ impl Backoff {
         }
         let doubled = self.settings.second.saturating_mul(1 << (failures - 1).min(16));
         let longest = doubled.min(self.settings.ceiling);
-        // Random between half and the full delay: retries spread, and the load still falls.
+        // A random delay between half and the full value spreads the retries of many clients. The load still falls.
         random.between(longest / 2, longest)
     }
 

@@ -12,7 +12,7 @@ pub fn root_cause(error: &dyn Error) -> String {
     cause.to_string()
 }
 
-/// Returns the message of `error`, followed by those of its sources that it does not include.
+/// Returns the message of `error`, followed by the messages of those sources that the text does not include yet.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,7 +1,7 @@
-//! Checkpoint format of a cache, from which the next run continues: the rules, without I/O.
+//! Format of a cache's checkpoint, from which the next run continues. This module contains the rules, without I/O.
 //!
-//! An encoded object is written unchanged. Only [`Forms::read`] reads entries back. It checks all bytes and rejects
-//! those that are not a valid row.
+//! An encoded object is written unchanged. [`Forms::read`] is the only reader of entries. It checks all bytes and
+//! rejects those that are not a valid row.
 
 mod delivery;
 mod row;
@@ -23,7 +23,8 @@ pub use row::{key_of, write_key};
 
 /// Possible encodings of the objects of one collection.
 ///
-/// A message is stored by its name and not by its index in the table, since the index changes between releases.
+/// A row specifies the role of its message type: the object, or only its metadata. It does not contain the index of the
+/// type in the table, since the index changes between releases.
 #[derive(Clone, Copy, Debug)]
 pub struct Forms {
     messages: [Option<MessageId>; 2],
@@ -48,7 +49,7 @@ impl Saved {
     }
 }
 
-/// Error for an object in an encoding without a name, which cannot be written.
+/// Error for an object whose message type is not among the forms, so that it cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSuchForm;
 
@@ -66,7 +67,7 @@ impl Forms {
     ///
     /// # Errors
     ///
-    /// Returns an error if the encoding of the object has no name.
+    /// Returns an error if the message type of the object is not one of these forms.
     pub fn write<K>(&self, entry: &Entry<Lazy<K>>, out: &mut Vec<u8>) -> Result<(), NoSuchForm> {
         let Identity { uid, version, .. } = entry.identity();
         // An entry is decodable if the last decodable state carries the entry's own version and
@@ -90,7 +91,7 @@ impl Forms {
     }
 
     fn form(self, message: Option<MessageId>) -> Result<Form, NoSuchForm> {
-        // JSON contains `apiVersion` and `kind`, so the form needs no message.
+        // JSON contains `apiVersion` and `kind`, so the form needs no message type.
         let Some(message) = message else { return Ok(Form::Json) };
         match self.messages.iter().position(|known| *known == Some(message)) {
             Some(0) => Ok(Form::Object),
@@ -115,7 +116,7 @@ impl Forms {
                 };
             }
             Form::Json => (Encoding::Json, None),
-            // The message may be missing in this release or for this type. Such a row is rejected.
+            // The message type may be missing in this release or for this kind. Such a row is rejected.
             Form::Object => (Encoding::Protobuf, Some(self.messages[0]?)),
             Form::Metadata => (Encoding::Protobuf, Some(self.messages[1]?)),
         };

@@ -1,8 +1,8 @@
-//! Decoding of records, as far as the kept form of their objects requires it.
+//! Decoding of records, only as far as the cached form of their objects requires it.
 //!
 //! A single scan turns the bytes of a record into a [`RawObject`] and finds the identity of the object. The [`Kept`]
-//! type determines its kept form. An object that cannot be decoded does not affect other objects. Its error contains
-//! the identity and never the content.
+//! type determines the form in which the object is kept. An object that cannot be decoded does not affect other
+//! objects. Its error contains the identity and never the content.
 
 mod delta_compressed;
 mod encoding;

@@ -1,7 +1,7 @@
 //! Events for handlers, and the single function that derives them.
 //!
-//! All paths (live watch, resume, relist, new epoch) end in [`difference`]. A recreated object is therefore a deletion
-//! and an addition on all of them.
+//! All sources of changes (live watch, resume, relist, new epoch) call [`difference`]. A recreated object is therefore
+//! always reported as a deletion and an addition.
 
 use std::fmt;
 
@@ -220,7 +220,8 @@ pub fn difference<K>(
     mut tell: impl FnMut(Change<K>),
 ) {
     let initial = matches!(path, Path::Listed { initial: true });
-    // Handlers never received an entry without a decodable state, and therefore receive neither changes nor the end.
+    // Handlers never received an entry without a decodable state, and therefore receive neither its changes nor its
+    // end.
     let delivered = old.and_then(|entry| Some((entry, entry.last()?.clone())));
     // Another UID denotes another object with an equal name: an end and a new stay.
     let same = matches!((old, new), (Some(old), Some(new))

@@ -17,9 +17,10 @@ pub struct Filter {
 
 impl Filter {
     /// Converts `change` for a handler that receives only objects that `accepts` selects. Returns `None` if the object
-    /// is outside before and after the change.
+    /// is outside of the filter before and after the change.
     ///
-    /// `accepts` is called once for each state. A function with changing results therefore only ends a stay.
+    /// `accepts` is called once for each state. If its results change over time, stays start or end, but the sequence
+    /// of events remains valid.
     pub fn pass<K>(&mut self, change: &Change<K>, accepts: impl FnOnce(&K) -> bool) -> Option<Change<K>> {
         let Change { event, version, certainty } = change;
         let key = change.key();
@@ -51,9 +52,9 @@ impl Filter {
 
     /// Moves the deletions among the changes of a list before its other changes.
     ///
-    /// [`Store::commit`](crate::store::Store::commit) orders the changes of the whole scope. An object that a list
-    /// shows outside the filter is an update there and a deletion here, so the order must be restored. Only changes
-    /// without an observed version are moved, and none past a change of the same object.
+    /// [`Store::commit`](crate::store::Store::commit) orders the changes of the whole scope. If a list shows an object
+    /// outside the filter, its update in the scope becomes a deletion for the handler. The order must therefore be
+    /// restored. Only changes without an observed version are moved, and none past a change of the same object.
     pub fn deletions_first<K>(changes: &mut Vec<Change<K>>) {
         let is_listed = |change: &Change<K>| change.certainty == Certainty::Inferred;
         let is_late = |pair: &[Change<K>]| {

@@ -1,4 +1,4 @@
-//! Freshness: if a cache is current; otherwise the start and the cause of the doubt (C10).
+//! Freshness of a cache: either current, or in doubt for a time and for a cause (C10).
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) const STOPPED: &str = "stopped";
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freshness {
-    /// The cache had all changes up to `age` ago, by proof.
+    /// A proof shows that the cache had all changes up to `age` ago.
     Fresh {
         /// Version of the cache.
         version: Option<ResourceVersion>,
@@ -190,7 +190,7 @@ pub struct Evidence {
     /// Keys whose lookups return `Unknown`.
     pub tainted: KeySet,
     /// Set after a record that belongs to no identifiable object, or that contradicts the cache. Until a list resolves
-    /// the record, the cache may lack its change at any version.
+    /// the record, the cache may lack its change, whatever version the cache has reached.
     pub unnamed: bool,
     /// Faults that a test injects.
     pub faults: FaultInjection,
@@ -203,7 +203,8 @@ pub enum Condition {
     Starting,
     /// A stream is open and no symptom of a doubt exists; or lists replace an unavailable watch.
     Streaming,
-    /// No stream: a resume or relist is in progress. Also a new stream after a broken one, until the next proof.
+    /// No stream is open, and a resume or relist is in progress. Also: a new stream replaced a broken one, and no proof
+    /// has arrived since.
     Resuming,
     /// A stream is open, but a requested proof did not arrive. Also: the server does not respond on the connection of
     /// the watch or of a requested watch.

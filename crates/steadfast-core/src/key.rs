@@ -26,7 +26,7 @@ pub struct ObjectKey {
     hash: u32,
 }
 
-/// Value instead of a namespace's length for cluster-scoped objects.
+/// Value that replaces the namespace's length in the keys of cluster-scoped objects.
 const CLUSTER: u32 = u32::MAX;
 
 /// Length that a namespace and the name of a Deployment's pod almost never exceed, in bytes.
@@ -110,7 +110,7 @@ impl PartialOrd for ObjectKey {
 
 impl Ord for ObjectKey {
     fn cmp(&self, other: &Self) -> Ordering {
-        // The identity check is cheaper, and the searched key is most often compared with itself.
+        // A check for equality is cheaper than an ordering, and most comparisons are with an equal key.
         if self == other { Ordering::Equal } else { self.bytes().cmp(&other.bytes()) }
     }
 }
@@ -175,7 +175,7 @@ fn hashed(mut hash: u64, text: &[u8]) -> u64 {
     mixed(hash ^ short, LAST ^ text.len() as u64)
 }
 
-/// A text is not the key of an object.
+/// Error for a text that is not the key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not the key of an object: give it a name, or a namespace and a name as in \"default/web\"")]
 pub struct InvalidKey {
@@ -186,7 +186,7 @@ pub struct InvalidKey {
 ///
 /// # Errors
 ///
-/// If a part is empty, or there are more than two.
+/// Returns an error if a part is empty, or if the text has more than two parts.
 ///
 /// ```
 /// use steadfast_core::ObjectKey;

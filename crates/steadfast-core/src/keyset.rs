@@ -5,7 +5,7 @@ use std::fmt;
 use crate::key::ObjectKey;
 use crate::ordmap::OrdMap;
 
-/// Ordered set of keys with clones in O(1), since each publication contains one.
+/// Ordered set of keys. A clone takes O(1), since each publication contains a clone.
 #[derive(Clone, Default)]
 pub struct KeySet(OrdMap<ObjectKey, ()>);
 

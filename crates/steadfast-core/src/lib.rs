@@ -3,8 +3,8 @@
 //! **Only the items that `steadfast` re-exports are stable**, under the names in its `docs/api.md`. All other items may
 //! change in any release. A program that depends on this crate directly must pin its exact version.
 //!
-//! This crate opens no socket, reads no clock, spawns no task and draws no random number. Time and randomness are
-//! arguments; bytes come in and decisions go out. Tests can therefore run millions of histories in one thread. The
+//! This crate opens no socket, reads no clock, spawns no task and draws no random number. Time, randomness and received
+//! bytes are arguments; decisions are return values. Tests can therefore run millions of histories in one thread. The
 //! `steadfast` crate adds the I/O.
 //!
 //! # Modules

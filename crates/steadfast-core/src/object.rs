@@ -289,7 +289,7 @@ impl<K> Entry<K> {
         }
     }
 
-    /// Returns whether both entries are one, without a comparison of their content.
+    /// Returns whether both handles refer to one entry, without a comparison of the content.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.0.is(&other.0)
     }

@@ -36,7 +36,8 @@ impl<K, V> OrdMap<K, V> {
         self.len == 0
     }
 
-    /// Returns whether both maps share their root, so that no entry differs. `false` has no meaning.
+    /// Returns whether both maps share their root, so that no entry differs. If not, the content may be equal
+    /// nevertheless.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.root, &other.root)
     }

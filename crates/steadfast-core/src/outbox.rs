@@ -23,7 +23,7 @@ pub struct Outbox<K> {
     owes_unseen_ends: bool,
 }
 
-/// Pending delivery of one key, in states of its objects.
+/// Pending delivery of one key. `S` is the form of the object's states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingDelivery<S> {
     /// Last acknowledged state; `None` after an acknowledged end, or without any earlier event.
@@ -158,7 +158,7 @@ impl<K> PendingDelivery<Object<K>> {
         }
     }
 
-    /// Returns the due event in the form of the handler.
+    /// Returns the due event as the handler receives it.
     pub fn event(&self) -> Option<Event<K>> {
         Some(match self.due.as_ref()? {
             DueEvent::End(End { last, version, certainty, reason }) => {
@@ -175,8 +175,8 @@ impl<K> PendingDelivery<Object<K>> {
 }
 
 impl<K> Outbox<K> {
-    /// Sets whether the handler receives ends of stays whose start it did not see, because both followed in quick
-    /// succession.
+    /// Sets whether the handler receives the ends of stays whose start it did not see. Such a stay ended before its
+    /// start was delivered.
     pub fn owe_unseen_ends(&mut self, owes: bool) {
         self.owes_unseen_ends = owes;
     }
@@ -191,7 +191,7 @@ impl<K> Outbox<K> {
         self.of.is_empty()
     }
 
-    /// Returns whether no delivery is pending and this is recorded.
+    /// Returns whether no delivery is pending and no change of the records is outstanding.
     pub fn is_settled(&self) -> bool {
         self.is_empty() && self.unwritten.is_empty() && self.going.is_empty()
     }
@@ -206,8 +206,8 @@ impl<K> Outbox<K> {
         self.of.get(key).filter(|pending| pending.due.is_some() && pending.is_written)
     }
 
-    /// Returns the lowest version of the unacknowledged changes. A deletion without a known version counts as the lower
-    /// last version of the object. Opaque versions come first.
+    /// Returns the lowest version of the unacknowledged changes. A deletion without a known version counts with the
+    /// last version of the object, which is lower. Opaque versions come first.
     pub fn first_pending(&self) -> Option<&ResourceVersion> {
         let pending = self.of.values().filter_map(PendingDelivery::first_pending);
         pending.min_by(|one, other| one.order(other).unwrap_or(std::cmp::Ordering::Less))
@@ -301,8 +301,7 @@ impl<K> Outbox<K> {
         }
         let mut told = Vec::new();
         for key in going {
-            // An acknowledgement between `cut` and `settle` takes the due event; the next cut
-            // selects another.
+            // An acknowledgement between `cut` and `settle` removes the due event; the next cut selects another.
             if let Some(pending) = self.of.get_mut(&key)
                 && pending.due.is_some()
                 && !std::mem::replace(&mut pending.is_written, true)

@@ -35,10 +35,10 @@ pub struct DeliveryQueue<K> {
     singles: usize,
     /// Number of events since the last delivery that were merged although each should be delivered.
     missed: u64,
-    /// Bytes of earlier states, seen by handlers or replaced since: the store may have dropped these states.
+    /// Memory in bytes of the earlier states in pending events. The store may have dropped these states.
     earlier: usize,
     faults: FaultInjection,
-    /// Only for the injected fault of C8: every event, unmerged.
+    /// All events, unmerged. Only the injected fault of C8 uses this queue.
     unbounded: VecDeque<Delivery<K>>,
 }
 
@@ -149,8 +149,9 @@ impl<K> DeliveryQueue<K> {
 
     /// Adds a change of the store that was published at `now`.
     ///
-    /// Returns the state that the handler saw, if neither it nor another state will be delivered. The returned handle
-    /// may be the last one, and its `Drop` is user code. All other dropped states are also referenced by the change.
+    /// Returns the state that the handler saw, if `change` is a deletion that replaces a pending update. No pending
+    /// event keeps this state. The returned handle may be the last one, and its `Drop` is user code. All other dropped
+    /// states are also referenced by the change.
     pub fn push(&mut self, change: Change<K>, now: Instant) -> Option<Object<K>> {
         if inject!(self.faults, UnboundedQueue) {
             let key = change.key().clone();
@@ -287,7 +288,7 @@ impl<K> DeliveryQueue<K> {
         self.places.footprint() + ready + self.singles * size_of::<Single<K>>() + self.earlier
     }
 
-    /// Returns since when the next event has been pending. Keys with a running call come after that call.
+    /// Returns the time since which the next event has been pending. Events of keys with a running call do not count.
     pub fn waiting_since(&self) -> Option<Instant> {
         let (_, next) = self.ready.first_key_value()?;
         self.places.get(*next).map(|place| place.singles.front().map_or(place.since, |single| single.since))

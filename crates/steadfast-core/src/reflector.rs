@@ -15,8 +15,8 @@
 //! | `Stopped` | nothing | |
 //!
 //! Each phase, and each activity alongside a watch, is a machine with its own data in its own file. A machine reads the
-//! facts about the cache (`cache_state`), and returns its effects on the others (`effect`). Only this file passes inputs
-//! to the machines, and only `apply` and `condition` apply effects:
+//! facts about the cache (`cache_state`), and returns its effects on the others (`effect`). Only this file passes
+//! inputs to the machines, and only `apply` and `condition` apply effects:
 //!
 //! | machine | role |
 //! |---|---|
@@ -30,8 +30,8 @@
 //! | `polling` | lists instead of watches that are rejected or always fail |
 //! | `unnamed` | lists that resolve records without an identifiable object |
 //!
-//! Two backoffs grow in `Waiting` (`retry`). The first counts failures; any proof resets it. The second counts lists that a
-//! failed watch required; only a watch that stays open resets it.
+//! Two backoffs grow in `Waiting` (`retry`). The first counts failures, and any proof resets it. The second counts
+//! lists that a failed watch required. Only a watch that stays open resets the second.
 
 mod apply;
 mod bookmark_interval;
@@ -277,7 +277,7 @@ impl Reflector {
         evidence.bound = self.cache.bookmark_interval.period() * 2;
         evidence.next_attempt = match &self.phase {
             Phase::Waiting { until, .. } => Some(*until),
-            // Without bookmarks, only the search can extend the proof.
+            // Without bookmarks, only the response to a request can prove freshness again.
             Phase::Watching(_) if self.cache.bookmark_interval.is_without_bookmarks() => {
                 Some(self.probe.schedule.due())
             }
@@ -426,7 +426,7 @@ impl Reflector {
     }
 
     fn tick(&mut self, now: Instant, out: &mut Vec<Output>) {
-        // The timers of the phase at this instant: an expired one may start another phase.
+        // All timers of the phase are checked first, since the handling of an expired timer may start another phase.
         let expired = Timer::OF_PHASES.map(|timer| self.due(timer).is_some_and(|due| now >= due));
         for (timer, _) in Timer::OF_PHASES.into_iter().zip(expired).filter(|(_, expired)| *expired) {
             self.phase_expired(now, timer, out);

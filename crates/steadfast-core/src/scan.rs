@@ -1,9 +1,9 @@
 //! Scans of JSON texts in one pass, without decoding.
 //!
-//! [`block`] marks strings and brackets. [`value_skipper`] uses the marks to find the end of a value, and [`cursor`] walks over
-//! the members of an object. [`spans`] locates the fields of an object that a cache needs: identity, version and
-//! `managedFields`. [`object`] contains their values. [`identity_scanner`] finds the identity in a text that is too long
-//! to be buffered. [`arrays`](arrays::arrays) counts elements before a text is decoded.
+//! [`block`] marks strings and brackets. [`value_skipper`] uses the marks to find the end of a value, and [`cursor`]
+//! walks over the members of an object. [`spans`] locates the fields of an object that a cache needs: identity, version
+//! and `managedFields`. [`object`] contains their values. [`identity_scanner`] finds the identity in a text that is too
+//! long to be buffered. [`arrays`](arrays::arrays) counts elements before a text is decoded.
 
 mod arrays;
 mod block;

@@ -147,8 +147,8 @@ impl<K: Send + Sync + 'static> Store<K> {
     /// Taints the entry of `key` if its state at `version` turned out to be undecodable. Returns whether the store has
     /// this state.
     ///
-    /// No change is reported. The handlers already received the last state that could be delivered, and the stay will
-    /// end with it.
+    /// No change is reported. The handlers already received the last decodable state, and the stay will end with this
+    /// state.
     pub fn taint(&mut self, key: &ObjectKey, version: &ResourceVersion) -> bool {
         let Some((slot, held)) = self.working.objects.get(key) else { return false };
         // A newer state may have replaced this version while the decoder was running.
@@ -186,7 +186,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     /// # Panics
     ///
     /// A panic of `extract` propagates. `extract` runs before an edit is applied, so the store stays unchanged if the
-    /// caller contains the panic. If an edit must not be lost, the caller must contain the panic within `extract`.
+    /// caller catches the panic. If no edit may be lost, `extract` itself must catch the panic.
     pub fn add_index<I, V>(&mut self, extract: impl Fn(&K) -> V + Send + Sync + 'static) -> Index<K, I>
     where
         I: Ord + Clone + Send + Sync + 'static,
@@ -213,7 +213,7 @@ impl<K: Send + Sync + 'static> Store<K> {
         Staging::new(self.working.objects.clone())
     }
 
-    /// Starts a relist of another history. No cached state can substitute a listed one, since both histories may have
+    /// Starts a relist of another history. No cached state can replace a listed one, since both histories may have
     /// assigned the same version.
     pub fn begin_anew(&self) -> Staging<K> {
         Staging::new(self.working.objects.anew())
@@ -271,7 +271,7 @@ impl<K: Send + Sync + 'static> Store<K> {
     fn edit(&mut self, replacement: Replacement<K>, path: &Path, tell: impl FnMut(Change<K>)) {
         let replacement = [replacement];
         self.prepare(&replacement);
-        // Taken after `prepare`: a panic must leave the slot vacant.
+        // The slot is taken after `prepare`, since a panic must leave it vacant.
         if replacement[0].old.is_none() {
             self.vacant.take();
         }

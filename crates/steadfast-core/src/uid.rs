@@ -1,5 +1,5 @@
-//! UIDs of objects. A UID distinguishes an object from earlier ones of the same name. The name substitutes a missing
-//! UID.
+//! UIDs of objects. A UID distinguishes an object from earlier ones of the same name. The name of an object replaces a
+//! missing UID.
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,10 +17,10 @@ pub struct Uid(ShortText<LENGTH>);
 /// Inline length in bytes; UIDs of Kubernetes have 36.
 const LENGTH: usize = 38;
 
-/// Prefix of a name that substitutes a UID.
+/// Prefix of a name that replaces a missing UID.
 const NAME: char = '\u{1}';
 
-/// Prefix of a UID that could be mistaken for such a name.
+/// Prefix that escapes a UID whose text starts with one of the two prefixes.
 const LITERAL: char = '\0';
 
 impl Uid {
@@ -47,7 +47,7 @@ impl Uid {
         if self.is_given() { text.strip_prefix(LITERAL).unwrap_or(text) } else { "" }
     }
 
-    /// Returns whether two objects of one name count as one object: unless both have UIDs and these differ.
+    /// Returns whether two objects of one name count as one object. They do, unless both have UIDs and these differ.
     pub fn is_same(&self, other: &Self) -> bool {
         self == other || !self.is_given() || !other.is_given()
     }

@@ -62,7 +62,7 @@ fn snapshot_footprint_matches_allocator() {
     assert_eq!(after_list.indexes, 0);
     assert!(after_list.layout <= COUNT * LAYOUT_MOST, "{} bytes an entry", after_list.layout / COUNT);
 
-    // Every object changes, and each third one is renamed.
+    // Every object changes, and every third object is renamed.
     let watched = Path::Watched { deletion: None };
     for number in 0..COUNT {
         let changed = identity(number * 7_919 % COUNT, number + 1);

@@ -31,7 +31,8 @@ pub struct DeliveryKey {
     pub key: Option<ObjectKey>,
 }
 
-/// Byte at the start of such a row key and after the handler's name. It occurs in no object name and in no UTF-8 text.
+/// Byte at the start of a delivery's row key, and after the handler's name in this key. The byte occurs in no object
+/// name and in no UTF-8 text.
 const MARK: u8 = 0xff;
 
 impl DeliveryKey {
@@ -45,7 +46,7 @@ impl DeliveryKey {
         }
     }
 
-    /// Returns whether `bytes` start like such a row key, complete or not.
+    /// Returns whether `bytes` start like the row key of a delivery. The key may be incomplete or invalid.
     pub fn is_meant(bytes: &[u8]) -> bool {
         bytes.first() == Some(&MARK)
     }
@@ -72,13 +73,13 @@ const REASONS: [(DeleteReason, u8); 4] = [
     (DeleteReason::Left, b'l'),
 ];
 
-/// Returns the letter of a value.
+/// Returns the letter of `value` in the table `of`.
 fn letter<T: PartialEq + Copy>(of: &[(T, u8)], value: T) -> u8 {
     // 0 occurs in neither table, so a reader rejects an unknown value.
     of.iter().find(|(known, _)| *known == value).map_or(0, |(_, letter)| *letter)
 }
 
-/// Returns the value of a letter.
+/// Returns the value of `letter` in the table `of`.
 fn value<T: Copy>(of: &[(T, u8)], letter: u8) -> Option<T> {
     of.iter().find(|(_, known)| *known == letter).map(|(value, _)| *value)
 }
@@ -158,7 +159,7 @@ impl Forms {
     ///
     /// # Errors
     ///
-    /// Returns an error if the encoding of a state has no name.
+    /// Returns an error if the message type of a state is not one of these forms.
     pub fn write_debt<K>(
         &self,
         pending: &PendingDelivery<Object<Lazy<K>>>,

@@ -1,4 +1,4 @@
-//! Format of an entry: a letter for its form, its UID and its version with their lengths, and the object.
+//! Format of an entry: a letter for the form, then the UID and the version, each after its length, then the object.
 
 use crate::key::ObjectKey;
 
@@ -6,21 +6,21 @@ use crate::key::ObjectKey;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row<'a> {
     pub(super) form: Form,
-    /// Empty if the server provided none.
+    /// UID of the object; empty if the server provided none.
     pub(super) uid: &'a str,
     pub(super) version: &'a str,
     pub(super) bytes: &'a [u8],
 }
 
-/// Content of the bytes of a row.
+/// Form of the object's bytes in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// The newest state could not be decoded. The bytes are the row of the last decodable state, or empty.
     Unknown,
     Json,
-    /// The message of the object.
+    /// Protobuf message of the object.
     Object,
-    /// The message of metadata only.
+    /// Protobuf message that contains only the metadata of the object.
     Metadata,
 }
 

@@ -41,7 +41,8 @@ enum Problem {
     Other,
 }
 
-/// Serde's terms for the kinds of values, as they start the rest of its messages. No term is a prefix of another.
+/// Serde's terms for the kinds of values. In its messages, a term follows `invalid type: ` or `invalid value: `. No
+/// term is a prefix of another.
 const SORTS: [&str; 15] = [
     "boolean",
     "integer",

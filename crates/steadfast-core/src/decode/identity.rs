@@ -66,12 +66,13 @@ impl PartialIdentity {
     }
 }
 
-/// Treats an empty string like a missing one, since Go writes one for the other.
+/// Treats an empty string like a missing one, since Go writes an empty string for a missing value.
 fn present<'a>(text: Option<&'a Cow<'_, str>>) -> Option<&'a str> {
     text.map(AsRef::as_ref).filter(|text: &&str| !text.is_empty())
 }
 
-/// Returns the version; `None` if it is overlong. Such a version would be requested and reported repeatedly.
+/// Returns the version; `None` if it is overlong. Otherwise every later request and report would contain the overlong
+/// version.
 pub(super) fn version(metadata: &Metadata<'_>) -> Option<ResourceVersion> {
     present(metadata.version.as_ref()).filter(|version| version.len() <= LONGEST_MARK).map(ResourceVersion::from)
 }

@@ -19,7 +19,7 @@ pub struct RawObject {
     pub identity: Identity,
     /// Encoded object.
     pub bytes: Bytes,
-    /// Range of `bytes` without which the object has no `metadata.managedFields`; `None` if the field is missing. If
+    /// Range of `bytes` to remove for an object without `metadata.managedFields`; `None` if the field is missing. If
     /// the field occurs several times, the range is the last one.
     pub managed_fields: Option<Range<usize>>,
     /// Encoding of the object.
@@ -29,8 +29,8 @@ pub struct RawObject {
 }
 
 impl RawObject {
-    /// Returns the parts of the object that `options` keep, in the same encoding: all bytes, or the remaining ones in
-    /// `buffer`.
+    /// Returns the parts of the object that `options` keep, in the same encoding. They are all bytes of the object, or
+    /// a shortened copy in `buffer`.
     ///
     /// A protobuf envelope is kept, if one exists.
     pub fn compact<'a>(&'a self, options: DecodeOptions, buffer: &'a mut Vec<u8>) -> &'a [u8] {

@@ -74,7 +74,8 @@ pub fn list_item(encoding: Encoding, item: &Item, wanted: Option<&Wanted>) -> Re
 ///
 /// # Errors
 ///
-/// Always returns an error, except for an `ERROR`: the stream has failed, independent of the length of the explanation.
+/// Always returns an error, except for an `ERROR` record. Its stream has failed, independent of the length of its
+/// status.
 pub fn overlong_record(record: &Overlong, wanted: Option<&Wanted>) -> Result<WatchRecord, RecordError> {
     // An overlong error still ends the watch, so an `ERROR` must never be skipped.
     if record.found().kind.as_deref() == Some(ERROR) {
@@ -95,8 +96,8 @@ pub fn overlong(record: &Overlong, wanted: Option<&Wanted>) -> RecordError {
 
 /// Status of an `ERROR` whose own status cannot be read.
 ///
-/// An `ERROR` is the failure of the stream, whatever its object is (client-go: `apierrors.FromObject`). Its object
-/// is never an object of the resource, so neither its name nor its version count.
+/// An `ERROR` record is a failure of the stream, whatever object it contains (client-go: `apierrors.FromObject`). This
+/// object is never an object of the resource, so its name and version are ignored.
 fn unexplained(why: &str) -> Status {
     Status {
         message: format!("the server ended the watch with an ERROR without a readable Status: {why}"),
@@ -217,8 +218,8 @@ fn failed(
     RecordError { kind, identity: Box::new(known(&object.metadata, &problem)), problem }
 }
 
-/// Returns the known identity of an object with this `problem`. Only the problem is known of its state, so the problem
-/// substitutes a missing version.
+/// Returns the known identity of an object with this `problem`. A substitute for a missing version is made of the
+/// problem, since nothing else is known of the state.
 fn known(metadata: &Metadata<'_>, problem: &RecordProblem) -> PartialIdentity {
     PartialIdentity::of(metadata, || ResourceVersion::made_of(problem.to_string().as_bytes()))
 }

@@ -51,7 +51,7 @@ enum Text {
     Name,
 }
 
-/// Name by which a value requests its verbatim JSON text (`RawValue`). The value is skipped for it.
+/// Name by which a value requests its verbatim JSON text (`RawValue`). The deserializer skips such a value.
 const RAW: &str = "$serde_json::private::RawValue";
 
 /// Type name of the buffer for flattened fields, until their types are known (`serde::private::de::Content`).
@@ -446,7 +446,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for SizeCounting<'_, A> {
     }
 }
 
-/// Counts for a sequence.
+/// Counters of a sequence.
 #[derive(Default)]
 struct Counted {
     count: usize,
@@ -493,7 +493,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, '_, A> {
     }
 }
 
-/// Counts for a map.
+/// Counters of a map.
 #[derive(Default)]
 struct Map {
     count: usize,

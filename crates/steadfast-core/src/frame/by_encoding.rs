@@ -70,7 +70,8 @@ impl StreamFramer {
         }
     }
 
-    /// Returns the length so far of the current record in bytes, once, after it has far exceeded the limit.
+    /// Returns the number of received bytes of the current record if they far exceed the limit; at most once per
+    /// record.
     pub fn endless(&mut self) -> Option<u64> {
         match self {
             Self::Json(framer) => framer.endless(),
@@ -129,7 +130,7 @@ impl ItemFramer {
         }
     }
 
-    /// Returns the length so far of the current item in bytes, once, after it has far exceeded the limit.
+    /// Returns the number of received bytes of the current item if they far exceed the limit; at most once per item.
     pub fn endless(&mut self) -> Option<u64> {
         match self {
             Self::Json(framer) => framer.endless(),

@@ -92,7 +92,8 @@ impl LengthFramer {
         Some(length)
     }
 
-    /// Returns the length so far of the current record in bytes, once, after it has far exceeded the limit.
+    /// Returns the number of received bytes of the current record if they far exceed the limit; at most once per
+    /// record.
     pub fn endless(&mut self) -> Option<u64> {
         self.passing.as_mut().and_then(|passing| passing.endless())
     }

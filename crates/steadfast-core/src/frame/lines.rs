@@ -52,7 +52,7 @@ impl LineFramer {
         while let Some(end) = memchr(b'\n', &self.chunk) {
             let mut record = self.chunk.split_to(end);
             self.chunk.advance(1);
-            // The end of an overlong record. Its bytes were scanned and not kept.
+            // This is the end of an overlong record. Its bytes were scanned and not kept.
             if self.passes(&record) {
                 return self.passing.take().map(|passing| Line::Overlong(passing.end()));
             }
@@ -76,7 +76,7 @@ impl LineFramer {
         None
     }
 
-    /// Skips the next piece of the current record, if the record exceeds the limit with it. Returns whether it was
+    /// Skips `piece`, the next part of the current record, if the record exceeds the limit. Returns whether `piece` was
     /// skipped.
     fn passes(&mut self, piece: &[u8]) -> bool {
         if self.passing.is_none() && self.begun.len() + piece.len() > self.limit {
@@ -88,7 +88,8 @@ impl LineFramer {
         true
     }
 
-    /// Returns the length so far of the current record in bytes, once, after it has far exceeded the limit.
+    /// Returns the number of received bytes of the current record if they far exceed the limit; at most once per
+    /// record.
     pub fn endless(&mut self) -> Option<u64> {
         self.passing.as_mut().and_then(|passing| passing.endless())
     }

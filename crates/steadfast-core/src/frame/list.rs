@@ -1,4 +1,4 @@
-//! Framer for lists in JSON: a single document. Items are returned on arrival.
+//! Framer for lists in JSON. A list is a single document; the framer returns each item on arrival.
 
 use std::fmt;
 
@@ -60,7 +60,7 @@ pub struct ListFramer {
     state: State,
     /// Scanner of the current or last value.
     skim: ValueSkipper,
-    /// Number of bytes in and after the buffer that the scanner has processed.
+    /// Number of bytes from the read position on that the scanner has already processed.
     skimmed: usize,
     /// Bytes of the current value from earlier chunks.
     begun: Vec<u8>,
@@ -221,7 +221,7 @@ impl ListFramer {
         }
     }
 
-    /// Returns the length so far of the current item in bytes, once, after it has far exceeded the limit.
+    /// Returns the number of received bytes of the current item if they far exceed the limit; at most once per item.
     pub fn endless(&mut self) -> Option<u64> {
         self.passing.as_mut().and_then(|passing| passing.endless())
     }

@@ -105,7 +105,7 @@ impl Passing {
         Overlong { limit: self.limit, bytes: self.bytes, found: Box::new(self.scanner.end()) }
     }
 
-    /// Returns the number of processed bytes, once, after it has far exceeded the limit.
+    /// Returns the number of processed bytes if they far exceed the limit; at most once per record.
     pub(super) fn endless(&mut self) -> Option<u64> {
         let endless = self.bytes > (self.limit as u64).saturating_mul(TOLD_AT);
         (endless && !std::mem::replace(&mut self.told, true)).then_some(self.bytes)

@@ -1,4 +1,4 @@
-//! State of an encoded object besides its bytes, packed into one word, since each kept object has one.
+//! State of an encoded object besides its bytes. Every kept object has such a state, so it is packed into one word.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,8 +18,8 @@ pub(super) enum Written {
 /// Bit of objects already reported as undecodable.
 const TOLD: u64 = 1 << 16;
 
-/// Position of the number. The number wraps around after 140 million million objects: 90 years at 50,000 objects per
-/// second.
+/// Position of the lowest bit of the number. The number wraps around after 140 million million objects: 90 years at
+/// 50,000 objects per second.
 const NUMBER: u32 = 17;
 
 impl Label {
@@ -44,8 +44,8 @@ impl Label {
         }
     }
 
-    /// Marks the object as reported, and returns whether it was not before. One report is sufficient for any number of
-    /// reads.
+    /// Marks the object as reported, and returns true if it was not marked before. One report is sufficient for any
+    /// number of reads.
     pub(super) fn tell(&self) -> bool {
         // `Relaxed` suffices: the flag guards no other data.
         self.0.fetch_or(TOLD, Ordering::Relaxed) & TOLD == 0

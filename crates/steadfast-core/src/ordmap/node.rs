@@ -20,8 +20,8 @@ pub(super) enum Node<K, V> {
 /// Node above others, which all have the same depth.
 #[derive(Clone)]
 pub(super) struct Inner<K, V> {
-    /// Separators of the children, one fewer than children. All keys below the child on the left of a separator are
-    /// smaller; no key below the child on its right is.
+    /// Separators between adjacent children. A separator is greater than all keys below its left child. No key below
+    /// its right child is smaller than the separator.
     pub(super) separators: Arc<[K]>,
     pub(super) children: Vec<Arc<Node<K, V>>>,
 }

@@ -1,7 +1,7 @@
 //! Serde deserializer that presents messages as the JSON of their objects.
 //!
 //! The bytes are read once, and only the requested values are decoded. Other values are skipped by their lengths.
-//! Fields that JSON contains although they are missing from the message follow after all others.
+//! Fields that are missing from the message but present in its JSON follow after all others.
 
 use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
@@ -32,7 +32,7 @@ pub(super) struct Members<'de> {
     /// Further messages around `outer`, from the outermost inwards; rarely any.
     further: Vec<Outer<'de>>,
     depth: u8,
-    /// Set if the metadata in this message omit their `managedFields`.
+    /// Set if `managedFields` are omitted from the metadata in this message.
     pub(super) trims: bool,
     /// Member whose value follows.
     field: &'static Field,
@@ -106,7 +106,7 @@ impl<'de> Members<'de> {
         }
     }
 
-    /// Advances past the last present field, to those that JSON contains nevertheless. Returns `None` if the next
+    /// Advances to the next field that is missing from the message but present in its JSON. Returns `None` if the next
     /// member must be determined again.
     fn advance_to_absent(&mut self) -> Option<bool> {
         let absent = self.message.told_of_absent & !self.seen;
@@ -430,7 +430,8 @@ impl<'de> SeqAccess<'de> for &mut Elements<'_, 'de> {
         }
     }
 
-    /// Returns the exact number unless elements may be packed, so that a collection allocates only once.
+    /// Returns the exact number of elements, so that a collection allocates only once; `None` if the elements may be
+    /// packed.
     fn size_hint(&self) -> Option<usize> {
         // The number of packed elements is unknown before decoding.
         if self.packs() { None } else { self.reader.count(self.number, self.among).ok() }

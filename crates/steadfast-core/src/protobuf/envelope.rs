@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::text::plain;
 use super::wire::{Fault, Reader};
 
-/// Magic prefix of every standalone object. No Kubernetes message starts with these bytes, which would be a group.
+/// Magic prefix of every standalone object. No Kubernetes message starts with these bytes, which would denote a group.
 pub(crate) const MARK: &[u8] = b"k8s\0";
 
 /// `apiVersion` and `kind` of an object.
@@ -15,7 +15,7 @@ pub(crate) struct TypeMeta<'a> {
     pub(crate) kind: &'a [u8],
 }
 
-/// Opens an optional envelope. Returns its type, if an envelope exists, and the message.
+/// Opens an optional envelope. Returns the type in the envelope, if one exists, and the message.
 pub(crate) fn open(lies: Reader<'_>) -> Result<(Option<TypeMeta<'_>>, Reader<'_>), Fault> {
     if !lies.rest().starts_with(MARK) {
         return Ok((None, lies));

@@ -39,7 +39,7 @@ impl Error {
         Self(Box::new(Inner { reason, at: Some(at), path: Vec::new() }))
     }
 
-    /// Adds an outer step to the path. `at` is the offset of the step, used if no offset is known.
+    /// Adds an outer step to the path. `at` is the offset of the step, which is used if the error has no offset yet.
     #[cold]
     pub(crate) fn step_out(&mut self, step: Step, at: usize) {
         self.0.path.push(step);

@@ -5,7 +5,7 @@
 pub struct MessageId(pub(super) u16);
 
 impl MessageId {
-    /// Returns the message type at a [`place`](Self::place).
+    /// Returns the message type at an index of the table ([`place`](Self::place)).
     pub(crate) fn at(place: u16) -> Self {
         Self(place)
     }

@@ -22,7 +22,7 @@ pub(crate) struct IdentityScanner {
     state: State,
     text: Vec<u8>,
     metadata: Metadata<'static>,
-    /// Set if the namespace was not kept. Without it, the key would be that of another object.
+    /// Set if the namespace was not kept. A key without the namespace would denote another object.
     astray: bool,
     found: RecordScan<'static>,
 }

@@ -6,9 +6,9 @@ use super::id::MessageId;
 pub(crate) struct Message {
     /// Fields, in the order of their numbers.
     pub(crate) fields: Vec<Field>,
-    /// Index plus one in the fields for each number; zero for an unknown number.
+    /// For each field number, the index in `fields` plus one; zero for an unknown number.
     places: Vec<u8>,
-    /// Bit set of the numbers of the fields that JSON contains although they are missing.
+    /// Bit set of the numbers of those fields that JSON contains even if the message lacks them.
     pub(crate) told_of_absent: u64,
     /// Form of the message in JSON.
     pub(crate) shape: Shape,
@@ -38,7 +38,7 @@ pub(crate) struct Field {
     pub(crate) omit: bool,
 }
 
-/// Placeholder for a name that JSON does not have.
+/// Placeholder for the name of a field that has no name in JSON.
 pub(crate) const UNNAMED: &str = "-";
 
 /// Exclusive upper bound of field numbers, which are bits of a word.
@@ -114,8 +114,8 @@ impl Message {
 }
 
 impl Field {
-    /// Returns whether JSON contains the field although it is missing. A Go struct is never empty in JSON, except for a
-    /// time with `omitzero`.
+    /// Returns whether JSON contains the field even if the message lacks it. JSON never omits a Go struct as empty,
+    /// except for a time with `omitzero`.
     fn is_told_of_absent(&self) -> bool {
         use Value::{Bool, Bytes, Double, Int32, Int64, Text, Time};
         match (self.count, self.value) {

@@ -126,7 +126,7 @@ impl<'de> Presented<'de> for Name {
     }
 }
 
-/// Enum in JSON: the name of the variant, or an object with this single name.
+/// Enum in JSON: the name of the variant, or an object whose only member has this name.
 struct Variant<V>(V);
 
 impl<'de, V: Visitor<'de>> Visitor<'de> for Variant<V> {

@@ -8,10 +8,10 @@ use super::text::plain;
 use super::wire::{Fault, Reader, Tag};
 use crate::scan::{Metadata, ObjectScan, RecordScan};
 
-/// Number of `metadata` in every object and list.
+/// Field number of `metadata` in every object and list.
 pub(crate) const METADATA: u32 = 1;
 
-/// Numbers of the identity fields of `meta.v1.ObjectMeta`, and of two more fields.
+/// Field numbers of the identity in `meta.v1.ObjectMeta`, and of two more fields.
 pub(crate) mod numbers {
     pub(crate) const NAME: u32 = 1;
     pub(crate) const NAMESPACE: u32 = 3;
@@ -74,7 +74,7 @@ fn set<'a>(text: &mut Option<Cow<'a, str>>, found: Reader<'a>) -> Result<(), Fau
     }
 }
 
-/// Skips all fields of a number, which must be adjacent.
+/// Skips all fields with the number `number`. These fields must be adjacent.
 fn pass_all(
     span: &mut Option<Range<usize>>,
     before: usize,
@@ -102,7 +102,7 @@ fn scan_record<'a>(frame: &'a [u8], found: &mut RecordScan<'a>) -> Result<(), Fa
         match tag.number {
             1 => set(&mut found.kind, event.delimited(tag.wire)?)?,
             2 => {
-                // A `runtime.RawExtension`.
+                // The object is within a `runtime.RawExtension`.
                 let mut extension = event.delimited(tag.wire)?;
                 while let Some(tag) = extension.tag()? {
                     match tag.number {

@@ -21,7 +21,7 @@ pub(crate) struct Table {
     pub(crate) trimmed: MessageId,
     /// Schema of a custom resource.
     pub(crate) schema: MessageId,
-    /// Metadata that replace an object.
+    /// `PartialObjectMetadata`.
     pub(crate) partial: MessageId,
 }
 

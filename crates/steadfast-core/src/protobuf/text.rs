@@ -53,7 +53,7 @@ const FORM: &[u8; 27] = b"0000-00-00T00:00:00.000000Z";
 /// Zero of Go's time, the year 1, in seconds relative to 1970.
 const ZERO: i64 = -62_135_596_800;
 
-/// Minimum length of its seconds in bytes: a tag, and a varint of 64 bits.
+/// Minimum length of Go's zero time in bytes: a tag, and the seconds as a varint of 64 bits.
 const ZERO_LENGTH: usize = 11;
 
 impl Moment {
@@ -83,7 +83,7 @@ impl Moment {
 
     /// Returns whether a message is Go's zero, which is null in JSON.
     pub(crate) fn is_null(message: Reader<'_>, by_micros: bool) -> Result<bool, Fault> {
-        // Seconds this far before 1970 are negative and never take fewer bytes.
+        // The seconds of Go's zero are negative, and a negative varint always has the maximum length.
         if (1..ZERO_LENGTH).contains(&message.rest().len()) {
             return Ok(false);
         }
@@ -98,7 +98,8 @@ impl Moment {
         }
     }
 
-    /// Writes the instant in RFC 3339 into `text`. Years of other than four digits need a text of their own.
+    /// Writes the instant in RFC 3339 into `text`. A year with fewer or more than four digits does not fit, so the
+    /// result is a separate text.
     ///
     /// Not generic, so that it is compiled once instead of once per visitor.
     fn written(self, text: &mut [u8; FORM.len()]) -> Cow<'_, str> {

@@ -10,7 +10,7 @@ use super::wire::{Fault, Reader};
 const DELIMITED: u8 = 2;
 
 /// Appends the object in `bytes`, with or without an envelope, to `into`, without the part `cut` of its metadata.
-/// Appends the whole object if `cut` is not within them.
+/// Appends the whole object if `cut` is not within the metadata.
 pub(crate) fn without(bytes: &[u8], cut: Range<usize>, into: &mut Vec<u8>) {
     let begin = into.len();
     if trim(bytes, cut, into).is_err() {
@@ -66,7 +66,7 @@ fn head(number: u8, mut length: usize, into: &mut Vec<u8>) {
     into.push(length as u8);
 }
 
-/// Returns the length of such a head in bytes.
+/// Returns the length in bytes of the head of a field with a value of `length` bytes.
 fn head_length(length: usize) -> usize {
     1 + (usize::BITS - (length | 1).leading_zeros()).div_ceil(7) as usize
 }

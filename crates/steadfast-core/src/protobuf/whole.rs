@@ -56,7 +56,7 @@ impl<'de> Presented<'de> for Whole<'de> {
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let mut members = Members::new(self.id, self.reader, DEPTH)?;
         members.trims = !self.keep_managed_fields;
-        // These are the only list items with a type in JSON, and the type is always this one.
+        // Only list items of this type contain their `apiVersion` and `kind` in JSON, and both are constant.
         let partial = TypeMeta { api_version: b"meta.k8s.io/v1", kind: b"PartialObjectMetadata" };
         let unsaid = if self.id == table().partial { partial } else { TypeMeta::default() };
         let TypeMeta { api_version, kind } = self.types.unwrap_or(unsaid);

@@ -30,7 +30,7 @@ pub(crate) struct Fault {
 /// Reader of one message. Offsets are relative to the outermost message.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
-    /// Outermost message, up to the end of this one.
+    /// Outermost message, up to the end of this reader's message.
     bytes: &'a [u8],
     at: usize,
 }

@@ -12,11 +12,11 @@ use crate::slots::{Hashes, Slot};
 
 /// Values by key.
 pub(super) struct Places<T> {
-    /// Places. The lowest vacant place is taken first, so that the end becomes vacant.
+    /// Places. The lowest vacant place is taken first, so that places at the end become vacant and can be removed.
     held: Vec<Option<(ObjectKey, T)>>,
-    /// Index by hash, after the number of places has exceeded a few.
+    /// Index by hash; `None` while a linear search is sufficient.
     hashes: Option<Hashes>,
-    /// Vacant places. Some may be beyond the end now, or taken again.
+    /// Vacant places. Entries may be outdated: the place is beyond the end, or taken again.
     vacant: BinaryHeap<Reverse<Slot>>,
     len: usize,
 }
@@ -120,13 +120,13 @@ impl<T> Places<T> {
         self.len == 0
     }
 
-    /// Returns all values, in no order.
+    /// Returns all values, in any order.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.held.iter().flatten().map(|(_, value)| value)
     }
 
     /// Returns the memory in bytes, without the heap memory of the values. An empty queue has only the capacity for a
-    /// few.
+    /// few places.
     pub(super) fn footprint(&self) -> usize {
         if self.is_empty() {
             return 0;

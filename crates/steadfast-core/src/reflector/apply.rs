@@ -119,7 +119,8 @@ impl Reflector {
                 self.wait_until(until, Next::Watch);
             }
             Effect::WatchReplaced(id) => {
-                // A new stream proves nothing at its start. Its records do, or the request that follows shortly.
+                // The start of a stream proves nothing. Its records are proofs, and so is the response to the request
+                // that follows shortly.
                 self.phase = Phase::Watching(Watch::open(id, now));
                 self.cache.bookmark_interval.begin();
                 self.comparison.watch_replaced(now);
@@ -266,7 +267,7 @@ impl Reflector {
             self.phase = Phase::DeltaListing(list);
             return self.apply(now, effects, out);
         }
-        // A list that is full now does not become a list by difference after a failure.
+        // If this full list fails, the next list must be full as well.
         plan.by_difference = None;
         let streamed = matches!(plan.form, Form::AsItWorks) && self.cache.streaming.is_next(now);
         let anew = plan.new_epoch;
@@ -352,7 +353,7 @@ impl Reflector {
         let older = version.as_ref().zip(reached).is_some_and(|(new, held)| new.is_older_than(held));
         let newer = version.as_ref().zip(reached).is_none_or(|(new, held)| !new.is_older_than(held) && new != held);
         if older && !plan.new_epoch && !inject!(self.cache.faults(), OlderList) {
-            // The cache never goes back within an epoch: the server lags (C4).
+            // The cache never goes back within an epoch. A lower version means that the server lags (C4).
             let version = version.as_ref().map_or("no version", ResourceVersion::as_str);
             let why = format!("a list came at {version}, older than the cache");
             let effects = match &self.phase {
@@ -389,8 +390,8 @@ impl Reflector {
         self.unnamed.list_complete(now, self.cache.settings.period);
         self.cache.evidence.unnamed = !self.unnamed.is_at_rest();
         self.cache.list_complete(now, version);
-        // A consistent read is a proof. A state from the server's cache is a proof only if newer. Both prove the state
-        // at the time of the request, however long the pages or initial events took.
+        // A consistent read is a proof. A state from the server's cache is a proof only if it is newer. Both kinds of
+        // list prove the state at the time of the request, however long the pages or initial events took.
         if newer || plan.from == ListFrom::Consistent {
             let late = inject!(self.cache.faults(), LateList);
             self.proven(now, if late { now } else { self.list_requested });
@@ -441,7 +442,7 @@ impl Reflector {
         self.ask_for_pages(now, plan, why, out);
     }
 
-    /// Requests pages at once. An earlier failure remains the cause until they arrive.
+    /// Requests pages at once. An earlier failure remains the cause of the doubt until the pages arrive.
     fn ask_for_pages(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
         // A permanent failure stays visible until a list succeeds.
         if self.cache.evidence.condition != Condition::Failed {
@@ -487,8 +488,8 @@ impl Reflector {
     /// Handles a cached version that is too large for the responding server (R5).
     ///
     /// A retry comes first: another replica may respond. If it fails in the same way, a consistent list is requested,
-    /// which is never older. If the response is older even so, a probe distinguishes a lagging replica from another
-    /// history.
+    /// which is never older. If its response is nevertheless older, a probe distinguishes a lagging replica from
+    /// another history.
     fn lagging(&mut self, now: Instant, mut plan: ListPlan, failure: &Failure, out: &mut Vec<Output>) {
         self.set_broken(now, failure);
         if plan.lagging.is_none() {
@@ -509,7 +510,8 @@ impl Reflector {
         self.phase = Phase::Deciding(decision);
     }
 
-    /// Lists another history. `proof` proves it, since the cache has the higher version `held`.
+    /// Lists the collection of another history. The version `proof` proves that history, since the cache has the higher
+    /// version `held`.
     fn list_new_history(
         &mut self,
         now: Instant,
@@ -584,7 +586,7 @@ impl Reflector {
         !self.polling.is_on()
     }
 
-    /// Moves the next poll forward for a caller that waits for a write.
+    /// Schedules an earlier poll for a caller that waits for a write.
     pub(super) fn hasten_poll(&mut self, now: Instant) {
         let Some(soonest) = self.polling.soonest(self.list_requested, &self.cache.settings) else { return };
         // A failing poll keeps its backoff: waiting callers must not defeat the delay.

@@ -1,8 +1,8 @@
 //! Interval at which a stream shows that it is alive (R2).
 //!
-//! Without changes, only rising bookmarks show that a stream is alive. Three intervals between them determine the
-//! period, which is the longest of the three. A few bookmarks in short succession therefore do not shorten the period.
-//! The period stays within its bounds, so a gap in the stream does not lengthen it either.
+//! Without changes, only rising bookmarks show that a stream is alive. The period is the longest of the last three
+//! intervals between such bookmarks. One or two bookmarks in short succession therefore do not shorten the period. It
+//! stays within its bounds, so a gap in the stream does not lengthen it without limit.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) struct BookmarkInterval {
     /// Last intervals, the newest at the end.
     intervals: [Duration; INTERVALS],
     known: usize,
-    /// Last bookmark that rose.
+    /// Last bookmark whose version rose, with the time of its arrival.
     last: Option<(Instant, ResourceVersion)>,
     /// Set after a bookmark on any stream of this server. The end of initial events does not count.
     heard: bool,
@@ -63,7 +63,8 @@ impl BookmarkInterval {
         (self.period, self.known, self.last) = (self.period.max(self.assumed), 0, None);
     }
 
-    /// Records a bookmark. A bookmark that does not rise is no evidence about the server's store, and does not count.
+    /// Records a bookmark. A bookmark whose version does not rise is no evidence about the server's store, and does not
+    /// count.
     pub(super) fn bookmark(&mut self, now: Instant, version: &ResourceVersion) {
         self.hear();
         if let Some((at, last)) = &self.last {
@@ -115,7 +116,8 @@ impl BookmarkInterval {
         self.without > 0
     }
 
-    /// Returns whether this was observed often enough that another short watch before the next list is useless.
+    /// Returns whether enough short watches received no bookmark. Another short watch before the next list is then
+    /// useless.
     pub(super) fn is_surely_without(&self) -> bool {
         self.without >= 3
     }

@@ -73,7 +73,8 @@ enum Stage {
     },
     /// All pages are complete; the comparison follows at once.
     Complete,
-    /// Differences exist that the watch may still deliver, perhaps a second watch that was opened for this purpose.
+    /// Differences exist that the watch may still deliver. The watch may be a second one that was opened for this
+    /// purpose.
     Waiting {
         until: Instant,
         replaced: bool,
@@ -98,7 +99,7 @@ impl Running {
 }
 
 impl Comparison {
-    /// Returns when the running list last made progress; it is cancelled after `patience` without any.
+    /// Returns the time of the running list's last progress. The list is cancelled after `patience` without progress.
     pub(super) fn progress_at(&self, patience: Duration) -> Option<Instant> {
         match self.running.as_ref()?.stage {
             Stage::Listing { deadline } => Some(deadline - patience),
@@ -147,8 +148,8 @@ impl Comparison {
         let pause = cache.settings.period * PERIODS_BETWEEN_LISTS;
         let due = if opaque { self.listed + pause } else { self.proof_due(&cache.settings) };
         if self.running.is_some() || now < due {
-            // While bookmarks may still appear, the next search follows after a period. Otherwise
-            // the search sleeps until the list.
+            // While bookmarks may still appear, the next request for a proof follows after a period. Otherwise it
+            // follows only with the list.
             let soon = now + cache.settings.period;
             let sleeps = opaque || cache.bookmark_interval.is_surely_without();
             effects.push(Effect::SeekAt(if sleeps { due.max(soon) } else { soon }));
@@ -317,8 +318,8 @@ impl Comparison {
         } else if let Some(asked) = asked {
             effects.push(Effect::SeekAfter(asked));
         } else if alongside.is_quiet && alongside.stream.is_some() {
-            // A running probe or replacement reports a missing proof later; only a quiet side needs
-            // this report.
+            // A running probe or replacement reports a missing proof later. Only without such an activity is this
+            // report needed.
             effects.push(Effect::Unproven(format!("no proof of freshness: {}", failure.why).into()));
         }
     }
@@ -342,7 +343,7 @@ impl Comparison {
             // The watch delivered everything up to the list's version, so the difference is final.
             _ if watching && reached => self.repair(found),
             Stage::Listing { .. } | Stage::Complete => self.await_differences(now, cache),
-            // Either the grace period still runs, or no watch exists to deliver the changes.
+            // Either the grace period is still running, or no watch exists that could deliver the changes.
             Stage::Waiting { until, .. } if now < until || !watching => Effects::default(),
             // The second watch lacked the changes as well: the server has lost them.
             Stage::Waiting { replaced: true, .. } => self.repair(found),
@@ -353,8 +354,7 @@ impl Comparison {
                 let suspect = || Effect::Suspect(Arc::from("a list has what our watch has not"));
                 alongside.is_quiet.then(suspect).map(Effects::from).unwrap_or_default()
             }
-            // With bookmarks, the search for a proof decides about the watch. The audit only
-            // repeats earlier.
+            // With bookmarks, the requests for proofs decide about the watch. The audit is only repeated earlier.
             Stage::Waiting { .. } => {
                 let effects = self.cancel();
                 let delay = cache.settings.audit_every.map(|every| every / 8);

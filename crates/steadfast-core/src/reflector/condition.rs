@@ -13,7 +13,7 @@ use crate::freshness::Condition;
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// Final cause of a doubt about a cache with a stream.
+/// Cause of the doubt that starts if an open stream has had no proof for two periods.
 const UNPROVEN: &str = "no proof of freshness within two periods";
 
 impl Reflector {

@@ -47,7 +47,7 @@ impl Decision {
     /// Repeats the probe after it decided nothing.
     pub(super) fn failed(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
         let mut plan = self.plan.clone();
-        // A list decides as well as a probe. It is requested once a period, and if the server rejects probes.
+        // A list can decide instead of a probe. It is requested once per period, or if the server rejects probes.
         let list = failure.is_refusal() || plan.has_lagged_for(settings.period, now);
         let then = if list { Next::List(plan) } else { Next::Decide(plan) };
         Effect::Wait { failure: failure.clone(), then }.into()

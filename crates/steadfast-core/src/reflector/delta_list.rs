@@ -1,12 +1,12 @@
 //! Relists by difference: metadata of the whole collection, and in full only the objects that differ from the cache.
 //!
-//! After `410 Expired` everything must be listed, although often almost nothing has changed. Metadata cost a server a
-//! half to a third of whole objects. They arrive in pages at one version V, with the UID and version of each object. A
-//! cached object with equal UID and version equals the object in a full list, and stays unchanged. A cached object that
-//! is missing from the metadata has ended. All other listed objects are requested by name at version V, and their
-//! responses must have the listed UID and version. The commit is therefore the collection at V, as for a full list.
-//! Both groups are limited. Each differing object costs a request. A large number of ended objects is not accepted from
-//! a list of metadata alone.
+//! After `410 Expired` everything must be listed, although often almost nothing has changed. Metadata cost a server
+//! between a third and a half as much as whole objects. They arrive in pages at one version V, with the UID and version
+//! of each object. A cached object with equal UID and version equals the object in a full list, and stays unchanged. A
+//! cached object that is missing from the metadata has ended. All other listed objects are requested by name at version
+//! V, and their responses must have the listed UID and version. The commit is therefore the collection at V, as for a
+//! full list. Both groups are limited. Each differing object costs a request. A large number of ended objects is not
+//! accepted from a list of metadata alone.
 //!
 //! This method only saves cost. Any unexpected content leads to a full list. Requests that an overloaded server delays
 //! are repeated for a limited time, since a full list would cost that server more.
@@ -129,7 +129,8 @@ impl DeltaList {
         (self.progress, self.put_off_since) = (now, None);
     }
 
-    /// Returns when to act without any progress: to send a request again, or to cancel the list after `patience`.
+    /// Returns the time of the next action if no progress occurs: a repeated request, or the cancellation after
+    /// `patience`.
     pub(super) fn due(&self, settings: &ReflectorSettings) -> Instant {
         let stalled = self.progress + settings.list_patience;
         let again = match self.not_before {
@@ -249,7 +250,8 @@ impl DeltaList {
         }
     }
 
-    /// Requests the differing objects, a few at once, unless the server requested a delay. Complete after the last one.
+    /// Requests the differing objects, a few at once, unless the server requested a delay. The list is complete after
+    /// the last object.
     fn fetch(&mut self, requester: &mut Requester) -> Effects {
         let mut effects = Effects::default();
         // The order of these requests is irrelevant: staging sorts by key at the commit.
@@ -270,7 +272,7 @@ impl DeltaList {
         effects
     }
 
-    /// Abandons the differences for the reason `why`, and requests a full list: at once, unless the server has
+    /// Abandons the relist by difference for the reason `why`, and requests a full list: at once, unless the server has
     /// requested a delay.
     pub(super) fn list_all(&self, why: Arc<str>) -> Effects {
         let mut effects = self.abandoned();
@@ -371,8 +373,8 @@ impl DeltaList {
         }
     }
 
-    /// Abandons the differences as a failed list. The next list is full, unless the failure is independent of the
-    /// differences.
+    /// Abandons the relist by difference, which counts as a failed list. The next list is full, unless the failure is
+    /// independent of the differences.
     fn leave(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> Effects {
         // Without a response head, the failure is no evidence against the method.
         let unheard = failure.kind == FailureKind::Unreachable && !self.opened;

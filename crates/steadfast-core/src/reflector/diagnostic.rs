@@ -1,4 +1,4 @@
-//! Notes of a reflector for logs, metrics and error callbacks.
+//! Diagnostics of a reflector for logs, metrics and error callbacks.
 
 use std::fmt;
 use std::sync::Arc;

@@ -76,7 +76,7 @@ impl Failure {
         matches!(self.kind, FailureKind::Denied | FailureKind::Invalid) && self.code != 401
     }
 
-    /// Returns whether the server requested a delay, or is behind a component that did.
+    /// Returns whether the server, or a component in front of it, requested a delay.
     pub(super) fn asks_for_patience(&self) -> bool {
         self.kind == FailureKind::Busy && (self.retry_after.is_some() || matches!(self.code, 408 | 429 | 502..=504))
     }

@@ -1,7 +1,8 @@
 //! Move of a watch to another connection while its own connection still works (R4).
 //!
-//! The connection drains or does not respond to a ping. Neither concerns the content of the cache, so freshness stays
-//! unchanged. If the watch breaks before its successor is open, the successor still replaces it.
+//! A watch moves if its connection drains or does not respond to a ping. Neither event concerns the content of the
+//! cache, so freshness stays unchanged. If the watch breaks before its successor is open, the successor still replaces
+//! it.
 
 use std::time::Duration;
 
@@ -112,7 +113,7 @@ impl Handover {
         }
     }
 
-    /// Returns the start of the move, the deadline of the successor, or the end of the move.
+    /// Returns the time of the next step: the start of the move, the deadline of the successor, or the end of the move.
     pub(super) fn due(&self, stream: Option<Stream>) -> Option<Instant> {
         let watch = stream.filter(|stream| stream.is_open)?;
         match self.state {
@@ -144,8 +145,8 @@ impl Handover {
                 effects.cancel(id);
                 self.retry_later(now, stream, None, requester);
             }
-            // Cancelled only after the grace period: a rejected version is reported inside the
-            // successor's stream.
+            // The old watch ends only after `MOVE_DELAY`, since a rejected version is reported inside the successor's
+            // stream.
             State::Open { id, .. } => {
                 self.complete(now, id, cache, requester);
                 effects.push(Effect::TakeOver(id));

@@ -29,7 +29,7 @@ pub enum Input {
     Probed(RequestId, Option<ResourceVersion>, Instant),
     /// The cache was compared with the listed identities ([`Output::JudgeComparison`](super::Output::JudgeComparison)).
     Judged(Differences),
-    /// The metadata list an object that the cache does not have in this version
+    /// A list of metadata contains an object that the cache does not have in this version
     /// ([`Verdict::Offer`](super::Verdict::Offer)).
     Differs(RequestId, Identity),
     /// A list entry or record arrived that belongs to no identifiable object.

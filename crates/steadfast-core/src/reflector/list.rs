@@ -42,7 +42,7 @@ pub(super) enum ListRecord {
     /// A bookmark before the end of the list. A server without streamed lists treats the request as a plain watch and
     /// sends ordinary bookmarks.
     PlainBookmark,
-    /// Nothing.
+    /// No effect on the list.
     Ignored,
 }
 
@@ -86,8 +86,8 @@ impl List {
     pub(super) fn record(&mut self, now: Instant, record: Record<'_>) -> ListRecord {
         match record {
             Record::Object(kind, identity) => {
-                // Initial events are all `ADDED`. Other events are later changes, which never end on a server that does
-                // not mark the end of a list. They therefore do not count as progress (R3).
+                // Initial events are all `ADDED`. Other events are later changes. They never end if the server does not
+                // mark the end of a list. They therefore do not count as progress (R3).
                 if kind == RecordKind::Added && self.is_progress(&identity.version) {
                     self.progress = now;
                 }
@@ -100,7 +100,8 @@ impl List {
     }
 
     /// Returns whether an `ADDED` event is progress of a list. The objects of a list have their own order. Objects
-    /// created later arrive in the order of versions, without an end on a server that treats the list as a plain watch.
+    /// created later arrive in the order of versions. They arrive without end if the server treats the list as a plain
+    /// watch.
     fn is_progress(&mut self, version: &ResourceVersion) -> bool {
         // Changes arrive with rising versions, so a version that does not rise belongs to a list.
         // The first event always counts.

@@ -99,7 +99,7 @@ impl ListPlan {
 pub(super) enum Form {
     /// Streamed, unless streams are known not to work.
     AsItWorks,
-    /// Paged, like the list that it repairs.
+    /// Paged, like the list whose errors this list repairs.
     Pages,
     /// Paged, after a streamed list failed.
     PagesFallback(PagesFallback),

@@ -1,4 +1,4 @@
-//! Phase of a reflector: what it waits for.
+//! Phase of a reflector, by the event for which it waits.
 
 use super::decision::Decision;
 use super::delta_list::DeltaList;

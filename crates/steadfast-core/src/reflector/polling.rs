@@ -26,7 +26,7 @@ const FAILURES: u32 = 5;
 /// Approximate number of polls between two attempts of a rejected watch.
 const POLLS_BETWEEN_WATCHES: u32 = 5;
 
-/// Part of the poll interval after which a poll may run early, if a caller waits for a write.
+/// Divisor of the poll interval. If a caller waits for a write, a poll may run after this part of the interval.
 const SOONEST: u32 = 12;
 
 /// Cause of polling for a resource without versions.
@@ -131,7 +131,8 @@ impl Polling {
         // The delay grows with every failure, even while lists replace the watch.
         self.patience = self.backoff.fail(&mut requester.random);
         let settings = &cache.settings;
-        // A server that has just started may fail or reject requests for a short time. This must not cause a list (R4).
+        // A server that has just started may fail or reject requests for a short time. These failures must not cause a
+        // list (R4).
         let least = if failure.asks_for_patience() { settings.period } else { settings.healthy_after };
         let soon = self.since.is_some_and(|since| now.since(since) < least);
         if !self.on && (soon || self.failures < FAILURES) {

@@ -3,7 +3,7 @@
 //! A probe returns a version P that the server has reached. A proof follows in one of two ways: our watch reaches P, or
 //! a short watch from our version shows no change up to P. Without either, the watch becomes suspect, and a second
 //! watch is opened before the first is dropped. If the server sends no bookmarks, a short watch shows nothing, and a
-//! list provides the proof (`comparing`).
+//! list provides the proof (`comparison`).
 //!
 //! A real server often sends no bookmark in a short watch. It drops a bookmark that is not above the last event before
 //! the start of the watch, even for an event outside the scope. The reflector therefore first checks that the
@@ -11,13 +11,13 @@
 //! to P. Our own stream has not confirmed P. Its later events are processed even if they are below P, and it resumes
 //! from its own version.
 //!
-//! While a caller waits, the short watch lasts one second instead of four. Its end without an event is an equal proof
-//! if the watch was open for half of that time. The server sends pending events as soon as a watch is open. Any other
-//! end decides nothing, and a watch of four seconds follows.
+//! While a caller waits, the short watch lasts one second instead of four. Its end without an event is a proof as well,
+//! if the watch was open for at least half of that time. The server sends pending events as soon as a watch is open.
+//! Any other end decides nothing, and a watch of four seconds follows.
 //!
-//! The response may belong to another informer's probe, sent before this informer requested a proof. It therefore
-//! proves the state at the time of its sending. It is no sign of another history for an informer that has reached a
-//! higher version since.
+//! The response may belong to another informer's probe, sent before this informer requested a proof. The response
+//! therefore proves the state at the time at which the probe was sent. It does not indicate another history to an
+//! informer that has reached a higher version since.
 
 use std::sync::Arc;
 
@@ -74,8 +74,8 @@ enum State {
     Replacing { id: RequestId, deadline: Instant },
 }
 
-/// Part of a period: the maximum age of another informer's probe to be used here. It exceeds the jitter between
-/// informers that became silent at the same time.
+/// Divisor of a period for the maximum age at which another informer's probe is used here. This age exceeds the jitter
+/// between informers that became silent at the same time.
 const SHARED_WITHIN: u32 = 12;
 
 impl Probe {
@@ -127,8 +127,8 @@ impl Probe {
         self.schedule.proven(then, interval.period(), requester);
     }
 
-    /// Ends the activity after a proof. Returns whether the silence before it was correct: no bookmark arrived during
-    /// the search.
+    /// Ends the activity after a proof. Returns whether the silence before the proof was correct: no bookmark arrived
+    /// since the proof was requested.
     pub(super) fn proof_found(&mut self, cache: &CacheState) -> bool {
         self.state = State::Quiet;
         let proven = cache.evidence.proven;
@@ -190,12 +190,11 @@ impl Probe {
             effects.push(Effect::CompareWithList);
             return;
         };
-        // Early searches for callers are routine; only a full period of silence deserves a log
-        // line.
+        // Early requests on behalf of callers are routine. Only a full period of silence is logged.
         if cache.evidence.proven.is_none_or(|proven| now.since(proven) >= period) {
             effects.report(Diagnostic::SeekingProof);
         }
-        // A write may be newer than the old probe, and an old probe proves little.
+        // An earlier probe is not used if a caller waits for a write, which may be newer. An old probe proves little.
         let behind = self.behind.take().filter(|target| !reasons.wanted && now.since(target.sent) < period);
         if let Some(target) = behind {
             return self.prove(now, target, reasons.is_awaited, cache, requester, effects);
@@ -360,20 +359,20 @@ impl Probe {
         watch.ended(now, trusted);
         let (brief, shown) = (watch.brief, watch.shown());
         if brief && !shown.complete {
-            // One second was too short, for example since events came: that decides nothing.
+            // One second was too short, for example because of events. Such an end decides nothing.
             self.state = State::Quiet;
             self.prove(now, shown.target, false, cache, requester, &mut effects);
             return effects;
         }
-        // Old events that are repeated prove nothing. Our own watch has a short time to deliver the same events.
+        // Repeated old events prove nothing. Our own watch has a short time to deliver the same events.
         if shown.ahead.as_ref().is_some_and(|ahead| cache.is_news(ahead)) {
             self.state = State::Following { shown, deadline: now + SHORT_WATCH_GRACE };
             return effects;
         }
         let has_bookmarks = cache.bookmark_interval.has_bookmarks();
         if !shown.complete && !shown.heard && (!has_bookmarks || may_compare && cache.is_suspect()) {
-            // The short watch received no bookmark. If the server never sent one, it sends none in general. Otherwise
-            // the cache is in doubt, and a list may end the doubt if another watch has not.
+            // The short watch received no bookmark. If no watch ever received one, the server sends none. Otherwise the
+            // cache is in doubt, and a list may end the doubt if another watch does not.
             self.state = State::Quiet;
             if !has_bookmarks {
                 effects.push(Effect::NoBookmarks);
@@ -429,8 +428,8 @@ impl Probe {
                 self.watch_shortly(now, target, is_awaited, cache, requester, &mut effects);
             }
             State::Reaching { watch, .. } if watch.id == id && may_lag(now, failure, cache) => {
-                // The responding replica may only lag. The next search checks the same target
-                // without a probe (R5).
+                // The responding replica may only lag. The next request checks the same target without another probe
+                // (R5).
                 self.behind = Some(watch.target.clone());
                 self.state = State::Quiet;
                 self.schedule.again(now, requester);
@@ -470,15 +469,15 @@ impl Probe {
         }
     }
 
-    /// Handles a missing proof. Unless our own watch delivered one concurrently, it becomes suspect, and another watch
-    /// is opened on another connection.
+    /// Handles a missing proof. Unless our own watch delivered a proof concurrently, it becomes suspect, and a second
+    /// watch is opened on another connection.
     pub(super) fn unproven(&mut self, why: &str, cache: &CacheState, effects: &mut Effects) {
         self.state = State::Quiet;
-        // The server rejected every method. The next search starts with the preferred method again.
+        // The server rejected every method. The next request starts with the preferred method again.
         if self.method == ProbeMethod::Unknown {
             self.forget_refusals();
         }
-        // A bookmark of our own watch may have delivered the proof during the search.
+        // A bookmark of our own watch may have delivered the proof since the request.
         if cache.evidence.proven.is_none_or(|proven| proven <= self.schedule.begun()) {
             effects.push(Effect::Suspect(Arc::from(why)));
         }
@@ -489,7 +488,7 @@ impl Probe {
         let mut effects = Effects::default();
         let Some(from) = cache.version.clone() else { return effects };
         let id = requester.next_id();
-        // The deadline is the next proof. A shorter one would open ever more connections to a silent server.
+        // The deadline is half a period. A shorter deadline would open ever more connections to a silent server.
         self.state = State::Replacing { id, deadline: now + cache.settings.period / 2 };
         let timeout_seconds = requester.watch_seconds();
         effects.send(id, Request::Watch { from, timeout_seconds, elsewhere: true });

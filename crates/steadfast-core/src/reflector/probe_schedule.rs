@@ -100,8 +100,8 @@ impl ProbeSchedule {
     /// Records the start of a request, and returns its reasons.
     pub(super) fn begin(&mut self, now: Instant) -> Reasons {
         let reasons = Reasons { wanted: self.wanted, is_awaited: self.is_awaited };
-        // Recorded before `at` changes: only a search after a full period of silence may lengthen
-        // the interval.
+        // This is recorded before `at` changes: only a request after a full period of silence may lengthen the
+        // interval.
         self.overdue = now >= self.at;
         (self.wanted, self.is_awaited) = (false, false);
         self.earliest = now + PAUSE;
@@ -127,7 +127,7 @@ impl ProbeSchedule {
     /// Schedules an early request after a new stream replaced a broken one.
     pub(super) fn hasten(&mut self, now: Instant, requester: &mut Requester) {
         let soon = now + requester.between(Duration::ZERO, MAX_PROOF_DELAY);
-        // A schedule within the window stays. Only overdue and later searches move.
+        // A request that is scheduled within this time keeps its time. Only an overdue or a later one moves.
         if self.at <= now || self.at > soon {
             self.at = soon;
         }

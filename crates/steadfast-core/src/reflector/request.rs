@@ -76,8 +76,8 @@ pub enum Request {
         from: ResourceVersion,
         /// Version that the responding server must have reached before the watch is sent.
         target: ResourceVersion,
-        /// Method to determine that version: by [`Request::reach_query`], on the connection that later carries the
-        /// watch.
+        /// Method to determine whether the server has reached `target`: by [`Request::reach_query`], on the connection
+        /// that later carries the watch.
         reach: ProbeMethod,
         /// Duration of the watch in seconds.
         seconds: u32,
@@ -108,8 +108,8 @@ pub enum ListFrom {
 /// end.
 pub(super) const SHORT_WATCH_SECONDS: u32 = 4;
 
-/// Duration of a short watch in seconds while a caller waits for it. A bookmark is rarely sent in this time: the end of the
-/// watch is the proof.
+/// Duration of a short watch in seconds while a caller waits for it. Servers rarely send a bookmark in this time, so
+/// the end of the watch is the proof.
 pub(super) const BRIEF_WATCH_SECONDS: u32 = 1;
 
 /// Field selector that matches nothing, since no object has two names.

@@ -74,7 +74,7 @@ pub struct ReflectorSettings {
 
 /// Maximum duration of a setting. It replaces longer durations, such as `Duration::MAX` for "never".
 ///
-/// Periods are multiplied by up to 80 (lists that name unnamed records), which must not overflow.
+/// Periods are multiplied by up to 80 (lists that resolve unidentified records), which must not overflow.
 const MAX_DURATION: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl ReflectorSettings {

@@ -1,4 +1,4 @@
-//! Decision whether lists are streamed, the evidence against streams, and how long it is remembered (R3).
+//! Decision between streamed and paged lists, by the remembered evidence against streams (R3).
 //!
 //! A server may reject streamed lists, treat them as plain watches, or be behind a proxy that cuts them. Pages replace
 //! streams then. In JSON, streams are only tried if the settings require them, since they cost a server more than
@@ -24,7 +24,7 @@ pub(super) struct Streaming {
     cheap: bool,
     /// End of the time during which pages replace streams.
     pages_until: Option<Instant>,
-    /// Set if pages were rejected too, so neither form is requested at once.
+    /// Set if pages were rejected too, so that neither form is requested without a delay.
     refused_both: bool,
     /// Number of consecutive failures while the server responds, or may respond.
     failures: u32,
@@ -103,7 +103,7 @@ impl Streaming {
         false
     }
 
-    /// Counts a failure that streaming may have caused. After several, pages are tried.
+    /// Counts a failure that streaming may have caused. After several failures, pages are tried.
     pub(super) fn doubt(&mut self, why: Arc<str>, plan: &mut ListPlan) {
         self.failures += 1;
         if self.failures >= FAILURES {
@@ -111,7 +111,7 @@ impl Streaming {
         }
     }
 
-    /// Handles failed pages that replaced a stream. Neither form works for certain, so the next list is a stream.
+    /// Handles failed pages that replaced a stream. Neither form is known to work, so the next list is a stream.
     pub(super) fn pages_failed(&mut self, failure: &Failure, plan: &mut ListPlan) {
         if let Form::PagesFallback(_) = plan.form {
             plan.form = Form::AsItWorks;

@@ -28,7 +28,8 @@ pub enum Verdict {
     Compare,
     /// Ignore the record: the cache already has its state.
     Skip,
-    /// Ignore the record if one counter assigns all versions: its version does not exceed the cached version.
+    /// The version of the record does not exceed the cached version. Ignore the record, provided that one counter
+    /// assigns all versions.
     Older {
         /// Set if the same stream has delivered a higher version before.
         unbroken: bool,

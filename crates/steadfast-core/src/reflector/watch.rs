@@ -1,4 +1,4 @@
-//! The watch: resumed exactly at its end (R4, R6).
+//! The watch, which is resumed exactly at its end (R4, R6).
 
 use super::cache_state::CacheState;
 use super::effect::{Effect, Effects};
@@ -36,7 +36,7 @@ pub(super) enum WatchRecord<'a> {
     Repeated { unbroken: bool },
     /// A bookmark. `is_news` is set if it is above the cached version.
     Bookmark { version: &'a ResourceVersion, is_news: bool },
-    /// Nothing.
+    /// No effect on the watch.
     Ignored,
 }
 
@@ -154,8 +154,8 @@ impl Watch {
         }
     }
 
-    /// Returns whether the failure is evidence about watches. An unreachable server is none, unless the request timed
-    /// out without a response head. The break of a watch that was open for some time is none either.
+    /// Returns whether the failure is evidence about watches. An unreachable server is no such evidence, unless the
+    /// request timed out without a response head. Neither is the break of a watch that was open for some time.
     fn is_evidence(&self, now: Instant, failure: &Failure, settings: &ReflectorSettings) -> bool {
         match (failure.kind, self.opened) {
             (FailureKind::Unreachable, None) => now >= self.sent + settings.list_patience,

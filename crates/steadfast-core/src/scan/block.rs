@@ -316,7 +316,7 @@ mod tests {
 
         #[test]
         fn parity_and_escapes_match_bitwise_loop(bits: u64, more: u64, before: bool) {
-            // The union of two texts has the long runs that a single one rarely has.
+            // The union of two random masks has long runs of bits, which a single mask rarely has.
             for bits in [bits, bits | more] {
                 let (mut odd, mut escaped) = (false, before);
                 let (found, escapes) = (parity(bits), escaping(bits, u64::from(before)));

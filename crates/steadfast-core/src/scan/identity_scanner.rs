@@ -25,7 +25,7 @@ pub(crate) struct IdentityScanner {
     member: Member,
     /// Current metadata.
     metadata: Metadata<'static>,
-    /// Set if the namespace cannot be read. Without it, the key would be that of another object.
+    /// Set if the namespace cannot be read. A key without the namespace would denote another object.
     astray: bool,
     found: RecordScan<'static>,
 }

@@ -21,8 +21,8 @@ pub(crate) struct ObjectScan<'a> {
     pub(crate) api_version: Option<Cow<'a, str>>,
     /// `kind` of the object.
     pub(crate) kind: Option<Cow<'a, str>>,
-    /// `metadata` of the object. They are set only after their end: without its namespace, a key would be that of
-    /// another object.
+    /// `metadata` of the object. They are set only after their end: a key without its namespace would denote another
+    /// object.
     pub(crate) metadata: Metadata<'a>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Metadata<'a> {
     pub(crate) uid: Option<Cow<'a, str>>,
     /// `metadata.resourceVersion`.
     pub(crate) version: Option<Cow<'a, str>>,
-    /// Range without which the text has no `metadata.managedFields`: the member and one adjacent comma.
+    /// Range to remove for a text without `metadata.managedFields`: the member and one adjacent comma.
     pub(crate) managed_fields: Option<Range<usize>>,
     /// Range of `metadata.annotations`, which are read only if needed.
     pub(crate) annotations: Option<Range<usize>>,

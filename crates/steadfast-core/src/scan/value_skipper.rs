@@ -40,7 +40,7 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    /// Returns the sort of a value that starts with `first`; `None` if no value can.
+    /// Returns the sort of a value that starts with `first`; `None` if no value starts with this byte.
     #[inline]
     pub(super) fn of(first: u8) -> Option<Self> {
         match first {
@@ -66,7 +66,7 @@ pub(crate) enum ValueSkipper {
 }
 
 impl ValueSkipper {
-    /// Creates the state for a value that starts with `first`; `None` if no value can.
+    /// Creates the state for a value that starts with `first`; `None` if no value starts with this byte.
     pub(crate) fn begin(first: u8) -> Option<Self> {
         Some(match Sort::of(first)? {
             Sort::Scalar => Self::Scalar,
@@ -75,7 +75,8 @@ impl ValueSkipper {
         })
     }
 
-    /// Processes the next bytes. Returns the number of bytes up to the end of the value, after the end is known.
+    /// Processes the next bytes. Returns the number of bytes up to the end of the value, or `None` if the end is not
+    /// known yet.
     ///
     /// The end of a scalar is known at the byte after it.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
@@ -87,7 +88,7 @@ impl ValueSkipper {
     }
 }
 
-/// Returns the end of the scalar in its next bytes `bytes`; `None` if it may continue after them.
+/// Returns the end of the scalar in `bytes`, its next bytes; `None` if the scalar may continue after them.
 pub(super) fn scalar_end(bytes: &[u8]) -> Result<Option<usize>, Fault> {
     match bytes.iter().position(|byte| !scalar(*byte)) {
         Some(at) if matches!(bytes[at], b',' | b']' | b'}' | b' ' | b'\t' | b'\r' | b'\n') => Ok(Some(at)),
@@ -125,7 +126,7 @@ fn text(escaped: &mut bool, bytes: &[u8]) -> Option<usize> {
 
 /// Object or array whose start has been read.
 pub(crate) struct Nested {
-    /// Bracket that ends it.
+    /// Closing bracket of the object or array.
     end: u8,
     /// Number of open brackets.
     depth: u64,

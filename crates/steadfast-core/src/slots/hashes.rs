@@ -1,9 +1,9 @@
 //! Slots by hash, in a tree whose nodes are shared between clones.
 //!
 //! Users choose the names in a cluster, and could choose names with equal hashes. The hash function has no secret, so a
-//! key has an equal hash in every process. Such an attack has no effect. Each node uses four bits of a hash, so a
-//! search has at most eight steps. If a leaf cannot hold all slots of one hash, they form a [`Sequence`] in the order
-//! of their keys, which is searched like an ordered tree.
+//! key has an equal hash in every process. Such an attack does not slow down lookups. Each node uses four bits of a
+//! hash, so a search has at most eight steps. If a leaf cannot hold all slots of one hash, they form a [`Sequence`] in
+//! the order of their keys. It is searched like an ordered tree.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -189,7 +189,7 @@ impl<T> PagedVec<T> {
         self.root.get(at / Chunk::<T>::SPAN)?.as_ref()?.get(at % Chunk::<T>::SPAN)
     }
 
-    /// Returns whether both share their root, so that no value differs. `false` has no meaning.
+    /// Returns whether both share their root, so that no value differs. If not, the content may be equal nevertheless.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.root, &other.root)
     }
@@ -209,7 +209,7 @@ impl<T> PagedVec<T> {
 }
 
 impl<T: Clone> PagedVec<T> {
-    /// Sets or removes the value in `slot` and hands back the one before.
+    /// Sets or removes the value in `slot` and returns the previous value.
     pub fn set(&mut self, slot: Slot, value: Option<T>) -> Option<T> {
         let (number, at) = (slot as usize / Chunk::<T>::SPAN, slot as usize % Chunk::<T>::SPAN);
         if number >= self.root.len() {

@@ -13,7 +13,7 @@ const MAX_LEAF_SLOTS: usize = 64;
 /// Maximum number of children of a node.
 const WIDTH: usize = 32;
 
-/// Minimum fill of a node with neighbours, after a removal below it.
+/// Divisor of the maximum length of a node for its minimum length after a removal, if the node has neighbours.
 const FULL: usize = 4;
 
 /// Ordered slots, cheap to clone.

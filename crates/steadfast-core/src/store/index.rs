@@ -15,7 +15,7 @@ use crate::slots::{Sequence, Slot};
 /// Function that passes each value of an object to a callback, so that no collection is allocated.
 type Extract<K, I> = dyn Fn(&K, &mut dyn FnMut(I)) + Send + Sync;
 
-/// Slots of the entries with a value, in the order of their keys, by value. Each value is stored once.
+/// For each value, the slots of the entries with this value, in the order of their keys. Each value is stored once.
 pub(super) type Places<I> = OrdMap<Arc<I>, Sequence>;
 
 /// Index of a store, by values of the type `I`.
@@ -55,8 +55,8 @@ impl<K, I> Clone for Index<K, I> {
 /// Builds the map of `found`, and returns the stored value for each of its elements in the same order. Equal values
 /// share one allocation.
 pub(super) fn places<K, I: Ord>(mut found: Vec<(I, Slot)>, objects: &Objects<K>) -> (Places<I>, Vec<(Arc<I>, Slot)>) {
-    // The slots usually arrive in the order of the keys, which are more expensive to compare than values. Each sort is
-    // therefore stable.
+    // Keys are more expensive to compare than values, but the slots usually arrive in the order of the keys. The sort
+    // by value is stable and keeps this order.
     let by_key =
         |(_, a): &(I, Slot), (_, b): &(I, Slot)| if a == b { Ordering::Equal } else { objects.compare(*a, *b) };
     if !found.is_sorted_by(|a, b| by_key(a, b).is_le()) {

@@ -10,8 +10,8 @@ use super::snapshot::Snapshot;
 
 /// Filled index that is not part of the store yet.
 ///
-/// Its function runs where the index is filled and where it [follows](Self::follow) the store. The writer of the store
-/// does not wait for it.
+/// The index function runs in the thread that fills the index and that calls [`follow`](Self::follow). The writer of
+/// the store does not wait for this function.
 pub struct Joining<K> {
     indexed: Box<dyn Maintained<K>>,
     /// Objects that the index covers.

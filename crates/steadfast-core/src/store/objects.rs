@@ -48,7 +48,8 @@ impl<K> Objects<K> {
         self.order.is_empty()
     }
 
-    /// Returns whether both share their memory, so that no entry differs. `false` has no meaning.
+    /// Returns whether both share their memory, so that no entry differs. If not, the content may be equal
+    /// nevertheless.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.pages.is(&other.pages)
     }

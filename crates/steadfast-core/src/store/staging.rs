@@ -62,7 +62,7 @@ impl<K> Staging<K> {
 
     /// Stages the object if the store has its listed version; otherwise requests it.
     pub fn offer(&mut self, identity: &Identity) -> Offer {
-        // A UID that was unknown must be stored.
+        // If the cached entry lacks its UID, the listed UID must be stored.
         self.offer_if(identity, |held| {
             (*held.uid() == identity.uid || !identity.uid.is_given())
                 && (!held.is_tainted() || held.is_delivered_undecodable())
@@ -152,7 +152,7 @@ impl<K> Staging<K> {
         let mut held = held.slots().map(|slot| (slot, held.at(slot))).peekable();
         // Both sequences are in key order: one merge pass finds missing, new and changed entries.
         for staged in staged {
-            // The marker has replaced the staged object, so the cached entry counts as missing.
+            // `Staged::Gone` has replaced the listed object, so the cached entry counts as missing from the list.
             let Staged::Listed(came) = staged else { continue };
             while let Some(missing) = held.next_if(|(_, held)| held.key() < came.key()) {
                 replacements.push(gone(missing));

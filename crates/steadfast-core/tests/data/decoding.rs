@@ -362,7 +362,7 @@ fn too_deep_object_keeps_its_identity() {
     assert_eq!(item(&written).expect("the item is an object").identity, object.identity);
     let error = decode::<DynamicObject>(&object).expect_err("the object is too deep");
     assert!(error.to_string().ends_with("nested deeper than 128 levels"), "{error}");
-    // The deep part of metadata are the `managedFields`, which are removed.
+    // The deeply nested part of the metadata is in `managedFields`, which are removed.
     let alone = item(&written.replace(&format!(r#","spec":{deep}"#), "")).expect("the item is an object");
     assert!(decode::<PartialObjectMeta<Pod>>(&alone).is_ok_and(|object| object.metadata.labels.is_some()));
     assert_eq!(

@@ -24,7 +24,7 @@ enum Happening {
         name: u8,
         group: u8,
     },
-    /// Another thing takes its name, with or without a record of the deletion.
+    /// A thing is deleted and another takes its name, with or without a record of the deletion.
     Recreate {
         name: u8,
         group: u8,
@@ -353,7 +353,7 @@ proptest! {
         let missed = world.missed + world.queue.missed();
         prop_assert_eq!(news(&world.delivered) + missed, news(&world.pushed), "each is seen, or counted");
         if bound == 10_000 {
-            // With one call at a time per name, the order across names is that of the events.
+            // Calls for one name do not overlap, so the calls for all names follow the order of the events.
             prop_assert_eq!(&world.delivered.len(), &world.pushed.len());
             let of = |all: &[String], name: &str| -> Vec<String> {
                 all.iter().filter(|event| event.starts_with(name)).cloned().collect()

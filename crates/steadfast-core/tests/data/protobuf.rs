@@ -76,7 +76,7 @@ fn missing_fields_match_go_output() {
     assert_eq!(listed, json!({"metadata": {}, "items": null}));
     let service: Value = decode(id("v1", "Service"), &[], true).expect("an empty service");
     assert_eq!(service, json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}));
-    // Its volumes have only an empty name.
+    // The pod has one volume, whose message is empty.
     let spec = delimited(2, &delimited(1, &[]));
     assert_eq!(pod::<Value>(&spec).expect("a pod")["spec"], json!({"volumes": [{"name": ""}], "containers": null}));
 }
@@ -158,7 +158,7 @@ fn unrequested_fields_are_not_decoded() {
     struct Named {
         metadata: ObjectMeta,
     }
-    // Its spec is not a valid message.
+    // The pod's spec is not a valid message.
     let bytes = [delimited(2, &[0xff; 20]), delimited(1, &text(1, "a"))].concat();
     assert_eq!(pod::<Named>(&bytes).expect("a name").metadata.name.as_deref(), Some("a"));
     assert_eq!(malformed(pod::<Pod>(&bytes)).path(), "spec");
@@ -205,7 +205,7 @@ fn invalid_tags_are_errors() {
     {
         malformed(pod::<Value>(bytes));
     }
-    // An unterminated group, and an unterminated varint.
+    // The first message has an unterminated group, the second an unterminated varint.
     malformed(pod::<Value>(&[0x93, 0x03]));
     malformed(pod::<Value>(&[0x90, 0x03, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80]));
 }
@@ -221,7 +221,7 @@ fn duplicate_field_is_an_error() {
 fn nesting_depth_limit_matches_json() {
     let definitions = id("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     let nested = |depth: usize| {
-        // The number of `not` is 28.
+        // The field `not` of a schema has the number 28.
         let schema = (0..depth).fold(text(5, "object"), |schema, _| delimited(28, &schema));
         delimited(2, &delimited(7, &delimited(4, &delimited(1, &schema))))
     };
@@ -238,7 +238,7 @@ fn nesting_depth_limit_matches_json() {
     assert!(serde_json::from_str::<Value>(&json).is_ok());
     let one_more = json.replacen("{\"not\":", "{\"not\":{\"not\":", 1).replacen("}}", "}}}", 1);
     assert!(serde_json::from_str::<Value>(&one_more).is_err());
-    // Unterminated groups, one for every two bytes: recursion would overflow the stack.
+    // The message consists of unterminated groups of two bytes. A recursive decoder would overflow the stack.
     malformed(pod::<Value>(&[0x93, 0x03].repeat(100_000)));
 }
 

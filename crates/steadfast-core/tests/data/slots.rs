@@ -30,7 +30,7 @@ enum Edit {
     Remove(u16),
     /// Removes a range of keys, so that nodes become empty and slots vacant.
     Clear(u16, u16),
-    /// Relists: a range in full, and the cached rest unless it is dropped.
+    /// Relists the range in full. All other cached objects are listed as unchanged, or dropped if `drops` is set.
     List {
         from: u16,
         to: u16,
@@ -204,7 +204,8 @@ fn reused_slot_stays_hidden_from_older_snapshots() {
     tried.edit(&Edit::Put(1, 5));
     tried.edit(&Edit::Publish);
     tried.edit(&Edit::Remove(1));
-    // No other slot is vacant, so this object reuses it, with an equal group and position in the order.
+    // No other slot is vacant, so this object reuses the slot of the removed one. Group and position in the order are
+    // equal.
     tried.edit(&Edit::Put(0, 5));
     tried.edit(&Edit::Publish);
     for (snapshot, model) in &tried.kept {

@@ -199,7 +199,7 @@ impl World {
     fn list(&mut self, order: u64, repeats: bool) {
         let mut items: Vec<_> = self.server.clone().into_iter().collect();
         if repeats && let Some((key, living)) = items.first().cloned() {
-            // An earlier state precedes the current one.
+            // The list contains an earlier state of the first object before its current state.
             items.insert(0, (key, Living { version: living.version.saturating_sub(1), ..living }));
         }
         if order.is_multiple_of(2) && !repeats {

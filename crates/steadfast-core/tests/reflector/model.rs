@@ -1,8 +1,8 @@
 //! Reflector against a model of a server, in virtual time, with thousands of random faults.
 //!
-//! Invariants: the cache never goes back, is never `Fresh` without the changes of two periods ago, and never sends a
-//! storm of requests. After the last fault, the cache equals the server. A failing run prints its seed.
-//! `STEADFAST_SEEDS=7..8 cargo test` repeats that run; a wider range tests more seeds.
+//! Invariants: the cache never goes back, and the reflector never sends a storm of requests. The cache is never `Fresh`
+//! if it lacks a change that is older than two periods. After the last fault, the cache equals the server. A failing
+//! run prints its seed. `STEADFAST_SEEDS=7..8 cargo test` repeats that run; a wider range tests more seeds.
 
 mod server;
 
@@ -36,7 +36,7 @@ fn reflector_is_never_wrong_and_recovers() {
     let mut seen = BTreeMap::new();
     let seeds = seeds();
     for seed in seeds.clone() {
-        // Faults first, then the recovery, and then a quiet time in which each check must hold.
+        // A run starts with faults. The recovery follows, and then a quiet time in which each check must hold.
         let mut client = Client::new(seed);
         client.run_until(Instant::ZERO + TROUBLE);
         client.server.end_trouble(client.now);
@@ -374,7 +374,7 @@ impl Client {
                 Output::BeginComparison => self.compared = Default::default(),
                 Output::NameLost => *self.seen.entry("lost").or_default() += 1,
                 Output::Diagnostic(note) => *self.seen.entry(name_of(note)).or_default() += 1,
-                // The monitor checks these.
+                // The monitor checks these outputs.
                 _ => {}
             }
         }

@@ -105,7 +105,7 @@ fn settings_of(header: &str) -> (ReflectorSettings, ListHints) {
     let settings = match words.trim() {
         "" | "in JSON" => settings,
         "in pages" => ReflectorSettings { streamed_lists: Some(false), ..settings },
-        // The same number of objects may differ, and may end, in both.
+        // Both settings by difference allow 16 changed and 16 missing objects.
         "by difference" => {
             ReflectorSettings { delta_relists: Some(true), delta_least: 16, delta_one_in: 1, ..settings }
         }

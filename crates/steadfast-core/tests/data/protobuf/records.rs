@@ -74,7 +74,8 @@ fn kept_object_matches_json() {
             assert_eq!(wanted["metadata"].get("managedFields").is_some(), raw.managed_fields.is_some());
             let object = wanted.as_object_mut().expect("the item is an object");
             if bytes.len() < protobuf.len() && kind != "PartialObjectMetadata" {
-                // The envelope contains them. For metadata in a list they are constant, and JSON contains them.
+                // Only the envelope contains `apiVersion` and `kind`. For metadata in a list, both are constant and
+                // part of the JSON.
                 object.remove("apiVersion");
                 object.remove("kind");
             }

@@ -12,13 +12,13 @@ use steadfast_core::{Instant, ResourceVersion};
 
 use trouble::Trouble;
 
-/// Maximum duration of a freeze. After a longer one, old events of the cache would count as a proof.
+/// Maximum duration of a freeze. After a longer freeze, the client would accept old events of the cache as a proof.
 pub(crate) const LONGEST_FREEZE: Duration = Duration::from_secs(40);
 
 const KEYS: u64 = 8;
 const BOOKMARKS: Duration = Duration::from_secs(60);
 
-/// Arrival for a request.
+/// Part of a response, or event of its connection, as the client receives it.
 pub(crate) enum Arrival {
     Opened,
     Object(RecordKind, u8, u64),
@@ -60,12 +60,12 @@ pub(crate) struct Server {
 /// Behaviour of a server.
 struct Habits {
     streams_lists: bool,
-    /// Lists have the age of the cache, independent of the requested version.
+    /// Set if lists are as old as the cache, independent of the requested version.
     careless: bool,
     kind: Kind,
 }
 
-/// Kind of a server, as known to the client's configuration.
+/// Kind of a server. The client is configured for this kind.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     Ordinary,
@@ -74,14 +74,14 @@ pub(crate) enum Kind {
     Losing,
 }
 
-/// Write: the state of an object, or its end.
+/// Write of an object: a new state, or its deletion.
 #[derive(Clone, Copy)]
 struct Change {
     at: Instant,
     version: u64,
     key: u8,
     lives: bool,
-    /// No watch reports the change.
+    /// Set if no watch reports the change.
     lost: bool,
 }
 
@@ -92,7 +92,8 @@ struct Cache {
     /// Oldest version from which a watch can start.
     window: u64,
     frozen: bool,
-    /// Frozen, without responses to new requests. Open streams continue, with constant bookmarks.
+    /// Set if the replica is frozen and does not respond to new requests. Open streams continue, with constant
+    /// bookmarks.
     dead: bool,
 }
 
@@ -495,7 +496,7 @@ impl Server {
         out.push((id, Arrival::Opened));
         self.open(now, id, from, false);
         if let Request::ShortWatch { seconds, .. } = self.asked[&id].request {
-            // Of a brief one too: a real server may send a bookmark at once.
+            // A brief short watch receives a bookmark too, since a real server may send one at once.
             self.plan(now + Duration::from_secs(u64::from(seconds) / 2), Doing::LastBookmark(id));
             self.plan(now + Duration::from_secs(seconds.into()), Doing::End(id));
         }

@@ -13,9 +13,9 @@ pub(super) enum Trouble {
     Down,
     /// No request receives a response.
     Hole,
-    /// With or without `Retry-After`.
+    /// The server rejects requests temporarily, with or without `Retry-After`.
     Busy(Option<u64>),
-    /// Accepts and closes connections at once.
+    /// The server accepts connections and closes them at once.
     Closing,
     /// The store behind the caches does not respond.
     Etcd,
