@@ -271,8 +271,8 @@ impl InformerFactory {
     ///
     /// # Errors
     ///
-    /// Returns an error without scopes, if a scope is not limited to one namespace, if two scopes have the same namespace,
-    /// and in the cases of [`informer`](Self::informer).
+    /// Returns an error without scopes, if a scope is not limited to one namespace, or if two scopes have the same
+    /// namespace. The errors of [`informer`](Self::informer) apply as well.
     pub fn multi_namespace_informer<K>(
         &self,
         scopes: impl IntoIterator<Item = Scope>,

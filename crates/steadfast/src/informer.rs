@@ -26,7 +26,7 @@ use crate::scope::Scope;
 use crate::shared::Shared;
 
 /// Time that a wait lasts before the informer requests a proof of freshness. A write that does not match the selector
-/// causes no event, so only a proof shows that the cache has passed it (C12).
+/// causes no event. Only a proof then shows that the cache has passed the write (C12).
 pub(crate) const UNAIDED_WAIT: Duration = Duration::from_secs(1);
 
 /// A cache of the objects of one resource and scope, updated by one watch and delivered to any number of handlers.

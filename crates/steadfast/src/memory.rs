@@ -4,7 +4,7 @@
 ///
 /// The size of an object is measured by the strings, sequences and maps that its type requests from serde. For the
 /// types of `k8s-openapi`, derived custom resources and `DynamicObject`, the result is within 10 % of the allocated
-/// size. A type that shares strings or uses other maps differs more, and so does the result of a transform.
+/// size. The deviation is larger for a type that shares strings or uses other maps, and for the result of a transform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Memory {

@@ -66,8 +66,8 @@ impl<K: Kept> MultiNamespaceInformer<K> {
     ///
     /// # Errors
     ///
-    /// Returns an error without informers, if an informer is not of one namespace, if two are of the same namespace, or if
-    /// their resources or servers differ.
+    /// Returns an error without informers, or if an informer is not limited to one namespace. Also returns an error if
+    /// two informers have the same namespace, or if their resources or servers differ.
     pub fn new(informers: impl IntoIterator<Item = Informer<K>>) -> Result<Self, InformerError> {
         let mut informers: Vec<_> = informers.into_iter().collect();
         informers.sort_by(|one, other| one.scope().in_namespace().cmp(&other.scope().in_namespace()));
@@ -134,8 +134,8 @@ impl<K: Kept> MultiNamespaceInformer<K> {
     ///
     /// # Errors
     ///
-    /// Returns an error before the first complete list of each namespace. To read the other namespaces without it, use
-    /// their [`informers`](Self::informers).
+    /// Returns an error before the first complete list of each namespace. To read only the namespaces that are already
+    /// listed, use their [`informers`](Self::informers).
     pub fn lister(&self) -> Result<MultiNamespaceLister<K>, NotSynced> {
         let listers = self.informers.iter().map(|informer| {
             let namespace = informer.scope().in_namespace().unwrap_or_default().into();
@@ -160,9 +160,9 @@ impl<K: Kept> MultiNamespaceInformer<K> {
 
     /// Returns a builder for a handler with options. The handler has one queue for all namespaces.
     ///
-    /// Calls never overlap, unless the handler declares a concurrency. Events of one object keep their order; events of
-    /// different namespaces have none, because each namespace has its own watch. The handler is synced after the initial
-    /// objects of all namespaces, and ends with the last informer.
+    /// Calls never overlap, unless the handler declares a concurrency. Events of one object keep their order. Events of
+    /// different namespaces have no common order, because each namespace has its own watch. The handler is synced after
+    /// the initial objects of all namespaces, and ends with the last informer.
     pub fn handler(&self) -> HandlerBuilder<'_, K> {
         // The constructor guarantees at least one informer.
         let (first, others) = (&self.informers[0], &self.informers[1..]);

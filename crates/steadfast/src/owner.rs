@@ -123,8 +123,8 @@ impl Origin {
         self.write(self.scope.in_namespace(), None, Outcome::Unknown(None))
     }
 
-    /// Returns true if an object with this name and these labels may match the scope, as far as it can be evaluated
-    /// locally.
+    /// Returns true if an object with this name and these labels may match the scope. Selectors that cannot be
+    /// evaluated locally count as matching.
     pub(crate) fn may_hold(&self, key: &ObjectKey, labels: Option<&Labels>) -> bool {
         let selected = self.selector.as_ref().zip(labels).is_none_or(|(selector, labels)| selector.matches(labels));
         self.scope.may_match_name(key.name()) && selected

@@ -58,8 +58,8 @@ impl<'a, K: Kept> HandlerBuilder<'a, K> {
 
     /// Sets the name of the handler in log lines and metrics. Defaults to a number that is unique within the informer.
     ///
-    /// The name becomes the value of the metric label `handler_name`. Use a fixed name, not that of an object: each
-    /// value is a time series of its own.
+    /// The name becomes the value of the metric label `handler_name`. Use a fixed name, not the name of an object,
+    /// because each value creates a separate time series.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self

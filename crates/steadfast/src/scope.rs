@@ -94,8 +94,8 @@ impl Scope {
         self.fields.as_deref()
     }
 
-    /// Returns true if an existing object can leave the scope: by a change of its labels, or of a field other than
-    /// `metadata.name` and `metadata.namespace`, which never change. An inequality such as `metadata.name!=a` also
+    /// Returns true if an existing object can leave the scope by a change of its labels or fields. The fields
+    /// `metadata.name` and `metadata.namespace` never change, but an inequality such as `metadata.name!=a` still
     /// counts.
     pub(crate) fn can_objects_leave(&self) -> bool {
         let changeable = |fields: &str| {
@@ -145,8 +145,8 @@ impl Scope {
     }
 }
 
-/// Returns `text`, or none if it is blank. The API treats an empty namespace or selector as absent. Some servers return
-/// an empty list for a path with an empty namespace, so such a path must never be sent.
+/// Returns `text`, or `None` if it is blank. The API treats an empty namespace or selector as absent. Some servers
+/// return an empty list for a path with an empty namespace, so such a path must never be sent.
 fn not_empty(text: String) -> Option<String> {
     (!text.trim().is_empty()).then_some(text)
 }

@@ -45,8 +45,8 @@ pub(crate) struct Shared<K> {
     store: Mutex<Store<K>>,
     /// Filled indexes that are not in the store yet.
     joining: Mutex<Vec<Joining<K>>>,
-    /// Held during a publication with its delivery, and while a handler is added, so that no change falls between the
-    /// two. User code never runs under this lock.
+    /// Held during a publication with its delivery, and while a handler is added. No change therefore falls between the
+    /// handler's initial objects and its first delivery. User code never runs under this lock.
     handlers: Mutex<HandlerRegistry<Arc<Subscription<K>>>>,
     /// True if the driver ended without being stopped.
     pub(crate) broken: AtomicBool,
@@ -215,8 +215,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
 
     /// Publishes the store's changes to readers, then delivers them to handlers (C6).
     ///
-    /// With `viewed` the changes include a complete list. The informer is then marked as synced before any handler can
-    /// be (C9), and its freshness is no longer `Starting`.
+    /// If `viewed` is true, the changes include a complete list. The informer is then marked as synced before any
+    /// handler can be marked (C9), and its freshness is no longer `Starting`.
     pub(crate) fn publish(&self, store: &mut Store<K>, changes: &[Change<K>], viewed: bool, evidence: &Evidence) {
         // Only the driver changes this flag, and only the driver calls this method.
         let withheld = self.withheld.load(Ordering::Acquire);
@@ -275,8 +275,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
         std::mem::take(&mut *self.newcomers.lock())
     }
 
-    /// Sends a handler with a filter its initial objects, and adds it to the delivery. Only the driver may call this,
-    /// because no publication may happen concurrently.
+    /// Sends the initial objects to a handler with a filter, and adds the handler to the delivery. Only the driver may
+    /// call this, because no publication may happen concurrently.
     pub(crate) fn join(&self, handler: &Arc<Subscription<K>>) {
         let Some(screen) = &handler.filter else { return };
         if self.is_visible_to_handlers() {

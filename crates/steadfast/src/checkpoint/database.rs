@@ -106,8 +106,7 @@ impl CheckpointDatabase {
         self.writing.lock()
     }
 
-    /// Reads a partition: passes its rows to `take`, which returns false for a row that it cannot use, and returns its
-    /// header.
+    /// Reads a partition: passes its rows to `take` and returns its header. `take` returns false for an unusable row.
     ///
     /// # Errors
     ///
@@ -225,7 +224,7 @@ fn read(
     for row in rows.iter()? {
         let (key, value) = row?;
         let Some((row, checksum)) = checked(key.value(), value.value()) else { return Ok(damaged()) };
-        // The sum over all rows detects a lost row. The checksum of a single row cannot.
+        // The sum over all rows detects a lost row. Checksums of single rows cannot detect it.
         found.add(checksum);
         if !take(key.value(), row) {
             return Ok(damaged());

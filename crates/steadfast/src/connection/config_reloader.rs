@@ -276,9 +276,11 @@ async fn look_around(environment: SharedEnvironment, reloader: Weak<ConfigReload
     }
 }
 
-/// Compares `config`, its files and its plugin's credentials with those `before`, and returns the change. May block.
+/// Compares `config`, its files and its plugin's credentials with the state `before`, and returns the change. May
+/// block.
 ///
-/// An `other` configuration is always a change; with `renew`, the plugin returns credentials newer than those before.
+/// If `other` is true, the configuration is always a change. If `renew` is true, the plugin returns credentials newer
+/// than those in `before`.
 fn change(
     config: Arc<kube::Config>,
     before: &Before,

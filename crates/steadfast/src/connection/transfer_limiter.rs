@@ -1,12 +1,12 @@
 //! Limiter of concurrent full transfers (R5). A slot requires progress, so a hanging transfer blocks no other (R7).
 //!
-//! A transfer counts while its bytes arrive. A silent transfer loses its slot to the next one and continues. When its
-//! bytes arrive after all, the reader accepts them at once, and the transfer counts again, even above the limit. The
-//! server has done its work already, and would have to buffer unread bytes.
+//! A transfer counts while its bytes arrive. A silent transfer loses its slot to the next transfer and continues. When
+//! its bytes arrive after all, the reader accepts them at once, and the transfer counts again, even above the limit.
+//! The server has done its work already, and would have to buffer unread bytes.
 //!
-//! The waiting transfers lose time until a silence is detected. So the timeout shrinks with the number of silent
-//! transfers. A suspect is a collection whose last transfer was silent: it waits for the others and never takes the last
-//! slot.
+//! The waiting transfers lose time until a silence is detected. The timeout therefore shrinks with the number of silent
+//! transfers. A suspect is a collection whose last transfer was silent. A suspect waits for the other collections and
+//! never takes the last slot.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -29,7 +29,7 @@ const MIN_SILENCE_TIMEOUT: Duration = Duration::from_millis(200);
 /// Maximum time for which a transfer counts, so that a slowly dripping transfer does not block others for longer.
 const MAX_COUNTED_TIME: Duration = Duration::from_secs(30);
 
-/// Handicap of a suspect in the order of waiting: its request counts as if it had arrived this much later.
+/// Handicap of a suspect in the order of waiting: its request counts as if it had arrived later by this duration.
 const HANDICAP: Duration = Duration::from_secs(10);
 
 /// The slots for full transfers from one server; cheap to clone.

@@ -120,7 +120,7 @@ impl<K: Kept> Decoding<K> {
         self.object_decoder.keep(object)
     }
 
-    /// Submits an object for decoding. `beside` is the number of other bytes that it keeps in memory.
+    /// Submits an object for decoding. `beside` is the number of further bytes that the object keeps in memory.
     pub(super) fn hand_in(&mut self, purpose: Purpose, object: RawObject, beside: usize) {
         let number = self.first + self.in_flight.len() as u64;
         let held = object.bytes.len() + beside;

@@ -2,9 +2,11 @@
 //!
 //! If one counter produces all versions, a watch record below the cache's version is a repetition. If each object has
 //! its own counter, the record may be the only notification of a change. Such a record is therefore compared with the
-//! cache. A known state is a repetition. For an unknown state a list decides, and corrects the cache in any case. If
-//! the list shows that the record was current, although its stream had reached a higher version before it, the versions
-//! are unordered (C12).
+//! cache. A record of a known state is a repetition. For an unknown state, a list decides, and corrects the cache in
+//! any case.
+//!
+//! The versions are unordered (C12) if two conditions hold: the list shows that the record was current, and the
+//! record's stream had already reached a higher version before the record.
 
 use std::collections::{HashSet, VecDeque};
 

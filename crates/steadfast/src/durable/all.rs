@@ -125,7 +125,8 @@ impl<K: Send + Sync + 'static> Durables<K> {
 
     /// Copies the pending deliveries of a handler to its successors and drops the handler, if it exists and is unused.
     ///
-    /// The caller holds the lock under which a [cut](Self::cut) is made, so both are written in one transaction.
+    /// The caller holds the lock under which a [cut](Self::cut) is made, so the copy and the removal are written in one
+    /// transaction.
     fn succeed(&self, name: &str) {
         let Some(before) = self.members.lock().get(name).cloned() else { return };
         // A handler in use acknowledges its deliveries itself; nothing is copied.
@@ -141,7 +142,7 @@ impl<K: Send + Sync + 'static> Durables<K> {
         self.drop_name(name);
     }
 
-    /// Attaches the calls of a handler. The caller must [open](Self::open) it after the others are attached.
+    /// Attaches the calls of a handler. The caller must [open](Self::open) the handlers after all of them are attached.
     ///
     /// # Errors
     ///

@@ -74,8 +74,8 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
     /// `name`, and `name` is dropped. Both happen in one write of the file.
     ///
     /// Call this before the successors are added, for example after a handler was split into several. Nothing happens
-    /// if the file has no handler `name`, or while the handler is in use. A successor that has a record of its own
-    /// keeps that.
+    /// if the file has no handler `name`, or while the handler is in use. A successor with a record of its own keeps
+    /// its own pending deliveries.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -95,7 +95,7 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> Informer<Lazy<T>> {
     /// Removes a durable handler permanently, with all its pending deliveries. Returns true if the handler existed.
     ///
     /// A later handler of this name starts as new, with all objects. Use this for a handler that the program no longer
-    /// has. Until then, each object that changes has one pending delivery for it.
+    /// has. Without the removal, each object that changes keeps one pending delivery for the handler.
     pub fn drop_durable(&self, name: &str) -> bool {
         self.shared().durables.drop_name(name)
     }
@@ -121,8 +121,8 @@ impl<T: Resource + DeserializeOwned + Send + Sync + 'static> DurableBuilder<'_, 
     }
 
     /// Shares `calls` concurrent calls between namespaces. Each of `n` namespaces with calls may have up to
-    /// `calls / (n + 1)`, and at least one. A namespace with slow calls then leaves some for the others. Disabled by
-    /// default.
+    /// `calls / (n + 1)`, and at least one. A namespace with slow calls then leaves calls for the other namespaces.
+    /// Disabled by default.
     ///
     /// Running calls continue when further namespaces start calls. Up to twice `calls` may therefore run concurrently: set
     /// [`concurrency`](Self::concurrency) accordingly.

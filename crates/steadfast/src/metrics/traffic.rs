@@ -80,7 +80,7 @@ impl Traffic {
         latencies.sum += seconds;
     }
 
-    /// Counts the end of a connection: `why` it ended, or the error that prevented it.
+    /// Counts the end of a connection. `why` is the cause of the end, and `error` the error of a failed dial.
     pub(crate) fn gone(&self, why: &'static str, error: Option<&TransportError>, received: u64, sent: u64) {
         let mut totals = self.lock();
         let count = match error {

@@ -14,8 +14,8 @@ impl<K: Send + Sync + 'static> Shared<K> {
     pub(super) fn record_pending_deliveries(&self, changes: &[Change<K>], before: Option<&Snapshot<K>>) {
         let Some(before) = before else { return self.durables.record(changes) };
         let now = self.snapshot();
-        // A UID belongs to one cluster only. If none of the restored objects exists, the cluster may be another one,
-        // and the deletion of all of them would be wrong.
+        // A UID belongs to one cluster only. If no restored object exists any more, the server may belong to another
+        // cluster. The deletion of all restored objects would then be wrong.
         let still_exists = |entry: &steadfast_core::Entry<K>| {
             let found = now.entry(entry.key().namespace(), entry.key().name());
             found.is_some_and(|found| found.uid() == entry.uid())

@@ -215,12 +215,12 @@ impl Connection {
         self.signal(Signal::Retired);
     }
 
-    /// Returns true if the dial was abandoned, so that its result does not matter.
+    /// Returns true if the dial was abandoned. Its result then does not matter.
     pub(super) fn was_superseded(&self) -> bool {
         self.lock().superseded
     }
 
-    /// Moves the watches to another connection if this one is suspect.
+    /// Moves the watches to another connection if this connection is suspect.
     pub(super) fn clear_suspect(&self) {
         let shared = self.lock();
         if shared.state == ConnectionState::Suspect {
@@ -248,8 +248,8 @@ impl Connection {
         Instant::from_zero(Duration::from_nanos(self.answered.load(Ordering::Relaxed)))
     }
 
-    /// Records if the server responds on this connection. While it does not, the connection takes no new requests, and
-    /// its watches are notified.
+    /// Records if the server responds on this connection. While the server does not respond, the connection takes no
+    /// new requests, and its watches are notified.
     pub(super) fn answers(&self, answering: bool) {
         if self.answering.send_if_modified(|before| std::mem::replace(before, answering) != answering) {
             tracing::debug!(connection = self.id, peer = %self.peer(), answering, "asked after a silence");
@@ -388,7 +388,7 @@ impl Connection {
         self.lock().unused_since
     }
 
-    /// Retires the connection if it was unused for `limit`, or for any time if it is draining.
+    /// Retires the connection if it was unused for `limit`. A draining connection retires as soon as it is unused.
     pub(super) fn retire_unused(&self, limit: Duration) -> bool {
         let now = self.environment.now();
         let mut shared = self.lock();

@@ -10,8 +10,8 @@ use super::connection::Connection;
 /// Event of a response's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionEvent {
-    /// True if the rest should be requested on another connection, because this one is ending or suspect; false if it
-    /// recovered.
+    /// True if the rest should be requested on another connection, because this connection is ending or suspect. False
+    /// if this connection has recovered.
     Leave(bool),
     /// True if the server responds to other requests on the connection.
     Answering(bool),

@@ -144,7 +144,8 @@ impl Pool {
         loop {
             let Some(request) = next.take() else { unreachable!("each further attempt has a request") };
             attempt += 1;
-            // Copied before the attempt, which consumes the request. A streamed body has no copy, and so no retry.
+            // Copied before the attempt, which consumes the request. A streamed body cannot be copied, so such a
+            // request is not retried.
             let spare = copy_request(&request);
             let (lease, sender) = tokio::select! {
                 biased;

@@ -53,7 +53,7 @@ struct Sent {
     given_up: Option<Instant>,
 }
 
-/// A request in flight behind a fence. If dropped before its response, it counts as unanswered.
+/// A request in flight behind a fence. A request that is dropped before its response counts as unanswered.
 pub(super) struct InFlight {
     fence: Fence,
     answered: bool,
@@ -94,8 +94,8 @@ impl Fence {
             if nanos(self.shared.environment.boot_time()) < until {
                 return true;
             }
-            // After a caller has seen a closed fence, the fence must never open again. So mark it as closed, except if
-            // another task has extended it concurrently.
+            // After a caller has seen a closed fence, the fence must never open again. The fence is therefore marked as
+            // closed, except if another task has extended it concurrently.
             if self.shared.until.compare_exchange(until, CLOSED, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                 self.shared.closing.notify_waiters();
                 return false;
@@ -145,7 +145,8 @@ impl Fence {
     /// Registers a request in flight, if the fence is open.
     pub(super) fn depart(&self) -> Option<InFlight> {
         let mut sent = self.lock();
-        // Checked under the lock: a caller that closes the fence and then checks the requests in flight misses none.
+        // Checked under the lock: a caller may close the fence and then check the requests in flight. The caller must
+        // then find this request, or the request must find the fence closed.
         self.is_open().then(|| {
             sent.under_way += 1;
             InFlight { fence: self.clone(), answered: false }

@@ -3,8 +3,8 @@
 //! If no watch of a connection has received data for a while, a small request is sent over the same connection, through
 //! all proxies. Any response is sufficient. A pending watch is as silent as an established one, so silence proves
 //! nothing in either case. An HTTP/1.1 connection is occupied by its watch, and an HTTP/2 connection may be full. The
-//! probe then uses another connection, once for all silent ones. A response there proves that the server is alive, but
-//! not that it serves this watch. A missing response is a reason for doubt all the same.
+//! probe then uses another connection, once for all silent connections. A response on the other connection proves that
+//! the server is alive, but not that the server serves this watch. A missing response nevertheless causes a doubt.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};

@@ -325,8 +325,8 @@ impl Inner {
     ) -> Option<Assignment> {
         let now = self.environment.now();
         let behind = inject!(self.settings.faults, QueuedBehindWatches);
-        // Watches and other requests use separate connections, so that neither takes the streams and windows of the
-        // other. An HTTP/1.1 connection serves one request at a time, and so needs no separation.
+        // Watches and other requests use separate connections, so that neither group takes the streams and windows of
+        // the other. An HTTP/1.1 connection serves one request at a time, and needs no separation.
         let find = |beside: bool| {
             state.connections.iter().find_map(|connection| {
                 let Purpose { role, reader } = connection.purpose;

@@ -17,7 +17,8 @@ pub struct Settings {
     pub progress: Duration,
     /// Idle time after which an HTTP/2 connection is pinged. Defaults to 5 s.
     pub ping_after: Duration,
-    /// Timeout of a ping. After half of it the connection is suspect, after all of it dead. Defaults to 5 s.
+    /// Timeout of a ping. The connection is suspect after half of the timeout, and dead after all of it.
+    /// Defaults to 5 s.
     pub ping_timeout: Duration,
     /// Time without data on all watches of a connection after which the server is probed over this connection. Defaults
     /// to 10 s.
@@ -124,7 +125,7 @@ pub enum Placement {
     /// Any connection for this kind of requests.
     #[default]
     Any,
-    /// Any connection, including those of watches, so that a small request does not open a connection of its own.
+    /// Any connection, including those of watches, so that a small request does not open another connection.
     Beside,
     /// A recently opened connection, to verify a doubted stream over another path.
     Elsewhere,

@@ -1,8 +1,8 @@
 //! Dedicated connection for an upgraded request: `exec`, `attach`, `port-forward`.
 //!
-//! API servers support no upgrades over HTTP/2, so such a request has a connection of its own, which offers only
-//! HTTP/1.1. No other request uses it. After a `101` response, `hyper::upgrade::on` returns the byte stream. The
-//! connection lasts until that stream is dropped.
+//! API servers support no upgrades over HTTP/2, so such a request has a separate connection, which offers only
+//! HTTP/1.1. No other request uses this connection. After a `101` response, `hyper::upgrade::on` returns the byte
+//! stream. The connection lasts until that stream is dropped.
 
 use std::any::Any;
 use std::io;

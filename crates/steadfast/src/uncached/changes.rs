@@ -30,7 +30,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// Maximum time without an open watch before the stream is stale.
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
-/// Watch timeout in the request. The server ends a watch after a random time between one and two times this value.
+/// Minimum watch timeout. Each watch requests a random timeout between one and two times this value.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A watch that stays open for this duration resets the backoff (R6).
@@ -270,7 +270,8 @@ impl Reading {
             return Err(StreamError::Refused { resource: self.source.name(), why: why.into() });
         }
         if self.unchecked {
-            // A server that has not reached the version would wait for it silently, so its version is checked first.
+            // A server that has not reached the version would hold the watch open silently, so the server's version is
+            // checked first.
             let now = self.source.request_builder.connection.environment().now();
             match self.source.request_builder.newest(now).await {
                 Ok(Some(newest)) if newest.is_older_than(&self.at) => {

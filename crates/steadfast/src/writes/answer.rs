@@ -111,7 +111,7 @@ impl Witness {
             let gone = Outcome::Gone { key, uid: Some(uid(answer.details.uid.as_deref())?), version: None };
             return self.deletes.then_some(gone);
         }
-        // A collection has no name of its own.
+        // A deletion without a name concerns a collection, and has no single outcome.
         target.name.as_deref().or((!self.deletes).then_some(name))?;
         let key = key_in(meta.namespace.as_deref().or(target.namespace.as_deref()), name);
         let version = meta.resource_version.as_deref().filter(|version| !version.is_empty()).map(ResourceVersion::from);

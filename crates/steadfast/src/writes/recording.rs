@@ -49,7 +49,7 @@ impl Recordings {
     pub(crate) fn begin(self: &Arc<Self>) -> Recording {
         let open = Arc::new(Open { recordings: self.clone(), writes: Mutex::default() });
         let mut all = self.open.lock();
-        // A number may be reused only after its recording has ended, which removes it here.
+        // A number is reused only after its recording has ended and was removed from the map.
         let number = all.last_key_value().map_or(0, |(last, _)| last + 1);
         all.insert(number, open.clone());
         self.count.store(all.len(), Ordering::Release);

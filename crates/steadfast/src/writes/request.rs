@@ -26,8 +26,8 @@ pub(crate) fn target<B>(request: &Request<B>) -> Option<Target> {
     let _version = segments.next()?;
     let rest: Vec<&str> = segments.collect();
     let (namespace, plural, name, subresource) = match *rest {
-        // The namespace object itself. Only the listed subresources belong to it; other paths address objects in the
-        // namespace.
+        // Paths of namespace objects. `status` and `finalize` are their subresources; other paths address objects in
+        // the namespace.
         ["namespaces"] => (None, "namespaces", None, None),
         ["namespaces", name] => (None, "namespaces", Some(name), None),
         ["namespaces", name, own @ ("status" | "finalize")] => (None, "namespaces", Some(name), Some(own)),

@@ -142,7 +142,7 @@ async fn ended_runtime_affects_only_its_client() {
         let client = connection.client_on(ending.handle());
         list_on(ending.handle(), &shared).await.expect("a list");
         list_on(ending.handle(), &client).await.expect("a list");
-        // A request of another runtime, in flight on a connection of the ending runtime.
+        // The runtime `ending` has a connection. A task of another runtime sends a request over it.
         server.faults().freeze(true);
         let waiting = tokio::spawn({
             let client = client.clone();
