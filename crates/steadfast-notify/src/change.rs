@@ -13,7 +13,7 @@ pub use crate::subject::Subject;
 
 /// A change of one object.
 ///
-/// The `id` stays the same if another run of the program passes the same change. Receivers can use the ID to
+/// The `id` stays the same if another run of the program delivers the same change. Receivers can use the ID to
 /// recognise repeated messages.
 #[derive(Clone, Debug)]
 pub struct Change {
@@ -23,7 +23,8 @@ pub struct Change {
     pub kind: EventKind,
     /// Marks an object of the initial list, which existed before the program started.
     pub initial: bool,
-    /// Marks a repeated change: the program passed the change before, and resulting messages may be unsettled.
+    /// Marks a repeated change: the engine received the change before, but may not have settled all resulting
+    /// messages.
     pub again: bool,
     /// The changed object.
     pub subject: Subject,

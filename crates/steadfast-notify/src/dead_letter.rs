@@ -97,8 +97,8 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// Takes all letters for another attempt. The next call takes the same letters again, unless
-    /// [`done`](TakenLetters::done) was called.
+    /// Takes all letters for another attempt. Without a call of [`done`](TakenLetters::done) or
+    /// [`keep`](TakenLetters::keep), the next call takes the same letters again.
     ///
     /// # Errors
     ///

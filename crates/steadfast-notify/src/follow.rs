@@ -138,8 +138,8 @@ impl RuleSubscription {
         Ok(following)
     }
 
-    /// Returns the positions of the handler among replicas, by name: the version up to which everything is settled, and
-    /// the instant up to which messages by time or lookups are settled.
+    /// Returns the handler's published positions, by name: the version up to which all changes are settled, and the
+    /// instant up to which messages caused by time or lookups are settled.
     pub fn positions(&self, source: &Source, sink: &str) -> impl Iterator<Item = (String, u64)> + use<> {
         let position = position_name(source, sink);
         let settled = self.watermark.as_ref().and_then(|watermark| watermark.settled());
@@ -247,7 +247,7 @@ fn bounded(name: &str) -> String {
 struct HandlerContext {
     source: Source,
     resource: String,
-    /// Name of the position among replicas.
+    /// Name of the published position, equal in all replicas.
     position: String,
     sink: String,
     engine: Engine,

@@ -25,7 +25,7 @@ fn permits() -> Arc<Semaphore> {
 
 /// Runs `work` on a blocking thread. The error is the reason for a missing result.
 pub(crate) async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-    // The semaphore is never closed. Without a permit the evaluation would only run earlier.
+    // The semaphore is never closed. If it were closed, the evaluation would merely start without a permit.
     let permit = permits().acquire_owned().await.ok();
     let task = tokio::task::spawn_blocking(move || {
         // The permit is released at the end of the evaluation, even if the caller was cancelled.

@@ -1,4 +1,5 @@
-//! Shared knowledge of replicas: versions up to which everything of a rule and sink is settled.
+//! State shared by replicas: the version up to which all changes are settled, for each position. A position is a rule
+//! with one source and one sink.
 //!
 //! The leader publishes the versions. A standby keeps each change pending until the published version has reached the
 //! change. After becoming the leader, the standby delivers the remaining changes with the same IDs.
@@ -13,10 +14,10 @@ use tokio::sync::watch;
 
 use crate::source::Source;
 
-/// Versions up to which everything is settled, by the [position](position_name) of a rule and sink.
+/// Version up to which all changes are settled, by the [name](position_name) of the position.
 pub type SettledVersions = BTreeMap<String, u64>;
 
-/// Returns the name of a rule's position in `source` for one sink. All replicas have the same names.
+/// Returns the name of the position of a rule's `source` and one sink. The name is equal in all replicas.
 pub fn position_name(source: &Source, sink: &str) -> String {
     let Source { rule, cluster, scope, .. } = source;
     format!("{rule}/{sink} {cluster} {} {scope}", source.resource_name())
@@ -39,7 +40,7 @@ pub fn position_owner(position: &str) -> Option<(&str, &str)> {
     position.split_once(' ')?.0.split_once('/')
 }
 
-/// Shared knowledge about deliveries of other replicas. Clones share the content.
+/// State of the deliveries that other replicas have published. Clones share the content.
 #[derive(Clone)]
 pub struct Replication {
     gate: TermGate,

@@ -87,7 +87,7 @@ pub(crate) enum Settled {
 /// Content of the file.
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Record {
-    /// Name of the position among replicas.
+    /// Name of the published position, equal in all replicas.
     position: String,
     /// Identifies the expressions of the rule. Results of other expressions cannot be compared.
     rule: String,
@@ -261,7 +261,7 @@ impl Watermark {
         results.collect()
     }
 
-    /// Returns true once if results of an earlier run exist.
+    /// Returns true on the first call if results of an earlier run exist.
     pub(crate) fn take_restored(&self) -> bool {
         let mut state = self.state();
         std::mem::take(&mut state.is_restored) && !state.results.is_empty()

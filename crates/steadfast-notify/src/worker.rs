@@ -247,7 +247,7 @@ impl SinkWorker {
             };
             let (batches, stream, next) = {
                 let (now, state) = (self.started.elapsed(), &mut *self.state());
-                // `take` and `next` under one lock: the timer matches the taken batches.
+                // `take` and `next` are called under one lock, so that the timer matches the taken batches.
                 let batches = state.outbox.take(now);
                 let next = [state.outbox.next(now), state.trouble.next()].into_iter().flatten().min();
                 (batches, state.stream.clone(), next)

@@ -48,7 +48,7 @@ pub(crate) struct Setup {
     pub(crate) clusters: &'static [&'static str],
     /// Backends of the load balancer. The traffic goes to the first one.
     pub(crate) backends: &'static [&'static str],
-    /// Starts this DNS server and etcd, too.
+    /// Kind of a DNS server to start together with etcd. `None` starts neither.
     pub(crate) records: Option<DnsKind>,
     /// Publishes the pods of [`SHOP`] in the first cluster as `EndpointSlices` of the Service `web`.
     pub(crate) has_slices: bool,
@@ -84,7 +84,7 @@ pub(crate) struct World {
     pub(super) records: Option<Records>,
     pub(super) timeline: Timeline,
     pub(super) losses: Vec<Loss>,
-    /// Factor for the limits of records, from the time until all systems had the first records.
+    /// Factor for the limits of records, measured as the time until all systems had the first records.
     pub(super) slowness: f64,
     pods: BTreeMap<PodId, Pod>,
     /// Deleted pods, and the instants at which their containers stop.
