@@ -35,8 +35,8 @@ pub trait Environment: Send + Sync + 'static {
     /// Returns the current time of a clock that continues while the machine is suspended, if available; otherwise
     /// [`now`](Self::now).
     ///
-    /// Its zero differs from that of `now`, and timers do not follow it. A caller whose permission to act expires must
-    /// check this clock immediately before it acts.
+    /// The zero of this clock differs from that of `now`, and timers do not use this clock. A caller whose permission
+    /// to act expires must check this clock immediately before it acts.
     fn boot_time(&self) -> Instant {
         self.now()
     }

@@ -109,8 +109,8 @@ impl<K: Kept> MultiNamespaceInformer<K> {
 
     /// Returns the freshness of the worst namespace.
     ///
-    /// If all are fresh, the version is the lowest and the age the highest of all. A version is comparable with those of
-    /// one server only.
+    /// If all namespaces are fresh, the result has the lowest version and the highest age of all. Versions of different
+    /// servers cannot be compared.
     pub fn freshness(&self) -> Freshness {
         readiness::worst(self.informers.iter().map(Informer::freshness))
     }

@@ -575,8 +575,8 @@ impl<K: Send + Sync + 'static> Worker<K> {
         let next = if self.runner.is_closed() { None } else { state.queue.pop() };
         state.queued_since[self.place] = next.as_ref().map(|delivery| delivery.since);
         if next.is_none() {
-            // Under the same lock as the queue check, so that a later push finds this worker finished and starts
-            // another.
+            // Decreased under the same lock as the queue check, so that a later push finds this worker finished and
+            // starts another.
             state.running -= 1;
             state.is_behind = false;
             self.phase = WorkerPhase::Over;

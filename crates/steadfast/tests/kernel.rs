@@ -28,7 +28,7 @@ const BOUND: Duration = Duration::from_secs(15);
 /// An end before this time has another cause: keepalive has not sent a probe yet.
 const TOO_EARLY: Duration = Duration::from_secs(5);
 
-/// Environment variable that makes a copy of this program the peer, with its address.
+/// Environment variable that starts a copy of this program as the peer. The value is the peer's address.
 const PEER: &str = "STEADFAST_KERNEL_TEST_PEER";
 
 /// Line printed by the peer once it accepts connections.
@@ -162,8 +162,8 @@ async fn piece(body: &mut ResponseBody) -> Result<Bytes, TransportError> {
     Ok(frame.into_data().expect("data"))
 }
 
-/// Asserts that a socket with default settings still believes in the peer, so the detection is due to this crate's
-/// settings.
+/// Asserts that a socket with default settings has not detected the loss. The detection is therefore due to this
+/// crate's settings.
 async fn nothing_is_noticed_on(ordinary: &mut TcpStream) {
     timeout(Duration::from_millis(50), ordinary.read_u8()).await.expect_err("a socket without settings still waits");
 }

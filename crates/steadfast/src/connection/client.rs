@@ -41,9 +41,9 @@ impl Connection {
     /// Returns an ordinary client whose requests run on `runtime`, over connections of that runtime.
     ///
     /// A request from a task of `runtime` then wakes no other thread. Use this client for reconciles that write often.
-    /// Deadlines, retries, pings, fences and the record of writes are those of [`client`](Self::client). The connections and
-    /// the watches of informers stay on their own threads, so that a blocked `runtime` delays only the requests of this
-    /// client.
+    /// Deadlines, retries, pings, fences and the record of writes are equal to those of [`client`](Self::client). The
+    /// connections and the watches of informers stay on their own threads, so that a blocked `runtime` delays only the
+    /// requests of this client.
     ///
     /// Like any client of `kube`, this client ends with its runtime: afterwards each of its requests fails. Its
     /// connections end as well, and other clients are not affected.

@@ -61,7 +61,8 @@ pub(super) fn route(
     let proxy = Ambient::of_process().choose(config.proxy_url.as_ref(), &target.host, target.port).map(|url| {
         let shown = url.authority().map_or("", |authority| without_credentials(authority.as_str())).to_owned();
         let broken = |detail| ConnectError::Proxy { proxy: shown, server: server(config), detail };
-        // The proxy's authorities are those of the server, and it gets no certificate of this client.
+        // The proxy's certificate is verified with the authorities of the server. The proxy receives no client
+        // certificate.
         Proxy::new(url, || tls::client_config(config, None)).map_err(broken)
     });
     let proxy = proxy.transpose()?;

@@ -16,7 +16,7 @@ const MAX_REMEMBERED: usize = 256;
 /// Maximum length of a warning's text in characters.
 const MAX_LENGTH: usize = 1000;
 
-/// The only code that API servers use: a miscellaneous warning, not of a cache.
+/// The only code that API servers use: a miscellaneous warning. Other codes come from HTTP caches.
 const MISCELLANEOUS: &str = "299";
 
 /// A warning that came with a response of the API server.

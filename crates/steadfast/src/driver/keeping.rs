@@ -147,7 +147,8 @@ impl<K: Kept> Driver<K> {
         let (key, version) = (error.key(), error.version());
         let snapshot = self.shared.snapshot();
         let held = snapshot.entry(key.namespace(), key.name()).filter(|held| !held.is_tainted());
-        // A version that the server did not send is a hash of all bytes, and the cached object may lack some of them.
+        // If the server sends no version, a hash of all bytes serves as the version. The cached object may lack some of
+        // these bytes, so two such versions of one state can differ.
         let is_read = |held: &ResourceVersion| held == version || !held.is_given() && !version.is_given();
         let Some(held) = held.filter(|held| is_read(held.version())) else {
             if self.early.len() < MOST_EARLY {

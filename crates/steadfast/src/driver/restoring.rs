@@ -50,7 +50,7 @@ impl<K: Kept> Driver<K> {
             }
         };
         let (begun, cluster) = judged(restored.as_ref(), asked);
-        // Pending deliveries of another cluster name objects that this one never had.
+        // Pending deliveries of another cluster name objects that never existed in this cluster.
         if matches!(begun, ClusterMatch::Other(_)) {
             self.shared.durables.forget();
         }

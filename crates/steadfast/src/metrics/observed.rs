@@ -58,7 +58,7 @@ pub(crate) struct Reading {
     pub(crate) handlers: Vec<HandlerReading>,
 }
 
-/// Source of readings at a scrape, by the reader's clock.
+/// Source of readings at a scrape. The scraping thread reads the clock.
 pub(crate) trait Observe: Send + Sync {
     /// Returns the current state.
     fn read(&self) -> Reading;

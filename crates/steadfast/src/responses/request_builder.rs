@@ -92,7 +92,7 @@ impl RequestBuilder {
         })
     }
 
-    /// Checks that a document is the requested list; any other document could pass for an empty list.
+    /// Checks that a document is the requested list. Any other document could be mistaken for an empty list.
     ///
     /// A list without `items` is empty if it has the requested list's kind and a version. Go servers omit an empty
     /// `items` if the type has `omitempty` (kube-apiserver 1.30, `ValidatingAdmissionPolicyList`).

@@ -25,7 +25,7 @@ use crate::environment::SharedEnvironment;
 
 /// Streaming response body.
 ///
-/// Dropping it before its end cancels the response: an HTTP/2 stream is reset, an HTTP/1.1 connection closed.
+/// Dropping the body before its end cancels the response: an HTTP/2 stream is reset, an HTTP/1.1 connection is closed.
 pub struct ResponseBody {
     source: Source,
     connection: u64,

@@ -408,7 +408,8 @@ impl Connection {
         self.lock().round_trip = Some(round_trip);
     }
 
-    /// Returns the error of a request whose connection ended, with the connection's own reason if known, else `how`.
+    /// Returns the error of a request whose connection has ended. The cause is the connection's own reason if known, or
+    /// else `how`.
     pub(super) fn lost(&self, how: String, maybe_sent: bool) -> TransportError {
         // With TLS 1.3, a server rejects the client certificate after the handshake. The alert then arrives instead of
         // a response, and is the real reason.

@@ -137,7 +137,7 @@ async fn incomparable_metadata_is_abandoned() {
 
 #[tokio::test(start_paused = true)]
 async fn empty_metadata_list_deletes_no_object() {
-    // A server that responds to each metadata request with only the collection's version.
+    // The server responds to each metadata request with only the collection's version.
     let missing = "objects that are held are not among the metadata";
     for protobuf in [false, true] {
         is_abandoned_with(one_may_differ_in(2), "no objects", [metadata(&[])], missing, protobuf).await;

@@ -27,8 +27,8 @@ static MEMORY: PeakAlloc = PeakAlloc;
 /// Maximum object size of these informers in bytes.
 const LIMIT: usize = 256 * 1024;
 
-/// Maximum memory of an attack in bytes: the HTTP/1.1 buffer (1 MiB) during and after its growth, and records of the
-/// limit.
+/// Maximum memory of an attack in bytes. Includes the HTTP/1.1 buffer (1 MiB) during and after its growth, and records
+/// up to the limit.
 const COST: usize = 6 << 20;
 
 /// Maximum time until an attack is reported; the timeouts of heads and lists are 30 s.

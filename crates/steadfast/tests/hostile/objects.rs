@@ -349,7 +349,7 @@ async fn repeated_old_events_keep_version_order() {
         ("ADDED", plain("d", 21)),
         ("MODIFIED", plain("c", 22)),
         ("DELETED", plain("d", 23)),
-        // A repetition of all events, including the listed state of `a`.
+        // The server repeats all events, including the listed state of `a`.
         ("ADDED", plain("c", 20)),
         ("ADDED", plain("d", 21)),
         ("DELETED", plain("d", 23)),
