@@ -28,7 +28,7 @@ pub(crate) async fn connect(kubeconfig: Option<PathBuf>, context: Option<String>
     built.await.map_err(Failure::run)?
 }
 
-/// Returns the kubeconfig that `file` names, or else those that kubectl reads.
+/// Returns the kubeconfig that `file` names, or else the kubeconfigs that kubectl reads.
 pub(crate) fn files(file: Option<&Path>) -> Result<KubeconfigFiles, ConnectError> {
     file.map_or_else(KubeconfigFiles::from_env, |file| Ok(KubeconfigFiles::one(file)))
 }

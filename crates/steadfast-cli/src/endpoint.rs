@@ -1,8 +1,8 @@
 //! HTTP endpoints for monitors: `/metrics`, `/livez` (and its older name `/healthz`), `/readyz`, and `/status` of some commands.
 //!
-//! A separate thread serves them, so that `/livez` responds and reports the failure if all threads of the program are blocked.
-//! Idle clients cannot exhaust the connections: each connection carries one response and has a deadline, and a new connection
-//! replaces the oldest idle connection if the limit is reached.
+//! A separate thread serves the endpoints, so that `/livez` responds and reports the failure if all threads of the
+//! program are blocked. Idle clients cannot exhaust the connections: each connection carries one response and has a
+//! deadline. At the limit, a new connection replaces the oldest idle connection.
 
 mod heartbeat;
 

@@ -58,8 +58,8 @@ pub(crate) async fn run(args: ServeArgs) -> Result<ExitCode, Failure> {
     ports_are_free(args.port, args.replicas)?;
     // A time-based seed gives each run different UIDs, since equal names of two runs are different objects.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    // A token is always set: without credentials in the kubeconfig, kubectl prompts for a user name and a password, and any
-    // page in a local browser could send requests.
+    // A token is always set. Without credentials in the kubeconfig, kubectl prompts for a user name and a password.
+    // Any page in a local browser could send requests to a server without a token.
     let token = args.token.map_or_else(random_token, Ok)?;
     // Clients based on client-go send no token over plain HTTP.
     let builder = ApiServer::builder()

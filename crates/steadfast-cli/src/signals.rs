@@ -53,8 +53,8 @@ impl StopSignal {
 
 /// Receiver of requests to stop, with a deadline that holds even if the runtime is blocked.
 ///
-/// A separate thread receives the signals and ends the process after the deadline: if all threads of the runtime are blocked,
-/// none of its timers and signal handlers works.
+/// A separate thread receives the signals and ends the process after the deadline. If all threads of the runtime are
+/// blocked, the runtime's own timers and signal handlers do not work.
 pub(crate) struct GuardedStopSignal {
     requests: UnboundedReceiver<()>,
     begin: UnboundedSender<()>,

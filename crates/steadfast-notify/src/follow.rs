@@ -138,8 +138,8 @@ impl RuleSubscription {
         Ok(following)
     }
 
-    /// Returns the handler's published positions, by name: the version up to which all changes are settled, and the
-    /// instant up to which messages caused by time or lookups are settled.
+    /// Returns the handler's published positions, by name. The values are the version up to which all changes are
+    /// settled, and the instant up to which messages caused by time or lookups are settled.
     pub fn positions(&self, source: &Source, sink: &str) -> impl Iterator<Item = (String, u64)> + use<> {
         let position = position_name(source, sink);
         let settled = self.watermark.as_ref().and_then(|watermark| watermark.settled());

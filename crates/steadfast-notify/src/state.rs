@@ -37,8 +37,8 @@ impl State {
     ///
     /// # Errors
     ///
-    /// Returns an error if another program holds the lock (with the process ID), if the folder cannot be created or
-    /// written, or if a file has unexpected content.
+    /// Returns an error with the process ID if another program holds the lock. Returns an error if the folder cannot
+    /// be created or written, or if a file has unexpected content.
     pub fn take(folder: &Path) -> io::Result<Self> {
         let reported = |error: io::Error| {
             let remedy = "make the folder writable for this user, or set another `state.folder`";

@@ -1,6 +1,6 @@
 //! YAML with edits that preserve everything else.
 //!
-//! A scalar keeps its quotes, and a scalar without quotes gets none: parsers disagree on whether `yes` or `0123` is a
+//! A scalar keeps its quotes, and a scalar without quotes gets none. Parsers disagree on whether `yes` or `0123` is a
 //! string, and this module must not decide that. Comments are lost, as with `kubectl config`.
 
 use std::fmt::{self, Write};

@@ -142,8 +142,8 @@ impl Endpoint {
 
     /// Returns the conditions with defaults: `ready` defaults to true, `serving` to `ready`, `terminating` to false.
     ///
-    /// A terminating endpoint never counts as ready, although the API reports ready for a Service with
-    /// `publishNotReadyAddresses`: a balancer must not send new connections to a terminating pod.
+    /// A terminating endpoint never counts as ready: a balancer must not send new connections to a terminating pod.
+    /// The API reports such an endpoint as ready for a Service with `publishNotReadyAddresses`.
     pub(super) fn condition(&self) -> Condition {
         let Conditions { ready, serving, terminating } = self.conditions.clone().unwrap_or_default();
         // The API defines an absent `ready` as true and an absent `terminating` as false.

@@ -70,7 +70,7 @@ impl Tenants {
     }
 
     /// Returns the maximum number of in-flight batches of one namespace: `concurrency` for a single namespace,
-    /// otherwise three quarters, so that slow messages of one namespace do not occupy all slots.
+    /// otherwise three quarters. Slow messages of one namespace then do not occupy all slots.
     pub(super) fn limit(&self, concurrency: usize) -> usize {
         if !self.is_shared {
             return concurrency;

@@ -76,8 +76,8 @@ impl Timeline {
     }
 }
 
-/// Returns an error if a sample lacks an address of a ready pod outside of `losses`, or contains the address of a dead
-/// pod or of no pod. `slowness` is the factor for both limits.
+/// Returns an error if a sample lacks an address of a ready pod outside of `losses`, or contains an address without a
+/// living pod. `slowness` is the factor for both limits.
 pub(crate) fn judge(
     started: Instant,
     timeline: &Timeline,
