@@ -42,7 +42,7 @@ async fn process(connection: Connection) -> Ended {
     operate(&InformerFactory::new(&connection), &Metrics::default(), pending()).await
 }
 
-/// Creates a site, deletes one of its pages while it grows, shrinks it and deletes it.
+/// Creates a site, deletes one page while the site grows, shrinks the site, and deletes the site.
 async fn scenario(fixture: Fixture) -> Result<(), Error> {
     let sites = Api::<Site>::namespaced(fixture.client(), "shops");
     let pages = Api::<ConfigMap>::namespaced(fixture.client(), "shops");

@@ -37,7 +37,7 @@ pub(crate) async fn main() -> Result {
     Ok(())
 }
 
-/// Creates a pool, deletes one of its pods and shrinks it.
+/// Creates a pool, deletes one of its pods, and shrinks the pool.
 async fn exercise_pool(server: &ApiServer) -> Result {
     let mut pool: ConfigMap = config_map("web", "");
     pool.metadata.labels = Some([("pool".to_owned(), String::new())].into());

@@ -1,5 +1,5 @@
-//! Fuzzes protobuf: any bytes, split at any position, must yield the same records. A decodable object must have the
-//! same value in every form as from its JSON.
+//! Fuzzes protobuf: any bytes, split at any position, must yield the same records. In every form, a decodable object
+//! must have the same value as decoded from its JSON.
 //!
 //! The input consists of one byte for the limit, one byte for the length of the pieces, one byte for the kind, and the
 //! body.

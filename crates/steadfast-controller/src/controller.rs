@@ -238,7 +238,7 @@ impl<K: Kept> Controller<K> {
     /// [`run`](Self::run) ignores a key that no object of this controller can have, such as a key outside the namespace of
     /// its [`Scope`](steadfast::Scope). The first such key is logged ([`ControllerDiagnostic::OutsideScope`]).
     ///
-    /// The cache of `source` does not pause reconciles while in doubt. If reconciles read this cache, declare the cache
+    /// A doubt of the cache of `source` does not pause reconciles. If reconciles read this cache, declare the cache
     /// with [`reads`](Self::reads).
     pub fn watches<W: Kept, I>(
         mut self,

@@ -77,7 +77,7 @@ pub struct EventRecorder {
     held: Arc<RecorderHandle>,
 }
 
-/// Handle of the program. The sender task ends some time after its drop.
+/// Handle that the program holds. The sender task ends some time after the drop of the handle.
 struct RecorderHandle {
     shared: Arc<Shared>,
 }

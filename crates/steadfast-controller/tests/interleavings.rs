@@ -1,5 +1,6 @@
-//! Tests of the queue under a scheduler that tries thread interleavings: random ones, and ones with few switches (PCT,
-//! Burckhardt 2010). A lost wake-up becomes a deadlock, which the scheduler reports with the schedule.
+//! Tests of the queue under a scheduler that tries thread interleavings: random interleavings, and interleavings with
+//! few thread switches (PCT, Burckhardt 2010). A lost wake-up becomes a deadlock, which the scheduler reports with the
+//! schedule.
 
 use std::io;
 use std::net::SocketAddr;
@@ -162,7 +163,7 @@ fn additions_are_processed_later_and_exclusively() {
                     queue.add(adder + 1);
                     let before = calls.of(0);
                     queue.add(0);
-                    // A run may have started earlier. A later run follows.
+                    // The current run may have started before this addition. Then another run follows.
                     until(|| calls.of(0) > before);
                 })
             })
@@ -175,7 +176,7 @@ fn additions_are_processed_later_and_exclusively() {
     });
 }
 
-/// Runs two workers that each hold a key until both have one.
+/// Runs two workers that each hold a key until both hold a key.
 fn at_once(add: fn(&Workqueue<usize>, &Clock)) {
     let (queue, clock) = queue();
     let at_once = Arc::new(AtomicUsize::new(0));
@@ -239,7 +240,8 @@ fn delay_always_has_a_waiter() {
             thread::spawn(move || {
                 let mut next = pin!(queue.next());
                 for _ in 0..2 {
-                    // This task may be the one that waits for the delay, or the one just woken.
+                    // This task may be waiting for the delay, or may have just been woken. Another task must then take
+                    // over.
                     if let Some(Some(work)) = next.as_mut().now_or_never() {
                         queue.add(*work);
                         return;

@@ -1,4 +1,4 @@
-//! Server-side apply, and a Controller that only applies: its children and its status.
+//! Server-side apply, and a Controller that writes its children and its status with apply only.
 
 use std::sync::Arc;
 use std::time::Duration;

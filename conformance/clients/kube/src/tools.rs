@@ -123,7 +123,7 @@ pub async fn scales(client: &Client) -> Outcome {
     Ok(())
 }
 
-/// Checks that two equal events become one with a count.
+/// Checks that two equal events are merged into one event with a count.
 pub async fn records(client: &Client) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let about = maps.create(&PostParams::default(), &config_map("told-of", "1")).await?;

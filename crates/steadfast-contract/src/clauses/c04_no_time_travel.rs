@@ -1,4 +1,4 @@
-//! C4, no time travel: within an epoch neither the store nor a handler sees a state older than one it has seen.
+//! C4, no time travel: within an epoch neither the store nor a handler goes back to an older state.
 //!
 //! A new epoch, in which versions may be lower, is announced before its first state is visible.
 

@@ -1,4 +1,5 @@
-//! C10, freshness: never `Fresh` with an age beyond two periods, and never silently stale.
+//! C10, freshness: an informer never reports `Fresh` with an age above two periods, and never hides that its store is
+//! stale.
 //!
 //! Every change that is older than the age of `Fresh` plus the lag of the stream is in the store. Its version is not
 //! above the reported version. After `Resuming`, only a newer proof makes the store fresh again. An open watch is not a

@@ -19,7 +19,7 @@ pub(super) enum Next {
 impl Action {
     /// Reconciles again after `delay` at the latest.
     ///
-    /// A key that requeues at once more than 10 times in a row is delayed, up to 1 s.
+    /// If a key requests an immediate requeue more than 10 times in a row, the requeue is delayed by up to 1 s.
     #[must_use]
     pub const fn requeue(delay: Duration) -> Self {
         Self(Next::After(delay))

@@ -1,4 +1,4 @@
-//! Caches that a controller declares, and their limits for delaying its start.
+//! Caches that a controller declares, and the limit up to which each cache may delay the start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,8 +108,8 @@ impl DeclaredCache {
 
     /// Isolates the namespaces of a controller whose own objects are in several namespaces.
     ///
-    /// An owner is in the namespace of its children, so a cache of objects or children of one namespace affects the keys
-    /// of that namespace only.
+    /// An owner is in the namespace of its children. So a cache of objects or children of one namespace affects only
+    /// the keys of that namespace.
     pub(super) fn isolate_namespaces(caches: &mut [Self]) {
         let own = caches.iter().filter(|cache| cache.role == Role::Objects);
         if own.clone().count() < 2 || own.clone().any(|cache| cache.view.namespace().is_none()) {

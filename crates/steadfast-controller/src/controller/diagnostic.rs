@@ -45,14 +45,15 @@ pub enum ControllerDiagnostic {
         /// Duration of the block so far.
         elapsed: Duration,
     },
-    /// A key requeued at once many times in a row, and is delayed.
+    /// A key requested an immediate requeue many times in a row, and is delayed.
     HotLoop {
         /// The key.
         key: ObjectKey,
         /// Number of immediate requeues in a row.
         times: u32,
     },
-    /// A key waits because a cache lacks a write of its last reconcile, or the change that triggered the next reconcile.
+    /// A key waits because a cache lacks a write of the key's last reconcile, or the change that triggered the next
+    /// reconcile.
     WaitsForWrites {
         /// The key.
         key: ObjectKey,

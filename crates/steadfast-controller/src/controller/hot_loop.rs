@@ -1,4 +1,4 @@
-//! Delay for keys that requeue at once, many times in a row.
+//! Delay for keys that request an immediate requeue many times in a row.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

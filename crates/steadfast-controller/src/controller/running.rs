@@ -64,7 +64,7 @@ impl RunningController {
     /// Stops the controller: starts no further reconcile, waits for running reconciles for at most `patience`, and then
     /// cancels them.
     ///
-    /// The informers keep running, because others may share them. Their factory stops them
+    /// The informers keep running, because other users of the factory may share them. Their factory stops them
     /// ([`InformerFactory::shutdown`](steadfast::InformerFactory::shutdown)).
     pub async fn stop(self, patience: Duration) -> Stopped {
         let pool = self.pool.clone();

@@ -57,7 +57,7 @@ impl<K: Kept> SourceCache<K> {
         self.snapshot().iter().map(|entry| entry.key().clone()).collect()
     }
 
-    /// Returns a function that returns the keys at the time of its call.
+    /// Returns a function that returns the current keys at each call.
     pub(super) fn keys_later(&self) -> impl Fn() -> Vec<ObjectKey> + Send + use<K> {
         let cache = self.clone();
         move || cache.keys()

@@ -122,7 +122,8 @@ impl<K: Kept> Controller<K> {
         let mut triggers = self.triggers;
         let mut ends: Vec<Detach> = Vec::new();
         if let Some(shares) = &self.shares {
-            // Keys gained from another process have no event in this process. Their stream enqueues them.
+            // A key gained from another process causes no event in this process. The stream of gained keys enqueues the
+            // key.
             triggers.extend(own_caches.iter().map(|cache| shares.gained_of(cache.keys_later()).boxed()));
             let (write_tracker, lifecycle) = (write_tracker.clone(), lifecycle.clone());
             let reader = shares.read_by(move || {

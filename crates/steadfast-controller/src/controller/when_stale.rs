@@ -8,8 +8,8 @@ use steadfast::ObjectKey;
 
 /// Behaviour of a controller while a cache that it reads has been in doubt for longer than a bound.
 ///
-/// The doubt is that of [`Informer::freshness`](steadfast::Informer::freshness), for a cache that was synced once. A cache
-/// that was never synced cannot be read.
+/// [`Informer::freshness`](steadfast::Informer::freshness) returns the doubt. The bound applies to caches that were
+/// synced once; a cache that was never synced cannot be read.
 ///
 /// The choice also applies at the start, to caches that are not synced yet. The start always waits for the cache of the
 /// controller's own objects. It does not wait for a cache whose list the server rejects, unless reconciles are declared

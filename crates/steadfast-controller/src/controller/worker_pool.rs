@@ -117,7 +117,7 @@ impl WorkerPool {
                 self.diagnostics.report(&ControllerDiagnostic::Blocked { key, elapsed: lasting });
             }
             // A blocked thread cannot be cancelled. A replacement keeps the concurrency, up to twice the configured
-            // number.
+            // number of workers.
             let room = || self.workers.load(Ordering::Acquire) < 2 * self.concurrency;
             if lasting >= REPLACE_WORKER_AFTER && !self.lifecycle.is_stopping() && room() && detector.replace() {
                 self.spawn_worker();
@@ -238,8 +238,8 @@ impl Worker {
             pool.queue.add_with_priority(work.key().clone(), work.priority());
             return;
         }
-        // The guard must precede all reads of the reconcile, and last until the reconcile ends, so that no other
-        // process acts on the key in the meantime.
+        // The guard must precede all reads of the reconcile, and last until the reconcile ends. Otherwise another
+        // process could act on the key in the meantime.
         let held = pool.shares.as_ref().map(|shares| shares.hold(&work));
         if let Some(None) = held {
             // The key is enqueued again when this process gains it.

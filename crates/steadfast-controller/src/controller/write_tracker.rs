@@ -230,7 +230,7 @@ impl WriteTracker {
 
     /// Waits until the caches contain all writes so far, including writes of earlier owners of the keys.
     ///
-    /// An undeclared cache of the factory delays this only while fresh.
+    /// An undeclared cache of the factory prolongs the wait only while the cache is fresh.
     pub(super) async fn catch_up(&self) {
         let inner = &self.0;
         let begun = inner.environment.now();

@@ -85,7 +85,7 @@ impl Leases {
         }
     }
 
-    /// Describes the request of `step` for errors.
+    /// Describes the request of `step` for error messages.
     fn asked(&self, step: &Step) -> RequestInfo<'_> {
         let (namespace, name) = (&*self.namespace, Some(&*self.name));
         RequestInfo { verb: verb(step), resource: RESOURCE, namespace, name }

@@ -283,7 +283,8 @@ impl ElectionMachine {
             }
             Answer::Conflict => {
                 self.doubted = true;
-                // One immediate retry after a conflict. A second conflict in a row waits, or two candidates would loop.
+                // The first conflict is retried immediately. After a second conflict in a row the candidate waits, or
+                // two candidates would loop.
                 let hurry = !std::mem::replace(&mut self.hurried, true);
                 self.next = if hurry { now } else { now + self.drawn_out(chance) };
             }
@@ -356,7 +357,7 @@ impl ElectionMachine {
             };
         }
         match record::holder(&observed.lease) {
-            // A coordinator is about to assign this lease.
+            // A coordinator is about to assign this lease, so the candidate waits until the lease expires.
             None if record::is_coordinated(&observed.lease) => self.expires(observed) <= now,
             None => true,
             Some(holder) => holder == self.identity || self.expires(observed) <= now,

@@ -1,11 +1,11 @@
 //! Earlier holders of a coordinated lease, and the time until they must have stopped.
 //!
-//! The coordinator trusts its wall clock and the holders' wall clocks. This module trusts neither. An assigned candidate
-//! accepts the lease immediately, so that the coordinator sees it alive. The candidate leads once all earlier holders, seen
-//! or possibly missed, must have stopped by its own clock.
+//! The coordinator trusts its wall clock and the holders' wall clocks. This module trusts neither. An assigned
+//! candidate accepts the lease immediately, so that the coordinator sees it alive. The candidate does not lead until,
+//! by its own clock, all earlier holders must have stopped. These include holders that it may have missed.
 //!
-//! - If a read shows another holder, that holder may act for at most the lease duration after the read, because its
-//!   last renewal was earlier.
+//! - If a read shows another holder, that holder may act for at most the lease duration after the read. Its last
+//!   renewal was earlier.
 //! - A holder releases the lease by writing an empty name, and only after it stopped leading. From then on no candidate
 //!   acts.
 //! - The states between two reads are requested. If they are unavailable, a holder may have renewed just before the second

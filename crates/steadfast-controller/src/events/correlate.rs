@@ -1,4 +1,5 @@
-//! Choice of requests for recorded events, without I/O or a clock. Counts, combines and limits events.
+//! State machine that determines the API requests for recorded events, without I/O or a clock. Counts, combines and
+//! limits events.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -17,8 +17,8 @@ pub struct EventSettings {
     /// Maximum age of the server's count while a series continues. The server deletes events an hour after their last
     /// change. Defaults to 30 min, like client-go's `refreshTime`.
     pub refresh: Duration,
-    /// Number of similar events, which differ only in their notes, from which on they are combined. Defaults to 10, like
-    /// client-go's `defaultAggregateMaxEvents`.
+    /// Number from which on similar events are combined. Similar events differ only in their notes. Defaults to 10,
+    /// like client-go's `defaultAggregateMaxEvents`.
     pub similar: usize,
     /// Time without a similar event after which counting restarts. Defaults to 600 s, like client-go's
     /// `defaultAggregateIntervalInSeconds`.

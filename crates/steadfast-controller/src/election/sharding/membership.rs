@@ -1,28 +1,30 @@
 //! One member's view of its group, without I/O or a clock: the members it assumes, and its provably own keys.
 //!
-//! Each member has its own lease, and writes into it the members that it assumes, its *view*. A member *claims* a key if
-//! its view contains the member itself and assigns the key to it. The leases at the server therefore show all claims at any
-//! time.
+//! Each member has its own lease. Into the lease it writes its *view*: the members that it assumes in the group. A
+//! member *claims* a key if its view contains the member itself and assigns the key to it. The leases at the server
+//! therefore show all claims at any time.
 //!
 //! **A member acts on a key only while all of these conditions hold:**
 //!
 //! 1. Its lease claims the key: the server confirmed the claim, and all later writes claim the key too.
 //! 2. After that confirmation the member read all leases, and in the last read no other member claims the key.
-//! 3. Its lease has not expired, by its own clock from before the last renewal was sent (as in an election, by the fence).
+//! 3. Its lease has not expired by the member's own clock, counted from before the last renewal was sent. As in an
+//!    election, the fence enforces this.
 //!
-//! **A claim is withdrawn only after the member stopped acting on the key.** Before the first write without the claim, all
-//! guards of the key have ended or its fence is closed, and the server has processed or discarded all unanswered requests.
-//! The same holds before a release. Other members delete a lease only if its record did not change for its duration, and
-//! only at that version. A late renewal then conflicts, and all earlier requests have arrived, as in an election.
+//! **A claim is withdrawn only after the member stopped acting on the key.** Before the first write without the claim,
+//! all guards of the key have ended or its fence is closed. The server has also processed or discarded all unanswered
+//! requests by then. The same holds before a release. Other members delete a lease only if its record did not change
+//! for its duration, and only at that version. A late renewal then conflicts, and all earlier requests have arrived, as
+//! in an election.
 //!
 //! **So two members never act on one key at the same time.** Assume that `a` and `b` both act. Both claims were written
-//! before, and both are valid, because no claim is withdrawn and no lease deleted during the action. One claim was written
-//! first, say by `a`. Then `b` read all leases after its own claim, so after the claim of `a`, and saw that `a` claims the
-//! key; so `b` does not act. The proof needs no order or agreement of views, and no synchronized clocks. Like an election,
-//! it needs only equal clock rates.
+//! before, and both are valid, because no claim is withdrawn and no lease deleted during the action. One claim was
+//! written first, say by `a`. Then `b` read all leases after its own claim, and therefore after the claim of `a`. It
+//! saw that `a` claims the key, so `b` does not act. The proof needs no order or agreement of views, and no
+//! synchronized clocks. Like an election, it needs only equal clock rates.
 //!
-//! **And each key finally has an owner.** When no member joins or leaves, all members read the same leases, so all views
-//! become equal and exactly one member claims each key. Until then a key may have no owner.
+//! **And each key finally has an owner.** When no member joins or leaves, all members read the same leases. All views
+//! then become equal, and exactly one member claims each key. Until then a key may have no owner.
 //!
 //! A deletion of a lease by another client does not prove that its member stopped. Members that knew the lease respect its
 //! claims until its expiry.
