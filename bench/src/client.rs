@@ -1,4 +1,4 @@
-//! One client as a separate process. It syncs, and then runs the commands on its standard input, one per line.
+//! One client as a separate process. It syncs, and then executes the commands from its standard input, one per line.
 //!
 //! | line | effect | response, as one line of JSON |
 //! |---|---|---|
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: ClientArgs) -> Result<(), BenchError> {
     let file = Kubeconfig::read_from(&args.kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     if args.witness {
-        // This client runs until its standard input ends. It prints events instead of figures.
+        // This client runs until its standard input ends. It prints events instead of measurements.
         return witness::run(config, args.library).await;
     }
     let progress = Progress::default();

@@ -27,7 +27,7 @@ const CHILDREN: usize = 3;
 /// Number of faults per run.
 const UPSETS: usize = 60;
 
-/// Limit of children at once. A run ends at this limit, because its continuation would take minutes.
+/// Limit of children that exist at once. A run ends at this limit, because its continuation would take minutes.
 const RUNAWAY_CHILDREN: usize = 1000;
 
 /// Counts surplus children, with each of both libraries.
@@ -51,7 +51,7 @@ struct Tally {
     runs: u64,
     /// Number of runs that were ended at the limit.
     away: u64,
-    /// Highest number of children of one parent at once in the other runs.
+    /// Highest number of children of one parent at once, in the runs that were not ended at the limit.
     most: usize,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), BenchError> {
         }
         let mut tally = Tally::default();
         for seed in args.first..args.first + args.seeds {
-            // On its own thread, because each run has its own clock.
+            // Each run has its own clock, and therefore its own thread.
             let played = std::thread::scope(|scope| scope.spawn(|| play(seed, is_ours)).join());
             let most = played.map_err(|_| format!("seed {seed} panicked"))??;
             tally.runs += u64::from(most > CHILDREN);
@@ -191,8 +191,8 @@ async fn ours(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, k
     Ok(Action::await_change())
 }
 
-/// Runs the same controller with kube-runtime. One watch fills its store, and another triggers the reconciles, as with
-/// `owns`.
+/// Runs the same controller with kube-runtime. One watch fills its store, and another triggers the reconciles, as
+/// `owns` does.
 async fn theirs(connection: Connection) {
     let client = connection.client();
     let pods = Api::<Pod>::namespaced(client.clone(), "default");
@@ -200,7 +200,7 @@ async fn theirs(connection: Connection) {
     let watch = runtime::reflector(writer, watcher(pods.clone(), watcher::Config::default())).default_backoff();
     let filled = tokio::spawn(watch.for_each(|_| std::future::ready(())));
     let context = Arc::new((client.clone(), Cache::Store(store.clone())));
-    // Reconciles must not start with an empty store, as its documentation advises.
+    // Reconciles must not start with an empty store, as kube-runtime's documentation advises.
     drop(store.wait_until_ready().await);
     let maps = Api::<ConfigMap>::namespaced(client, "default");
     let reconcile = |parent: Arc<ConfigMap>, context: Arc<Context>| async move {

@@ -105,7 +105,7 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), BenchError> {
 
 /// Runs `program` for the row on its own server. Returns its output, or `None` after the timeout.
 async fn run_row(out: &Path, row: &Row, program: &Path, extra_args: &[&str]) -> Result<Option<Vec<Value>>, BenchError> {
-    // A server of its own for each run, so that versions and watch caches start equal.
+    // Each run has its own server, so that versions and watch caches start equal.
     let server = ApiServer::builder().start().await?;
     for number in 0..row.keys {
         server.create(&config_map(&format!("map-{number}"), "1"))?;
@@ -114,7 +114,7 @@ async fn run_row(out: &Path, row: &Row, program: &Path, extra_args: &[&str]) -> 
     std::fs::write(&kubeconfig, server.kubeconfig())?;
     let mut command = Command::new(program);
     command.args(extra_args).arg("--kubeconfig").arg(&kubeconfig).arg("--keys").arg(row.keys.to_string());
-    // The dropped future kills the process: `kill_on_drop` is set.
+    // The timeout drops the future, which kills the process: `kill_on_drop` is set.
     timeout(ROW_TIMEOUT, run_to_end(command.args(&row.arguments))).await.ok().transpose()
 }
 
@@ -125,8 +125,8 @@ fn phase_field(responses: &[Value], phase: &str, field: &str) -> Option<f64> {
 
 /// Returns the reconciles per second, the cost of each, and the memory.
 fn figures(responses: &[Value]) -> String {
-    // If reconciles write, the writes count: their number is equal for each controller, while the number of reconciles
-    // differs.
+    // If reconciles write, the row counts the writes. Their number is equal for each controller, while the number of
+    // reconciles differs.
     let written = phase_field(responses, "calls", "writes").filter(|written| *written > 0.0);
     let calls = written.or_else(|| phase_field(responses, "calls", "calls")).unwrap_or_default();
     let each = |field| phase_field(responses, "calls", field).unwrap_or_default() / calls;
@@ -141,7 +141,7 @@ fn figures(responses: &[Value]) -> String {
     )
 }
 
-/// Returns the median of several runs for a field, with the minimum and the maximum, in milliseconds.
+/// Returns the median of a field over several runs, with the minimum and the maximum, in milliseconds.
 fn median_and_range(runs: &[Vec<Value>], field: &str) -> String {
     let mut all: Vec<f64> = runs.iter().filter_map(|responses| phase_field(responses, "urgent", field)).collect();
     all.sort_by(f64::total_cmp);
@@ -153,7 +153,7 @@ fn median_and_range(runs: &[Vec<Value>], field: &str) -> String {
     }
 }
 
-/// Builds the programs with the settings of this one: for controller-runtime, Steadfast and kube-runtime.
+/// Builds the programs for controller-runtime, Steadfast and kube-runtime, with the build settings of this program.
 async fn build_programs(out: &Path) -> Result<[PathBuf; 3], BenchError> {
     let go = out.join("bench-go");
     let mut build = Command::new("go");

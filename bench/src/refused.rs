@@ -51,7 +51,7 @@ enum InjectedFault {
     Nothing,
     /// The third source is permanently rejected.
     Refusal,
-    /// The controller has seven accepted sources, and all connections are reset at each change.
+    /// The controller has seven working sources, and all connections are reset at each change.
     Reset,
 }
 
@@ -60,7 +60,7 @@ impl InjectedFault {
     fn change_intervals(self) -> &'static [Duration] {
         const INTERVALS: [Duration; 4] =
             [Duration::from_secs(1), Duration::from_secs(10), Duration::from_mins(1), Duration::from_mins(5)];
-        // At shorter intervals, a reset at each change would measure only the backoff.
+        // At shorter intervals, the resets would measure only the backoff.
         if self == Self::Reset { &INTERVALS[3..] } else { &INTERVALS }
     }
 }
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &RefusedArgs) -> Result<(), BenchError> {
     ] {
         println!("{name}:");
         for every in fault.change_intervals() {
-            // On its own thread, because each run has its own clock.
+            // Each run has its own clock, and therefore its own thread.
             let result =
                 std::thread::scope(|scope| scope.spawn(|| run_scenario(library, fault, *every, changes)).join());
             let delays = result.map_err(|_| format!("{name}, each {every:?}: panicked"))??;
@@ -160,8 +160,8 @@ fn run_scenario(library: Library, fault: InjectedFault, every: Duration, count: 
             }
         };
         for (object, owner) in objects.iter().zip(&owners) {
-            // Each object is changed once, so that the next reconcile belongs to the change.
-            // A reset right before the change hides the change until all watches are open again.
+            // Each object is changed once, so that the next reconcile of the object belongs to the change. A reset
+            // right before the change hides the change until all watches are open again.
             disturb();
             server.merge_patch("configmaps", "default", object, serde_json::json!({ "data": { "value": "after" } }))?;
             changed.push(Instant::now());

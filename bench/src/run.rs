@@ -34,13 +34,13 @@ pub(crate) async fn run(mut args: RunArgs) -> Result<(), BenchError> {
     if args.quick {
         (args.sizes, args.rounds, args.events) = (vec![1_000], 1, 5_000);
         (args.real_size, args.real_rounds) = (200, 1);
-        // One fault of a connection, one of a deletion, and one of a rejected resource.
+        // Three faults: one of a connection, one of a deletion, and one of a rejected resource.
         if args.faults.is_empty() {
             args.faults = ["F3", "F13", "F23"].map(str::to_owned).to_vec();
         }
     }
     let workspace = Workspace::prepare(&args.out, args.seed, args.earlier.clone()).await?;
-    // Results of parts that this run leaves out stay in the file.
+    // The file keeps the results of parts that are not in this run.
     let mut results = Results::read(&workspace.out)?;
     let mut missed = Vec::new();
     for part in &args.parts {

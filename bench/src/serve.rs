@@ -53,7 +53,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), BenchError> {
     tokio::spawn(control::run(control, collection.clone()));
     loop {
         let (socket, _) = listener.accept().await?;
-        // Events are small, and Nagle's algorithm would delay each until the acknowledgement of the one before.
+        // Events are small. Nagle's algorithm would delay each event until the previous one is acknowledged.
         socket.set_nodelay(true)?;
         let (collection, tls) = (collection.clone(), tls.clone());
         let mut cuts = collection.cuts();
@@ -79,7 +79,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), BenchError> {
             };
         };
         tokio::spawn(async move {
-            // The drop of the loser closes the connection without a GOAWAY, as after a crash.
+            // A cut drops the connection without a GOAWAY, as after a crash.
             tokio::select! {
                 () = served => {}
                 _ = cuts.changed() => {}

@@ -9,7 +9,7 @@ use super::controller_under_test::BenchError;
 ///
 /// # Errors
 ///
-/// Returns an error if the system does not report it.
+/// Returns an error if the system does not report the time.
 pub fn processor_time() -> Result<f64, BenchError> {
     let usage = getrusage(UsageWho::RUSAGE_SELF)?;
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
@@ -21,7 +21,7 @@ pub fn processor_time() -> Result<f64, BenchError> {
 ///
 /// # Errors
 ///
-/// Returns an error if the system does not report it.
+/// Returns an error if the system does not report the memory.
 pub fn memory() -> Result<Value, BenchError> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let figure = |name: &str| {

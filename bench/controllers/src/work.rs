@@ -1,4 +1,4 @@
-//! The reconciles, equal for each library: they count, wait, and write on request.
+//! The reconciles, which are equal for all libraries: they count, wait, and write on request.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ const MILLISECOND_PRECISION_FROM: Duration = Duration::from_millis(10);
 pub struct Work {
     wait: Duration,
     calls: AtomicU64,
-    /// The waiting task is woken at this number of reconciles.
+    /// Number of reconciles at which the waiting task is woken.
     target: AtomicU64,
     reached: Notify,
     /// First time at which a reconcile saw an expected value.
@@ -27,8 +27,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Creates reconciles that wait for `wait`, and that write each object up to `times` times after the start of
-    /// writing.
+    /// Creates reconciles that wait for `wait`. Once writing has started, they write each object up to `times` times.
     pub(super) fn new(wait: Duration, times: u64) -> Self {
         Self { wait, writing: Writing::new(times), target: AtomicU64::new(u64::MAX), ..Self::default() }
     }
@@ -81,7 +80,8 @@ impl Work {
     /// Waits until this number of reconciles has run.
     pub(super) async fn wait_for_calls(&self, calls: u64) {
         self.target.store(calls, Ordering::Release);
-        // The condition is checked again after each wakeup: a permit of an earlier round may still be stored.
+        // The condition is checked again after each wakeup, because the permit of an earlier round may still be
+        // stored.
         while self.calls() < calls {
             self.reached.notified().await;
         }

@@ -49,8 +49,8 @@ impl Writing {
         let Some(maps) = self.maps.get().filter(|_| self.has_begun.load(Ordering::Acquire)) else { return Ok(()) };
         let value = map.data.as_ref().and_then(|data| data.get("value")?.parse().ok()).unwrap_or(FIRST);
         let name = map.metadata.name.as_deref().unwrap_or_default();
-        // The patch has no precondition. A reconcile on an old cache repeats a value, and the server then reports no
-        // change.
+        // The patch has no precondition. A reconcile on an outdated cache writes an old value again, and the server
+        // then reports no change.
         if value < FIRST + self.writes_per_object {
             let patch = Patch::Merge(json!({ "data": { "value": (value + 1).to_string() } }));
             maps.patch(name, &PatchParams::default(), &patch).await?;

@@ -17,8 +17,8 @@ const END: &[u8] = b"k8s.io/initial-events-end";
 /// Maximum size of the last initial event, in bytes.
 const MAX_LAST_EVENT_BYTES: usize = 1024;
 
-/// Text before the token of the next page. The items may contain this text too, but follow the token. The first
-/// occurrence is therefore the token's.
+/// Text before the token of the next page. The items may contain this text too, but they come after the token. So the
+/// first occurrence belongs to the token.
 const NEXT: &str = r#""continue":""#;
 
 /// Maximum number of bytes before the items of a page.

@@ -15,14 +15,14 @@ pub(super) trait Cache {
     fn names(&self) -> Vec<(String, String)>;
     /// Returns `true` if the cache contains the object.
     fn has(&self, namespace: &str, name: &str) -> bool;
-    /// Returns a function that looks up the n-th object. The keys of all objects are prepared before, in order and in
-    /// the library's own form.
+    /// Returns a function that looks up the n-th object. The keys of all objects are prepared in advance, in order
+    /// and in the library's own form.
     fn prepared_lookup(&self) -> Box<dyn Fn(usize) -> bool + '_>;
     /// Returns the number of objects in a namespace.
     fn namespace_len(&self, namespace: &str) -> usize;
     /// Returns the number of distinct nodes of the objects.
     fn distinct_nodes(&self) -> usize;
-    /// Returns the counts of the checkpoint, if there is one.
+    /// Returns the counts of the checkpoint, or `None` without a checkpoint.
     fn checkpoint_stats(&self) -> Option<CheckpointStats> {
         None
     }

@@ -1,4 +1,4 @@
-//! The forms in which Steadfast is measured: decoded, and in the server's encoding.
+//! The forms in which Steadfast caches objects in the measurements: decoded, and in the server's encoding.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! Measurements of the own process.
+//! Measurements of this process.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ pub(super) fn reset_peak() -> Result<(), BenchError> {
 /// Number of gets of each kind between two checks of the time limit. One list of a namespace follows them.
 const GETS: usize = 1000;
 
-/// One read in this number is timed, because reading the clock costs as much as a read.
+/// Number of reads of which one is timed, because reading the clock costs as much as a read.
 const TIMED_INTERVAL: usize = 16;
 
 /// Gets objects in a fixed order for a while, alternating between names and prepared keys, and lists a namespace from

@@ -44,7 +44,7 @@ pub(super) async fn start<K: CachedForm>(
         None => builder,
     };
     let informer = builder.start()?;
-    // Readers have the objects of a checkpoint long before the handler has received them.
+    // Readers have the objects of a checkpoint long before the handler has received these objects.
     if checkpoint.is_some() {
         print_response(&wait_until_readable(&informer, args.expect).await?);
     }

@@ -56,7 +56,7 @@ impl Progress {
         }
         inner.seen.fetch_add(1, Ordering::Relaxed);
         if let Ok(version) = version.parse() {
-            // The maximum, because the initial list is not in the order of versions.
+            // The maximum is kept, because the initial list is not in the order of versions.
             inner.version.fetch_max(version, Ordering::Relaxed);
         }
     }

@@ -1,5 +1,5 @@
-//! A client under faults. It prints each event of its handler, each doubt that its library reports, and on request the
-//! contents of its cache, as one line of JSON each.
+//! A client under faults. It prints each event of its handler and each doubt that its library reports. On request, it
+//! prints the contents of its cache. Each output is one line of JSON.
 //!
 //! All settings are the library's defaults.
 
@@ -69,7 +69,7 @@ async fn print_doubts(informer: Informer<ConfigMap>) {
             doubt @ Freshness::Failed(_) => ("failed", doubt.to_string()),
             doubt => ("doubt", doubt.to_string()),
         };
-        // Only changes of the kind are printed: the text of a doubt includes times and would differ at each look.
+        // Only changes of the kind are printed. The text of a doubt includes times, and would differ at each poll.
         if kind != before {
             print_response(&if kind == "fresh" { json!({ "fresh": true }) } else { json!({ "doubt": reason }) });
             before = kind;

@@ -74,7 +74,7 @@ const fn client(
     Contestant { name, library, resource, arguments }
 }
 
-/// All clients: each library with every setting that is its best one in some measurement.
+/// All clients: each library with every setting that is the library's best one in some measurement.
 const ALL: &[Contestant] = &[
     client("steadfast, JSON, streamed", Library::Steadfast, Resource::Pods, &[]),
     client("steadfast, JSON, pages", Library::Steadfast, Resource::Pods, &["--paged"]),

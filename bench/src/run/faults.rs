@@ -21,7 +21,7 @@ use crate::BenchError;
 use scenarios::{SCENARIOS, Scenario};
 use stage::Stage;
 
-/// Runs every scenario for every library. Several run at a time, because they mostly wait.
+/// Runs every scenario for every library. Several scenarios run at a time, because they mostly wait.
 pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Results) -> Result<(), BenchError> {
     let started = Instant::now();
     let chosen = |scenario: &&Scenario| {
@@ -52,8 +52,8 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
         workspace.say(&format!("{} of {whole}: {verdict}", verdicts.len()));
         verdicts.sort_by_key(|(order, verdict)| (*order, verdict.library as u8));
         let verdicts = verdicts.iter().map(|(_, verdict)| verdict.clone()).collect();
-        // Partial results are kept if the run is interrupted.
-        // Replaced as a whole: results of another machine or version must not mix with these.
+        // Partial results are kept if the run is interrupted. The old results are replaced as a whole: results of
+        // another machine or version must not mix with these.
         results.faults =
             Some(FaultResults { setting: RunEnvironment::now(), seconds: started.elapsed().as_secs(), verdicts });
         results.write(&workspace.out)?;
@@ -64,7 +64,8 @@ pub(super) async fn run(args: &RunArgs, workspace: &Workspace, results: &mut Res
 async fn play(scenario: &'static Scenario, library: Library, programs: Programs, out: PathBuf) -> FaultResult {
     let mut verdict = FaultResult::of(scenario.fault, scenario.title, library);
     let played = async {
-        // Two scenarios can have one number, so the file name needs another part. Concurrent runs must not share it.
+        // Two scenarios can have the same number, so the file name needs another part. Concurrent runs must not share
+        // a file.
         let name = format!("{}-{}-{}", scenario.fault, library as u8, scenario.title.len());
         let kubeconfig = out.join(format!("kubeconfig-{name}"));
         let mut stage = Stage::start(scenario.server, library, programs.of(library)?, &kubeconfig).await?;

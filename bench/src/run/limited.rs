@@ -1,4 +1,4 @@
-//! A long list in a process with little more memory than its cache: checks that it syncs and relists.
+//! A long list in a process with little more memory than its cache: checks that the process syncs and relists.
 //!
 //! The client runs twice. The first run has no limit, and measures the memory after the sync. A control group limits
 //! the second run to 1.2 times that memory plus 32 MB. If the client exceeds the limit, the kernel kills it, and the
@@ -33,10 +33,10 @@ pub(crate) struct LimitedArgs {
     out: PathBuf,
 }
 
-/// Limit: a factor on the memory after the sync, and additional bytes.
+/// Limit for the second run: a factor on the memory after the sync, and additional bytes.
 const LIMIT: (f64, f64) = (1.2, 32e6);
 
-/// One in this number of objects changes before the relist.
+/// Number of objects of which one changes before the relist.
 const CHANGED_ONE_IN: usize = 100;
 
 /// Time for memory to settle before a measurement.
@@ -127,16 +127,16 @@ struct ControlGroup {
     files: &'static CgroupFiles,
 }
 
-/// File names of a control group hierarchy.
+/// File names in one hierarchy of control groups.
 struct CgroupFiles {
     root: &'static str,
-    /// File that exists if the kernel has mounted this hierarchy here.
+    /// File that exists if the kernel has mounted this hierarchy.
     marker: &'static str,
     limit: &'static str,
     peak: &'static str,
 }
 
-/// Versions 2 and 1 of control groups.
+/// Hierarchies of control groups, version 2 before version 1.
 const HIERARCHIES: [CgroupFiles; 2] = [
     CgroupFiles { root: "/sys/fs/cgroup", marker: "cgroup.controllers", limit: "memory.max", peak: "memory.peak" },
     CgroupFiles {

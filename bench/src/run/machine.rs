@@ -68,11 +68,12 @@ fn machine() -> String {
 
 /// Returns the time of the first access to a page of 4 KB in seconds, averaged over many pages.
 ///
-/// On virtual machines this is most of the cost of large allocations, and it differs tenfold between machines.
+/// On virtual machines, page faults are most of the cost of large allocations, and their time differs tenfold between
+/// machines.
 fn page_fault_seconds() -> f64 {
     const PAGE: usize = 4096;
     const PAGES: usize = 1 << 16;
-    // Zeroed lazily, so that the kernel provides each page on its first access.
+    // The memory is zeroed lazily, so that the kernel provides each page on its first access.
     let mut memory = vec![0u8; PAGE * PAGES];
     let started = Instant::now();
     for page in memory.chunks_mut(PAGE) {
@@ -85,7 +86,7 @@ fn page_fault_seconds() -> f64 {
 /// Returns the versions of the compared libraries and of the compilers.
 fn versions() -> String {
     let locked = |name: &str| {
-        // The locked version is the measured one; the manifest names a range.
+        // The lock file has the measured version, while the manifest has a range.
         let lock = include_str!("../../Cargo.lock");
         let from = lock.split_once(&format!("name = \"{name}\"\nversion = \""));
         from.and_then(|(_, rest)| rest.split('"').next()).unwrap_or("unknown").to_owned()

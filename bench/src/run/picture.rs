@@ -1,5 +1,5 @@
-//! Bar charts, one file for each of the main measurements. The title names the better direction; shorter recovery times
-//! are better.
+//! Bar charts, one file for each of the main measurements. The title of a chart states whether higher or lower values
+//! are better. Shorter recovery times are better.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -42,10 +42,10 @@ pub(super) fn draw_faults(fault_results: &FaultResults, folder: &Path) -> Result
     let (width, height) = (2 * LABELS + WIDTH + 90, (played.len() + 2) * BAR);
     let mut svg = head(width, height, "from the end of each fault until the cache is right, s, on a logarithmic scale");
     for (row, verdict) in played.iter().enumerate() {
-        // A missing recovery is as long as the timeout, so that its bar is the longest.
+        // A missing recovery gets the duration of the timeout, so that its bar is the longest.
         let seconds = verdict.recovered.unwrap_or(verdict.recovery_timeout as f64);
-        // From 50 ms, the interval of the comparisons.
-        // Logarithmic, because recoveries range from milliseconds to minutes.
+        // The scale starts at 50 ms, the interval of the comparisons. It is logarithmic, because recoveries range
+        // from milliseconds to minutes.
         let length = (seconds.max(0.05) / 0.05).ln() / (most / 0.05).ln() * WIDTH as f64;
         let label = format!("{} {}, {}", verdict.fault, verdict.title, verdict.library);
         let value = verdict

@@ -52,7 +52,7 @@ impl Process {
 
     /// Returns the process ID.
     pub(super) fn id(&self) -> u32 {
-        // The process is not waited for, so the ID is available.
+        // No code waits for the process, so the ID is available.
         self.child.id().unwrap_or_default()
     }
 
@@ -65,7 +65,7 @@ impl Process {
     /// Returns the next response, which must belong to `phase`.
     pub(super) async fn expect_response(&mut self, phase: &str) -> Result<Value, BenchError> {
         let answer: Value = serde_json::from_str(&self.line().await?)?;
-        // A mismatch is an error: responses are in order, so that a wrong phase means a lost one.
+        // A mismatch is an error. Responses are in order, so a wrong phase means that a response was lost.
         if answer["phase"] == phase { Ok(answer) } else { Err(format!("{answer} is not a response to {phase}").into()) }
     }
 

@@ -1,4 +1,4 @@
-//! The rounds with the real API server. Its own cost is part of a user's delay.
+//! The rounds with the real API server, whose own processing is part of the delay that a user sees.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,7 +19,7 @@ use super::session::Session;
 use super::workspace::Workspace;
 use crate::BenchError;
 
-/// Maximum number of writes, and their rate per second. There are not more writes than objects.
+/// Maximum number of writes, and their rate per second. The number of writes does not exceed the number of objects.
 const WRITES: (usize, usize) = (1_000, 200);
 /// Time for a filled server to settle.
 const REST: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ impl Real<'_> {
     /// `before` is the server's processor time before the client started.
     async fn run(mut self, before: f64) -> Result<(), BenchError> {
         let keeps = self.session.synced().await?;
-        // Read at once, because the background work of the server continues to count.
+        // The time is read at once, because the server's background work would add to it.
         let used = processor_time(self.server)? - before;
         self.session.note("sync, server's processor", "s", &Value::from(used));
         if !keeps {
@@ -139,8 +139,8 @@ impl Real<'_> {
     }
 }
 
-/// Returns the reference: `STEADFAST_REFERENCE`, or the program of `conformance/reference/build`, which is run if
-/// necessary.
+/// Returns the program of the reference: that of `STEADFAST_REFERENCE`, or the output of
+/// `conformance/reference/build`, which is run if necessary.
 async fn program(workspace: &Workspace) -> Result<PathBuf, BenchError> {
     if let Some(program) = steadfast_testing::reference::program("STEADFAST_REFERENCE", "reference")? {
         return Ok(program);
@@ -169,6 +169,6 @@ fn processor_time(process: u32) -> Result<f64, BenchError> {
         fields.get(index).and_then(|field| field.parse::<f64>().ok()).ok_or("the processor time is missing")
     };
     let ticks = sysconf(SysconfVar::CLK_TCK)?.ok_or("the kernel does not report the duration of a tick")?;
-    // Fields 14 and 15, user and system time. The fields here start behind the second one (proc_pid_stat(5)).
+    // Fields 14 and 15 are user and system time. The fields here start after the second one (proc_pid_stat(5)).
     Ok((field(11)? + field(12)?) / ticks as f64)
 }

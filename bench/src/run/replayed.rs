@@ -21,9 +21,9 @@ use crate::BenchError;
 const LATENCY: (usize, usize) = (1_000, 3_000);
 /// Rate of the changes during reads, and the duration in seconds.
 const WRITES: (usize, usize) = (20_000, 2);
-/// One in this number of objects changes before a relist.
+/// Number of objects of which one changes before a relist.
 const RELISTED: usize = 100;
-/// Size from which there are fewer rounds.
+/// Number of objects from which on there are fewer rounds.
 const LARGE: usize = 100_000;
 /// A client that takes longer than this at a large size runs only once.
 const SLOW: Duration = Duration::from_mins(1);
@@ -83,7 +83,7 @@ impl Plan {
                 let client = Process::start(contestant.command(&workspace.programs, &kubeconfig, self.size)?)?;
                 let session = Session { contestant, size: self.size, client, outcomes };
                 let done = Replayed { session, address: &address }.run(self.events).await;
-                // Changes of an interrupted measurement would disturb the next client.
+                // Remaining changes of an interrupted measurement would disturb the next client.
                 send_control(&address, "halt").await?;
                 if let Err(error) = done {
                     // A failed client must not discard the figures of the others, and its failure must be reported.
@@ -138,7 +138,7 @@ impl Replayed<'_> {
         self.session.note("write to handler, p50", "µs", &latency["p50_us"]);
         self.session.note("write to handler, p99", "µs", &latency["p99_us"]);
         self.relist().await?;
-        // Last, because a client that cannot keep up with the writes lags for a long time.
+        // The reads come last, because a client that cannot keep up with the writes lags for a long time.
         self.reads().await
     }
 
@@ -147,7 +147,8 @@ impl Replayed<'_> {
         sleep(Duration::from_secs(1)).await;
         self.session.client.request("reset-peak").await?;
         let before = self.session.client.request("memory").await?["resident"].as_f64().unwrap_or(f64::NAN);
-        // The relist of some libraries needs a second copy of all objects. The kernel would kill the client otherwise.
+        // Some libraries need a second copy of all objects for a relist. Without this check, the kernel would kill
+        // the client.
         if available_memory().is_some_and(|free| before * 1.2 > free as f64) {
             return Err(format!(
                 "no relist: {:.1} GB are in use, and there is not enough memory for a second copy",
@@ -165,7 +166,7 @@ impl Replayed<'_> {
     /// Measures reads during writes.
     async fn reads(&mut self) -> Result<(), BenchError> {
         let (rate, seconds) = WRITES;
-        // The writes outlast the reads by far. The halt at the end of the session stops them.
+        // The writes outlast the reads by far. The `halt` command at the end of the session stops the writes.
         send_control(self.address, &format!("paced {} {rate}", rate * (seconds + 30))).await?;
         let reads = self.session.client.request(&format!("reads {seconds}")).await?;
         for (name, unit, key) in [

@@ -1,7 +1,7 @@
 //! Reports of the figures: text, pictures, and tables in documents.
 //!
 //! A document marks the position of a table by a line `<!-- bench: NAME -->` before it and `<!-- bench: end -->` after
-//! it. The text in between is replaced. `NAME` is one of those in [`tables_by_name`].
+//! it. The text in between is replaced. `NAME` is one of the names in [`tables_by_name`].
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,7 @@ pub(super) fn write_files(results: &Results, folder: &Path) -> Result<String, Be
     Ok(whole)
 }
 
-/// Returns the tables by name: the setting, the summary and the tables of each part that was run.
+/// Returns the tables by name: environment, summary and complete tables of each part that was run.
 fn tables_by_name(results: &Results) -> Vec<(&'static str, String)> {
     let mut by_name = Vec::new();
     let parts = [
@@ -100,7 +100,7 @@ fn setting_of(setting: &RunEnvironment, seconds: u64) -> String {
     format!("{lines}- `{}`: this part took {seconds} s\n", setting.command)
 }
 
-/// Replaces the text between the marks in `document`. Text of a mark without results is unchanged.
+/// Replaces the text between the marks in `document`. The text of a mark without results stays unchanged.
 fn with_tables_replaced(document: &str, tables: &[(&str, String)]) -> Result<String, BenchError> {
     let mut new = String::new();
     let mut rest = document;

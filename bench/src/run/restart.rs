@@ -45,7 +45,7 @@ const CONTESTANTS: [&str; 5] = [
     "client-go, protobuf, streamed",
 ];
 
-/// Wait before each restart, so that the server has detected the end of the previous client.
+/// Wait before each restart, in which the server detects the end of the previous client.
 const CLIENT_EXIT_DELAY: Duration = Duration::from_secs(1);
 
 /// Result of one restart.
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: RestartArgs) -> Result<(), BenchError> {
     let mut rows = Vec::new();
     for name in CONTESTANTS {
         let contestant = contestant::named(name)?;
-        // One server per client, so that the changes of one do not affect the next.
+        // Each client has its own server, so that the changes of one client do not affect the next.
         let kubeconfig = workspace.out.join("kubeconfig-restart");
         let (_server, address) = Process::serve(args.objects, &data, &kubeconfig).await?;
         let run =
@@ -143,7 +143,7 @@ impl RestartRun<'_> {
         sleep(CLIENT_EXIT_DELAY).await;
         // The changes happen while no client runs. A resumed watch must deliver exactly these.
         let version = send_control(self.address, &format!("burst {}", self.args.changes)).await?;
-        // Counted from here, so that the changes themselves are not part of the cost.
+        // The totals are read after the changes, so that the changes themselves are not part of the cost.
         let before = self.server_totals().await?;
         let started = Instant::now();
         let (mut client, readable) = self.start_client(checkpoint).await?;
@@ -153,7 +153,7 @@ impl RestartRun<'_> {
             .as_f64()
             .ok_or("the client did not report its processor time")?;
         let after = self.server_totals().await?;
-        // A client that lists little might have missed changes.
+        // A client that requests no list could have missed changes.
         if self.contestant.library == Library::Steadfast && client.compare_with_server(self.address).await?.is_some() {
             return Err(format!("FAILED. {}: the cache differs from the server", self.contestant.name).into());
         }

@@ -18,16 +18,16 @@ const FILE: &str = "results.json";
 /// Latest results of all parts.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Results {
-    /// With the replaying server.
+    /// Results with the replaying server.
     pub(super) replayed: Option<Outcomes>,
-    /// With the real API server.
+    /// Results with the real API server.
     pub(super) real: Option<Outcomes>,
-    /// With the faults of the catalog.
+    /// Results with the faults of the catalog.
     pub(super) faults: Option<FaultResults>,
 }
 
 impl Results {
-    /// Reads the results of an earlier run from `folder`. Empty if there are none.
+    /// Reads the results of an earlier run from `folder`. Returns empty results if the file does not exist.
     pub(super) fn read(folder: &Path) -> Result<Self, BenchError> {
         let path = folder.join(FILE);
         if !path.exists() {
@@ -38,7 +38,7 @@ impl Results {
 
     /// Writes all results as JSON.
     pub(super) fn write(&self, folder: &Path) -> Result<(), BenchError> {
-        // Written under another name first, so that an interrupted run keeps the previous file.
+        // The file is first written under another name, so that an interrupted run keeps the previous file.
         let unfinished = folder.join("results.json.new");
         std::fs::write(&unfinished, serde_json::to_string_pretty(self)?)?;
         // A rename within one folder is atomic.

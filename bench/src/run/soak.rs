@@ -1,9 +1,9 @@
-//! Changes for hours: checks that memory stays constant, and the cache correct.
+//! Changes for hours: checks that memory stays constant and that the cache is correct.
 //!
-//! Objects are modified, deleted and recreated as fast as the client processes the events. From time to time, its
-//! connections are reset and its version expires. Twice in the warm-up, its handler blocks while all objects change.
-//! The cache is compared with the server, by every byte of every object, after the warm-up and at the end. The memory
-//! is compared at the same times.
+//! Objects are modified, deleted and recreated as fast as the client processes the events. From time to time, the
+//! client's connections are reset and its version expires. Twice in the warm-up, its handler blocks while all objects
+//! change. The cache is compared with the server, by every byte of every object, after the warm-up and at the end.
+//! The memory is compared at the same times.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -43,14 +43,14 @@ pub(crate) struct SoakArgs {
     out: PathBuf,
 }
 
-/// Maximum number of events before a wait for the client.
+/// Number of events after which the server waits for the client, at most.
 const BATCH: usize = 10_000;
 
 /// Minimum number of batches.
 const BATCHES: usize = 100;
 
-/// Number of batches between two cuts of all connections. It is longer than the time after which a stream counts as
-/// healthy. Otherwise the backoff for a failing server (R6) would dominate the result.
+/// Number of batches between two cuts of all connections. These batches take longer than the time after which a
+/// stream counts as healthy. Otherwise the backoff for a failing server (R6) would dominate the result.
 const CUT: usize = 64;
 
 /// Number of batches between two expiries of the version, after which the client must relist.
@@ -59,10 +59,10 @@ const EXPIRE: usize = 50;
 /// Part of the run in which caches and allocator may grow.
 const WARM_UP: f64 = 0.1;
 
-/// Maximum relative growth of memory after that.
+/// Maximum relative growth of memory after the warm-up.
 const FLAT: f64 = 0.03;
 
-/// Minimum number of events after the warm-up for a check of the memory: an allocator needs time to settle.
+/// Minimum number of events after the warm-up for a memory check: an allocator needs time to settle.
 const TELLING: usize = 1_000_000;
 
 /// Factor on the number of objects: the number of changes while the handler is blocked, so that each object changes
@@ -196,7 +196,7 @@ impl Soak {
         let count = (self.args.events / BATCHES).clamp(1, BATCH);
         let word = if self.batches.is_multiple_of(EXPIRE) { "churn-and-expire" } else { "churn" };
         let version = send_control(&self.address, &format!("{word} {count}")).await?;
-        // After the changes were requested, so that the connection breaks within the batch.
+        // The cut follows the request for changes, so that the connection breaks within the batch.
         if self.batches.is_multiple_of(CUT) {
             send_control(&self.address, "cut").await?;
         }

@@ -46,7 +46,7 @@ impl Workspace {
     /// Beyond [`MAX_GENERATED`], the server repeats the objects under other names.
     pub(super) async fn generate(&self, count: usize) -> Result<PathBuf, BenchError> {
         let count = count.min(MAX_GENERATED);
-        // The name differs from that of an earlier generator's data, which may still exist.
+        // The name differs from that of the data of an earlier generator version, which may still exist.
         let data = self.out.join(format!("deployments-{}-{count}", self.seed));
         if !data.join("complete").exists() {
             self.say(&format!("generating {count} pods, in two encodings"));

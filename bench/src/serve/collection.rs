@@ -14,13 +14,13 @@ use super::served::Served;
 use crate::BenchError;
 use crate::checksum::Checksum;
 
-/// Version before all objects, with the length of all versions.
+/// Version before all objects. It has the same number of digits as all versions.
 const INITIAL_VERSION: u64 = 1_000_000_000;
 
 /// Distance between objects that change one after the other.
 const STRIDE: usize = 7919;
 
-/// One change in this number is a deletion, if deletions are enabled.
+/// Number of changes of which one is a deletion, if deletions are enabled.
 const DELETIONS: usize = 8;
 
 /// Maximum number of recorded changes.
@@ -40,7 +40,7 @@ pub(super) struct Collection {
 
 struct State {
     objects: Vec<Object>,
-    /// Recorded changes, and the number of changes before them.
+    /// Recorded changes, followed by the number of earlier changes that were dropped.
     log: VecDeque<Change>,
     dropped: usize,
     /// Changes before this version have expired.
@@ -91,7 +91,7 @@ pub(super) enum Following {
 }
 
 impl Collection {
-    /// Loads `count` objects: the generated data in `folder`, with copies if there are fewer.
+    /// Loads `count` objects: the generated data in `folder`. If there are fewer generated objects, copies follow.
     pub(super) fn load(folder: &Path, count: usize) -> Result<Self, BenchError> {
         // Each object has its own version, as if all were created one after the other.
         let object = |index| Object { version: INITIAL_VERSION + 1 + index, stay: 0, is_there: true };
@@ -128,7 +128,7 @@ impl Collection {
         INITIAL_VERSION + self.count as u64
     }
 
-    /// Returns the version of the newest change, with all objects.
+    /// Returns the version of the newest change, and all objects.
     pub(super) fn snapshot(&self) -> (u64, Vec<Object>) {
         let state = self.lock();
         (self.first() + state.made() as u64, state.objects.clone())
@@ -184,7 +184,7 @@ impl Collection {
                 // `STRIDE` is a prime: successive changes reach all objects before one repeats.
                 let index = place * STRIDE % self.count;
                 let version = self.first() + 1 + place as u64;
-                // Selects other objects in each round.
+                // The condition selects different objects in each round.
                 let has_turn = (place + place / self.count).is_multiple_of(DELETIONS);
                 let object = &mut state.objects[index];
                 let before = *object;
@@ -210,7 +210,7 @@ impl Collection {
         version
     }
 
-    /// Returns the number of objects and their checksum, decoded only by serde.
+    /// Returns the number of objects and their checksum. Only serde decodes the objects.
     pub(super) fn checksum(&self) -> Result<Checksum, BenchError> {
         let (_, objects) = self.snapshot();
         let mut checksum = Checksum::default();
@@ -219,7 +219,7 @@ impl Collection {
             text.clear();
             self.json.append(&mut text, index, 0, object.stamp());
             let mut pod: Pod = serde_json::from_slice(&text)?;
-            // Steadfast drops `managedFields` before it caches an object, so that both sides must ignore the field.
+            // Steadfast drops `managedFields` before it caches an object, so both sides must ignore this field.
             pod.metadata.managed_fields = None;
             checksum.add(&pod)?;
         }
@@ -242,12 +242,13 @@ impl Collection {
         self.change(0, Sort::Modified)
     }
 
-    /// Returns the number of stops.
+    /// Returns the number of calls of [`halt`](Self::halt).
     pub(super) fn halts(&self) -> u64 {
         self.halts.load(Ordering::Relaxed)
     }
 
-    /// Makes `count` changes that are sent to no watch, and expires all earlier ones. Returns the version of the last.
+    /// Makes `count` changes that no watch receives, and expires all earlier changes. Returns the version of the last
+    /// change.
     pub(super) fn expire(&self, count: usize, sort: Sort) -> u64 {
         // The window moves first, so that an active watch sees no change, only the expiry of its version.
         self.lock().window = u64::MAX;

@@ -22,7 +22,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::collection::{Collection, Sort};
 
-/// Runs the commands, and responds to each with the version of the collection after it.
+/// Runs the commands. The response to a command is the version of the collection after the command, or the result of
+/// the command.
 pub(super) async fn run(listener: TcpListener, collection: Arc<Collection>) {
     while let Ok((socket, _)) = listener.accept().await {
         tokio::spawn(obey(socket, collection.clone()));
@@ -72,13 +73,13 @@ async fn obey(socket: TcpStream, collection: Arc<Collection>) {
     let _ = socket.write_all(format!("{version}\n").as_bytes()).await;
 }
 
-/// Makes changes at regular intervals. If late, makes several at once.
+/// Makes changes at regular intervals. If changes are late, several are made at once.
 async fn paced(collection: Arc<Collection>, count: usize, per_second: usize) {
     let started = Instant::now();
     let mut made = 0;
     let halts = collection.halts();
     while made < count && collection.halts() == halts {
-        // The number of due changes follows from the time, so that late ones are made up.
+        // The number of due changes follows from the time, so that the task catches up after a delay.
         let due = (started.elapsed().as_secs_f64() * per_second as f64) as usize + 1;
         if due > made {
             collection.change(due.min(count) - made, Sort::Stamped);

@@ -1,4 +1,4 @@
-//! The two encodings: the bytes around the objects in lists and in watches.
+//! The two encodings of lists and watches: the bytes around the objects.
 //!
 //! Protobuf is written by hand, with the field numbers of the API's published definitions: `k8s.io/apimachinery`'s
 //! `runtime` and `meta/v1`, and `k8s.io/api`'s `core/v1`. A JSON message contains the text of an object.
@@ -8,8 +8,8 @@ use std::io::Write;
 use super::collection::Collection;
 use super::records::{Stamp, VERSION_DIGITS};
 
-/// Kind of the collection. The same objects are served as a built-in type and as a custom resource, or as the metadata
-/// of either, which come first in each object.
+/// Kind of the collection. The same objects are served as a built-in type, as a custom resource, or as the metadata
+/// of either. The metadata come first in each object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Pods,
@@ -39,7 +39,7 @@ impl Encoding {
         }
     }
 
-    /// Returns the part of a list before its objects, which have these indexes.
+    /// Returns the part of a list before its objects. The objects have these indexes.
     pub(super) fn list_head(
         self,
         of: &Collection,
@@ -175,10 +175,10 @@ impl Encoding {
         event
     }
 
-    /// Appends the object with its kind, which generated objects do not have.
+    /// Appends an object together with its kind, which generated objects do not contain.
     fn json_object(self, into: &mut Vec<u8>, of: &Collection, index: usize, stamp: Stamp) {
         let Self::Json(kind) = self else { return };
-        // The skipped first byte of the object is its opening brace, which the new head replaces.
+        // The first byte of the object, its opening brace, is skipped: the new head replaces the brace.
         into.push(b'{');
         into.extend_from_slice(kind.head().as_bytes());
         if kind == Kind::Metadata {

@@ -1,4 +1,4 @@
-//! A watch: changes after a version, with bookmarks, until its timeout.
+//! A watch: streams the changes after a version, with bookmarks, until its timeout.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const CHANGES: usize = 64;
 /// Interval of bookmarks without changes.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Time of the last bookmark before the end of a watch.
+/// Time between the last bookmark and the end of a watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// Settings of a watch.
@@ -72,7 +72,7 @@ impl Follower {
         stream::unfold(Some((self, version, moved, bookmark)), move |state| async move {
             let (follower, mut version, mut moved, mut bookmark) = state?;
             loop {
-                // Marked before the log is read: a later change then wakes the wait below.
+                // The version is marked as seen before the log is read, so that a later change wakes the wait below.
                 moved.mark_unchanged();
                 if bookmark.is_some_and(|due| Instant::now() >= due) {
                     bookmark = follower.next_bookmark();

@@ -1,4 +1,4 @@
-//! Generated objects on disk and in memory: bytes, with the positions that are overwritten.
+//! Generated objects on disk and in memory: their bytes, and the positions that are overwritten.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(super) struct Records {
 struct Place {
     start: usize,
     length: usize,
-    /// End of its metadata, which come first.
+    /// End of its metadata, which come first in an object.
     metadata: usize,
     version: usize,
     sent: usize,
@@ -49,7 +49,7 @@ struct Place {
 #[derive(Clone, Copy)]
 pub(super) struct Stamp {
     pub(super) version: u64,
-    /// Time of sending in nanoseconds since 1970, or 0 if it is not needed.
+    /// Time of sending in nanoseconds since 1970, or 0 if this time is not needed.
     pub(super) sent: u64,
     /// Number of earlier objects with the same name.
     pub(super) stay: u32,
@@ -78,8 +78,8 @@ impl Records {
             let object = bytes.get(start..start + length).ok_or("the file is truncated")?;
             let place = whose(places.len(), object).and_then(|Whose { name, uid }| {
                 let (at, uid, metadata) = (memmem(object, &name)?, memmem(object, &uid)?, metadata(object)?);
-                // Before the last hyphen of the name: the number after it is different for each object of the file.
-                // Copies are numbered within the name. Names of the generator end in a number that must stay unique.
+                // The copy's digits replace those before the last hyphen. The number after the hyphen is different
+                // for each object of the file, and must stay unique.
                 let hyphen = name.iter().rposition(|byte| *byte == b'-').filter(|hyphen| *hyphen >= COPY_DIGITS)?;
                 let (version, sent, copy) = (number(1), number(2), at + hyphen - COPY_DIGITS);
                 // All overwritten positions are in the metadata.
@@ -163,8 +163,8 @@ impl Records {
         write_digits(&mut into[start + place.version - skip..], VERSION_DIGITS, stamp.version);
         write_digits(&mut into[start + place.sent - skip..], SENT_DIGITS, stamp.sent);
         if stamp.stay > 0 {
-            // Another UID for a recreated object.
-            // The first eight digits hold the number of the stay, and the digits behind the first hyphen hold the copy.
+            // A recreated object needs another UID. The first eight digits of the UID contain the number of the stay,
+            // and the digits after the first hyphen contain the number of the copy.
             into[start + place.uid - skip..][..8].copy_from_slice(format!("{:08x}", stamp.stay).as_bytes());
         }
         if copy > 0 {
@@ -186,7 +186,8 @@ pub(super) struct Whose {
     uid: Vec<u8>,
 }
 
-/// Finds the identity of an object in JSON: the first members with these names, because the metadata come first.
+/// Finds the identity of an object in JSON. The first members with these names are used, because the metadata come
+/// first.
 pub(super) fn whose_in_json(object: &[u8]) -> Option<Whose> {
     let text = |member: &[u8]| {
         let at = memmem(object, member)? + member.len();
@@ -203,7 +204,7 @@ pub(super) fn metadata_in_json(object: &[u8]) -> Option<usize> {
     let (mut depth, mut in_text, mut escaped) = (0, false, false);
     for (at, byte) in object.iter().enumerate().skip(HEAD.len()) {
         match byte {
-            // Braces within strings do not count, nor do escaped quotes end a string.
+            // Braces within strings do not count, and escaped quotes do not end a string.
             _ if escaped => escaped = false,
             b'\\' => escaped = in_text,
             b'"' => in_text = !in_text,
@@ -218,13 +219,13 @@ pub(super) fn metadata_in_json(object: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns the same length in protobuf, where the metadata are the first field of an object.
+/// Returns the length of an object in protobuf up to the end of its metadata, which are its first field.
 pub(super) fn metadata_in_protobuf(object: &[u8]) -> Option<usize> {
     let (tag, rest) = object.split_first()?;
     let digits = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
     let length = rest[..digits]
         .iter()
-        // Groups of a varint are in little-endian order, so that the last byte comes first.
+        // Groups of a varint are in little-endian order, so the last byte must come first.
         .rev()
         .try_fold(0_usize, |length, byte| length.checked_mul(0x80)?.checked_add(usize::from(byte & 0x7f)))?;
     (*tag == 1 << 3 | 2).then_some(1 + digits + length).filter(|end| *end <= object.len())

@@ -1,4 +1,4 @@
-//! Requests, and their responses, which are generated while they are sent.
+//! Responses to requests. They are generated while they are sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -54,7 +54,7 @@ fn route(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<
         return failure(StatusCode::BAD_REQUEST, "BadRequest");
     };
     let protobuf = kind == Kind::Pods && accept.contains("application/vnd.kubernetes.protobuf");
-    // An Accept header lists alternatives, so that a substring decides.
+    // An Accept header lists alternatives, so a substring is sufficient.
     let kind = if accept.contains("as=PartialObjectMetadata") { Kind::Metadata } else { kind };
     let encoding = if protobuf { Encoding::Protobuf(kind) } else { Encoding::Json(kind) };
     if !query.is("watch", "true") && !query.is("watch", "1") {
@@ -69,7 +69,7 @@ fn route(collection: &Arc<Collection>, request: &Request<Incoming>) -> Response<
         bookmarks: query.is("allowWatchBookmarks", "true"),
     };
     let pieces = if query.is("sendInitialEvents", "true") {
-        // A streamed list costs the server as much as a list, and counts as one.
+        // A streamed list costs the server as much as a paged list, and counts as a list.
         collection.served.count_list();
         follower.initial()
     } else {

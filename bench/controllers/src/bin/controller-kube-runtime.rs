@@ -34,7 +34,7 @@ impl ControllerUnderTest for Theirs {
         let concurrency = u16::try_from(concurrency)?;
         let controller = Controller::new(maps, watcher::Config::default())
             .with_config(Config::default().concurrency(concurrency))
-            // The library has no queue for single keys, so that a round enqueues all objects through this trigger.
+            // The library has no queue for single keys, so each round enqueues all objects through this trigger.
             .reconcile_all_on(each);
         let running = controller.run(reconcile, policy, work).for_each(|_| std::future::ready(()));
         Ok(Self { all, running: tokio::spawn(running) })

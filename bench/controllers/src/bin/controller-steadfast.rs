@@ -11,14 +11,14 @@ use steadfast_controller::{Action, Controller, RunningController, back_off};
 struct Ours {
     controller: RunningController,
     keys: Vec<ObjectKey>,
-    // Dropped after the controller.
+    // Declared last, so that it is dropped after the controller.
     _factory: InformerFactory,
 }
 
 impl ControllerUnderTest for Ours {
     fn start(config: kube::Config, keys: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, BenchError> {
         let connection = Connection::new(config)?;
-        // The writes share the connection of the informers, as in a program of a user.
+        // The writes share the connection of the informers, as in a user's program.
         work.set_client(|| connection.client());
         let factory = InformerFactory::new(&connection);
         let reconcile = |map: Arc<ConfigMap>, work: Arc<Work>| async move {

@@ -58,7 +58,7 @@ impl Observer {
         Ok(Self { _child: child, input, caches, heard })
     }
 
-    /// Requests the contents of its cache.
+    /// Requests the contents of the client's cache.
     pub(super) async fn cache(&mut self) -> Result<Objects, BenchError> {
         self.input.write_all(b"cache\n").await?;
         timeout(CACHE_TIMEOUT, self.caches.recv()).await?.ok_or_else(|| "the client has ended".into())
@@ -94,7 +94,8 @@ impl EventLog {
             Some("applied") => {
                 let newest = self.newest.entry(name.clone()).or_default();
                 match &before {
-                    // A new UID without a deletion in between: handlers see two objects as one that changed.
+                    // A new UID without a deletion in between means that handlers see two objects as one changed
+                    // object.
                     Some((uid, _)) if *uid != known.0 => self.merged += 1,
                     Some((_, version)) if *version == known.1 => self.repeated += 1,
                     _ => {}

@@ -27,12 +27,12 @@ pub(super) struct Scenario {
     pub(super) server: Kind,
     /// Timeout of the recovery.
     pub(super) patience: Duration,
-    /// The scenario mostly waits, for minutes.
+    /// True if the scenario mostly waits, for minutes.
     pub(super) is_long: bool,
     pub(super) play: Play,
 }
 
-/// Longer than kube-runtime needs to abandon a silent connection: 295 s.
+/// Duration of a silence. It is longer than kube-runtime needs to abandon a silent connection: 295 s.
 const SILENCE: Duration = Duration::from_secs(320);
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Duration of a temporary fault.
@@ -117,7 +117,7 @@ async fn resets(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     for reset in 0..5 {
-        // At any position in an object.
+        // The position of each reset within an object differs.
         stage.network().reset_after(100 + 97 * reset, Direction::ToClient);
         stage.write_for(Duration::from_secs(1)).await?;
     }
@@ -125,10 +125,10 @@ async fn resets(stage: &mut Stage) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The fault is permanent for the open connection, so later events arrive on another one.
+/// Drops packets of the open connection permanently, so that later events arrive on another connection.
 async fn black_hole(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
-    // The connection fails before the mark, so that no byte passes after the start of the measurement.
+    // The connection fails before the start of the measurement, so that no byte passes after this start.
     stage.darken_open_connections();
     stage.fault();
     stage.write(20)
@@ -163,7 +163,7 @@ async fn frozen(stage: &mut Stage) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The stream stays stalled, so later events arrive on another one.
+/// Stalls the open stream permanently, so that later events arrive on another stream.
 async fn stalled(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.faults().stall_streams(true);
@@ -243,7 +243,7 @@ fn continues(stage: &mut Stage) -> Result<(), BenchError> {
     for _ in 0..1_125 {
         stage.truth.create_another(&stage.server)?;
     }
-    // Only paged lists have continue tokens.
+    // Streamed lists are rejected, because only paged lists have continue tokens.
     stage.faults().refuse_streamed_lists(true);
     stage.faults().expire_continue_tokens(3);
     stage.fault();
@@ -324,7 +324,7 @@ async fn too_many(stage: &mut Stage) -> Result<(), BenchError> {
     stage.write(20)
 }
 
-/// Responds to every read in this way for a while.
+/// Makes the server respond to every read with `answer` for a while.
 async fn refused(stage: &mut Stage, answer: Answer) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
@@ -373,7 +373,7 @@ async fn undecodable(stage: &mut Stage) -> Result<(), BenchError> {
 
 async fn restored(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
-    // The state of the backup. Later writes are undone by the restore.
+    // State of the backup. The restore undoes later writes.
     let (objects, revision) = (stage.truth.objects().clone(), stage.server.revision());
     stage.write_for(Duration::from_secs(2)).await?;
     // The client must have seen the writes that the restore undoes.

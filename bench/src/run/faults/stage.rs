@@ -1,4 +1,4 @@
-//! The setup of a fault: a server, a proxy in front of it, one client behind that, and a writer.
+//! The setup of a fault: a server, a proxy in front of the server, one client behind the proxy, and a writer.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -96,7 +96,7 @@ impl Stage {
     pub(super) async fn ready(&mut self) -> Result<(), BenchError> {
         self.start_client()?;
         if self.until_equal(Instant::now(), READY).await?.is_none() {
-            // A client that does not work without a fault must not count as failed by the fault.
+            // A client that does not work even without a fault must not count as failed because of the fault.
             return Err("the client did not sync before the fault".into());
         }
         self.write_for(Duration::from_secs(2)).await?;

@@ -6,7 +6,7 @@ use crate::run::contestant::{Library, Resource};
 use crate::run::number::format_number;
 use crate::run::results::{Figure, Outcomes};
 
-/// Most prominent table with a measurement. It is also in all tables before.
+/// Most prominent table that contains a measurement. The tables of all earlier variants contain it, too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
     /// In the complete tables.
@@ -68,7 +68,7 @@ pub(in crate::run) fn tables(outcomes: &Outcomes) -> String {
         }
         done.push((size, resource));
         let figures: Vec<&Figure> =
-            // A table has one size and one resource, because figures of different sizes are not comparable.
+            // A table contains one size and one resource, because figures of different sizes are not comparable.
             outcomes.figures().iter().filter(|figure| (figure.size, figure.resource) == (size, resource)).collect();
         for (group, columns) in GROUPS {
             let columns: Vec<&str> = columns.iter().map(|(what, _)| *what).collect();
@@ -86,7 +86,7 @@ fn one(text: &mut String, title: &str, columns: &[&str], figures: &[&Figure]) {
     let columns: Vec<(&str, Vec<&Figure>)> = columns
         .iter()
         .map(|what| (*what, figures.iter().copied().filter(|figure| figure.what == *what).collect::<Vec<_>>()))
-        // A column without a figure is left out, as for the sizes without events.
+        // A column without a figure is left out, for example at sizes that are measured without events.
         .filter(|(_, figures)| !figures.is_empty())
         .collect();
     if columns.is_empty() {
@@ -107,7 +107,7 @@ fn one(text: &mut String, title: &str, columns: &[&str], figures: &[&Figure]) {
     text.push('\n');
 }
 
-/// Formats the median, the minimum and the maximum of the rounds, and the ratio to ours: below 1 is better.
+/// Formats the median, the minimum and the maximum of the rounds, and the ratio to Steadfast: below 1 is better.
 fn cell(figure: &Figure, ours: Option<f64>) -> String {
     let mut cell = format_number(figure.median());
     if let Some((least, most)) = figure.spread() {
@@ -165,10 +165,10 @@ fn best<'a>(figures: impl Iterator<Item = &'a Figure>) -> Option<&'a Figure> {
     })
 }
 
-/// Formats the figure with its setting, in bold if none is better.
+/// Formats the figure with its setting, in bold if no other library's figure is better.
 fn summary_cell(figure: &Figure, winner: Option<&Figure>) -> String {
     let median = format_number(figure.median());
-    // Compared as printed: figures that look equal must both be bold.
+    // The printed values are compared: figures that look equal must both be bold.
     let won = winner.is_some_and(|winner| format_number(winner.median()) == median);
     let setting = figure.contestant.split_once(", ").map_or("", |(_, setting)| setting);
     format!("{}{}{} ({setting})", if won { "**" } else { "" }, median, if won { "**" } else { "" })
