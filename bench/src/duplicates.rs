@@ -83,8 +83,8 @@ pub(crate) fn run(args: &DuplicatesArgs) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Executes one run. Returns the highest number of children of one parent at once, or at least `RUNAWAY_CHILDREN` if the
-/// run was ended at the limit.
+/// Executes one run. Returns the highest number of children of one parent at once, or at least `RUNAWAY_CHILDREN` if
+/// the run was ended at the limit.
 fn play(seed: u64, is_ours: bool) -> Result<usize, BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {

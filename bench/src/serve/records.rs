@@ -163,8 +163,8 @@ impl Records {
         write_digits(&mut into[start + place.version - skip..], VERSION_DIGITS, stamp.version);
         write_digits(&mut into[start + place.sent - skip..], SENT_DIGITS, stamp.sent);
         if stamp.stay > 0 {
-            // A recreated object needs another UID. The first eight digits of the UID contain the number of the stay,
-            // and the digits after the first hyphen contain the number of the copy.
+            // A recreated object needs another UID. Its first eight digits contain the number of the stay. The digits
+            // after the first hyphen contain the number of the copy.
             into[start + place.uid - skip..][..8].copy_from_slice(format!("{:08x}", stamp.stay).as_bytes());
         }
         if copy > 0 {

@@ -5,8 +5,9 @@
 //! mark. Each change is a transaction. It requires that the key still has the lease, or does not exist. So a key
 //! written by another client since the last read stays unchanged.
 //!
-//! [`Target::renew`] and each read keep the lease alive. If the lease has expired, etcd has removed all of its keys, and the
-//! mirror adds them again. A watch of the prefix reports this, and every other change of the mirror's keys, at once.
+//! [`Target::renew`] and each read keep the lease alive. If the lease has expired, etcd has removed all of its keys,
+//! and the mirror adds them again. A watch of the prefix reports this, and every other change of the mirror's keys,
+//! at once.
 //!
 //! Requests go to the JSON gateway (`/v3`) of etcd 3.4 and newer, at the endpoint with the last response. Each attempt
 //! has its own deadline. A failed read continues at the next endpoint. A write without a response is not sent again:
@@ -73,7 +74,8 @@ pub struct Etcd<R = PlainEtcdClient> {
 }
 
 impl Etcd {
-    /// Creates the target for the keys of `mark` under `prefix`, in the etcd with the client URLs `endpoints`: `http://HOST:PORT` each.
+    /// Creates the target for the keys of `mark` under `prefix`, in the etcd with the client URLs `endpoints`:
+    /// `http://HOST:PORT` each.
     ///
     /// # Errors
     ///
@@ -84,7 +86,8 @@ impl Etcd {
 }
 
 impl<R: EtcdClient> Etcd<R> {
-    /// Creates the target like [`new`](Etcd::new), with requests that `requests` sends. Endpoints may be `https://HOST:PORT`.
+    /// Creates the target like [`new`](Etcd::new), with requests that `requests` sends. Endpoints may be
+    /// `https://HOST:PORT`.
     ///
     /// # Errors
     ///
@@ -123,7 +126,8 @@ impl<R: EtcdClient> Etcd<R> {
         Self { lease_ttl, ..self }
     }
 
-    /// Authenticates as the user `name`. `password` is called for each new token, so that a changed password is read again.
+    /// Authenticates as the user `name`. `password` is called for each new token, so that a changed password is read
+    /// again.
     #[must_use]
     pub fn user(mut self, name: &str, password: impl Fn() -> Result<String, String> + Send + Sync + 'static) -> Self {
         self.gateway.user = Some(User { name: name.to_owned(), password: Arc::new(password) });

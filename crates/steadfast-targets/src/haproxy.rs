@@ -1,7 +1,8 @@
 //! Servers of a HAProxy backend, added to and removed from traffic through the runtime socket, without a reload.
 //!
 //! The mirror owns the servers with its name prefix, and changes no other server. A reload or a restart of HAProxy
-//! removes the servers of the mirror. The process at the socket is polled twice a second, so that they are added again within 2 s.
+//! removes the servers of the mirror. The process at the socket is polled twice a second, so that they are added
+//! again within 2 s.
 //!
 //! Requires HAProxy 2.5 or newer. These versions can add servers to a backend with a dynamic balancing algorithm
 //! ([management guide, 9.3](https://docs.haproxy.org/2.6/management.html#9.3)).
@@ -100,8 +101,8 @@ pub fn entry_name(prefix: &str, key: &str) -> String {
 }
 
 impl Haproxy {
-    /// Creates the target for the servers of `backend` whose names start with `prefix`, in the HAProxy with the runtime socket
-    /// `socket`.
+    /// Creates the target for the servers of `backend` whose names start with `prefix`, in the HAProxy with the
+    /// runtime socket `socket`.
     ///
     /// # Errors
     ///
@@ -195,7 +196,8 @@ impl Haproxy {
             if is_incomplete {
                 unchecked.insert(own.to_owned());
             }
-            // A server of the mirror in maintenance or without its checks is incomplete: an earlier step was interrupted.
+            // A server of the mirror in maintenance or without its checks is incomplete: an earlier step was
+            // interrupted.
             let weight = if is_ready && !is_incomplete { weight } else { 0 };
             found.own.insert(own.to_owned(), Server { address, weight });
         }
@@ -316,7 +318,8 @@ impl Target for Haproxy {
         self.observed.take_reason()
     }
 
-    /// Completes when the process at the socket was reloaded or restarted, or responds again. It is polled twice a second.
+    /// Completes when the process at the socket was reloaded or restarted, or responds again. It is polled twice a
+    /// second.
     async fn changed(&self) {
         loop {
             sleep(POLL_INTERVAL).await;

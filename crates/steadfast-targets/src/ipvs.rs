@@ -15,8 +15,8 @@
 //! Existing servers are therefore known after a restart. A server that moves is a new entry, which is added before the
 //! old one is drained.
 //!
-//! The service is added with its first server, and stays after its last server was removed. The kernel then rejects connections
-//! at once.
+//! The service is added with its first server, and stays after its last server was removed. The kernel then rejects
+//! connections at once.
 //!
 //! A server without weight gets no new connections, and is removed when it has no active connections left. UDP
 //! connections have no end: a server of a UDP service is removed when the kernel has dropped all its entries. With
@@ -60,7 +60,8 @@ pub struct Ipvs {
 }
 
 impl Ipvs {
-    /// Creates the target that forwards connections to `service`, from other machines and from this one, to the entries.
+    /// Creates the target that forwards connections to `service`, from other machines and from this one, to the
+    /// entries.
     pub fn new(service: VirtualService) -> Self {
         Self { service, claim: ServiceClaim::default(), turn: Arc::default() }
     }

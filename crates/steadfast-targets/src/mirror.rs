@@ -21,7 +21,8 @@ pub struct Mirror<V> {
 
 impl<V: Value> Mirror<V> {
     /// Starts a mirror that keeps `target` equal to the desired state. Nothing is changed before the first
-    /// [`want`](Self::want), but leases are renewed. State that must survive a restart is kept in `memory` under `name`.
+    /// [`want`](Self::want), but leases are renewed. State that must survive a restart is kept in `memory` under
+    /// `name`.
     ///
     /// # Panics
     ///

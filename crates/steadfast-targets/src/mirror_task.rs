@@ -164,8 +164,8 @@ impl<T: Target> MirrorTask<T> {
         });
     }
 
-    /// Waits for a term. Remembers the origins of all entries that are desired in the meantime. Returns `None` if the mirror
-    /// is stopped.
+    /// Waits for a term. Remembers the origins of all entries that are desired in the meantime. Returns `None` if the
+    /// mirror is stopped.
     async fn wait_for_term(&self, input: &mut watch::Receiver<MirrorInput<T::Value>>) -> Option<Permit> {
         loop {
             let MirrorInput { wanted, is_stopped, .. } = input.borrow_and_update().clone();
@@ -261,8 +261,8 @@ impl<T: Target> MirrorTask<T> {
         }
     }
 
-    /// Renews leases, the term and the ownership record at the target. Runs from the start of the term, independently of all
-    /// passes of the mirror.
+    /// Renews leases, the term and the ownership record at the target. Runs from the start of the term, independently
+    /// of all passes of the mirror.
     async fn renewals(self: Arc<Self>, permit: Permit) {
         let mut failures = 0_u32;
         loop {
@@ -426,7 +426,8 @@ impl<T: Target> MirrorTask<T> {
         run.rejection = Some(why);
     }
 
-    /// Returns whether this process owns the mark exclusively, shares it with another process, or has adopted its entries.
+    /// Returns whether this process owns the mark exclusively, shares it with another process, or has adopted its
+    /// entries.
     fn ownership(&self, found: &ActualState<T::Value>, run: &mut RunState) -> MarkOwnership {
         if !T::HAS_OWNER_RECORD {
             return MarkOwnership::Exclusive;
@@ -441,8 +442,8 @@ impl<T: Target> MirrorTask<T> {
         MarkOwnership::Adopted(adopted.clone())
     }
 
-    /// Makes the target reject writes of earlier leaders. Without permission to write the record, a late write of an earlier
-    /// leader may still succeed, as at targets without conditional writes.
+    /// Makes the target reject writes of earlier leaders. Without permission to write the record, a late write of an
+    /// earlier leader may still succeed, as at targets without conditional writes.
     async fn fence(&self, permit: &Permit) {
         if permit.token() == 0 {
             return;

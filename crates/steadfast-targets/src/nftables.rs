@@ -113,8 +113,8 @@ fn remedy(message: &str) -> &'static str {
 }
 
 impl Nftables {
-    /// Creates the target whose table `steadfast_NAME` forwards TCP connections to `before` (see [`protocol`](Self::protocol)),
-    /// from other machines and from this one.
+    /// Creates the target whose table `steadfast_NAME` forwards TCP connections to `before` (see
+    /// [`protocol`](Self::protocol)), from other machines and from this one.
     ///
     /// # Errors
     ///

@@ -60,8 +60,8 @@ impl Doubts {
 
     /// Returns the reason not to remove an entry of `origin` now, or `None` if nothing is uncertain about it.
     ///
-    /// An entry can have an unknown origin, or a cluster that no longer feeds the mirror, for example after a rename. Such an entry
-    /// could belong to any uncertain object, so any uncertainty keeps the entry.
+    /// An entry can have an unknown origin, or a cluster that no longer feeds the mirror, for example after a rename.
+    /// Such an entry could belong to any uncertain object, so any uncertainty keeps the entry.
     pub fn about(&self, origin: Option<&Origin>) -> Option<&Arc<str>> {
         match origin {
             Some(origin) if self.sources.contains(&origin.object.cluster) => {

@@ -114,7 +114,8 @@ pub(crate) enum MarkOwnership {
     Adopted(Arc<BTreeSet<String>>),
 }
 
-/// Makes entries consistent with each other, and returns the reason for each that the target cannot hold: [`Target::validate`](crate::Target::validate).
+/// Makes entries consistent with each other, and returns the reason for each that the target cannot hold:
+/// [`Target::validate`](crate::Target::validate).
 pub(crate) type Validate<'a, V> = &'a dyn Fn(&mut BTreeMap<String, V>) -> BTreeMap<String, String>;
 
 /// Plans the steps from `found` to `wanted`, and records the resulting entries of the mirror in `record`.

@@ -17,8 +17,8 @@ pub struct Settings {
     pub compare: Duration,
     /// Timeout of a read or a renewal; applying steps may take three times as long. Defaults to 10 s.
     pub deadline: Duration,
-    /// Delay of the next read after steps or a failure. Doubles while reads find differences, up to [`compare`](Self::compare).
-    /// Defaults to 100 ms.
+    /// Delay of the next read after steps or a failure. Doubles while reads find differences, up to
+    /// [`compare`](Self::compare). Defaults to 100 ms.
     pub retry_delay: Duration,
     /// Seed of the jitter that keeps many mirrors from reading at the same time. Random by default.
     pub seed: u64,

@@ -20,8 +20,8 @@ pub(crate) struct StepRunner {
     /// Duration after which no further step starts. Steps of slow entries start only within `attempt`, if this is
     /// shorter. A run lasts at most `start_within + attempt`.
     pub(crate) start_within: Duration,
-    /// Number of consecutive [unclear](Failure::Unclear) failures after which no further step starts, because the target itself
-    /// has probably failed.
+    /// Number of consecutive [unclear](Failure::Unclear) failures after which no further step starts, because the
+    /// target itself has probably failed.
     pub(crate) failures: usize,
 }
 
@@ -30,8 +30,9 @@ const MAX_SLOW_ENTRIES: usize = 10_000;
 
 /// Names of entries whose last step did not complete, remembered from one run to the next.
 ///
-/// Slow entries run last. Their siblings, entries with the same text before the last `/`, run just before them. Steps start in
-/// alphabetical order, so otherwise the bad entries of one namespace could use up all concurrent steps of every run.
+/// Slow entries run last. Their siblings, entries with the same text before the last `/`, run just before them. Steps
+/// start in alphabetical order, so otherwise the bad entries of one namespace could use up all concurrent steps of
+/// every run.
 #[derive(Debug, Default)]
 pub(crate) struct SlowEntries(Mutex<BTreeSet<String>>);
 
@@ -44,8 +45,8 @@ pub(crate) enum Failure<E> {
 }
 
 impl SlowEntries {
-    /// Remembers `name` until a step of this entry completes. A run without the entry does not forget the name, because the
-    /// mirror retries the entry only after a while.
+    /// Remembers `name` until a step of this entry completes. A run without the entry does not forget the name,
+    /// because the mirror retries the entry only after a while.
     fn add(&self, name: &str) {
         let mut names = self.0.lock();
         if names.len() >= MAX_SLOW_ENTRIES {
@@ -58,9 +59,9 @@ impl SlowEntries {
 impl StepRunner {
     /// Runs `steps`, and returns the numbers of the failed steps in their order, each with its error.
     ///
-    /// Steps start in their order, but steps of `slow` entries and of their siblings start last. Steps of one entry run one after
-    /// another. After an error, the remaining steps of the entry are skipped. `late` creates the error of a step that reached
-    /// its deadline.
+    /// Steps start in their order, but steps of `slow` entries and of their siblings start last. Steps of one entry
+    /// run one after another. After an error, the remaining steps of the entry are skipped. `late` creates the error
+    /// of a step that reached its deadline.
     pub(crate) async fn run<V, E, F: Future<Output = Result<(), Failure<E>>>>(
         self,
         steps: &[Step<V>],
@@ -120,7 +121,8 @@ impl StepRunner {
         errors
     }
 
-    /// Returns the numbers of the steps of each entry in start order, and true for entries whose last step did not complete.
+    /// Returns the numbers of the steps of each entry in start order, and true for entries whose last step did not
+    /// complete.
     fn order<V>(steps: &[Step<V>], slow: &SlowEntries) -> Vec<(bool, Vec<usize>)> {
         let slow = slow.0.lock();
         let mut order = Vec::<Vec<usize>>::new();

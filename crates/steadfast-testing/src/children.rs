@@ -21,7 +21,8 @@ impl Children {
         let (history, mut all) = (server.history(), Self::default());
         for change in history.of(group, plural) {
             let state = change.object.as_deref().or(change.previous.as_deref());
-            // The first owner reference only: an object with several owners would be counted once for each.
+            // Only the first owner reference counts: an object with several owners would be counted once for each
+            // owner.
             let owner =
                 state.and_then(|child| child.pointer("/metadata/ownerReferences/0/uid")).and_then(Value::as_str);
             let Some(owner) = owner else { continue };
@@ -31,7 +32,8 @@ impl Children {
             } else {
                 live.remove(&change.name);
             }
-            // Measured after each change, so that two objects that exist for an instant only are seen.
+            // The number is taken after each change, so that two objects that exist together only for an instant are
+            // counted.
             let most = all.most.entry(owner.to_owned()).or_default();
             *most = live.len().max(*most);
         }

@@ -2,10 +2,11 @@
 //!
 //! `STEADFAST_SERVER` selects the server: the embedded one (the default), the reference, or the cluster of a
 //! kubeconfig. A scenario writes directly to the server, while informers watch through a proxy that injects network
-//! faults. Other faults must be declared in advance, as [`ServerFault`]s. If a server does not support one of them, the
-//! scenario is [`Unsupported`], with the reason. The checker uses the server's own history: that of the embedded server, or
-//! of the reference's etcd. For another cluster, the history comes from a separate watch in the scenario's own
-//! namespace. On our own servers that watch is compared with the server's history, so that it is reliable elsewhere.
+//! faults. A scenario must declare all other faults in advance, as [`ServerFault`]s. If the server does not support
+//! one of these faults, the scenario is [`Unsupported`], with the reason. The checker uses the server's own history:
+//! that of the embedded server, or that of the reference's etcd. For another cluster, the history comes from a
+//! separate watch in the scenario's own namespace. On our own servers, this watch is compared with the server's
+//! history. So the watch is reliable on other clusters, too.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -90,7 +91,7 @@ pub struct Cluster {
     chronicles: Vec<EventLog>,
     /// Names of the definitions that the scenario created.
     definitions: Vec<String>,
-    /// Revision of the store's backup.
+    /// Revision of the store when the backup was created.
     backup: Option<u64>,
     begun: Instant,
 }
@@ -100,8 +101,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Returns an error if the server does not start or does not respond. The inner error is returned if one of `needs`
-    /// is not supported.
+    /// Returns an error if the server does not start or does not respond. The inner error is returned if the server
+    /// does not support one of `needs`.
     ///
     /// # Panics
     ///
@@ -169,7 +170,8 @@ impl Cluster {
         Ok((name, writer))
     }
 
-    /// Returns the network between the informers and the API servers. The API servers are its targets.
+    /// Returns the faults of the network between the informers and the API servers. The API servers are the network's
+    /// targets.
     pub fn network(&self) -> &NetworkFaults {
         self.proxy.faults()
     }
@@ -206,7 +208,7 @@ impl Cluster {
     pub fn proxied(&self) -> Result<kube::Config, Error> {
         let mut config = self.config.clone();
         let scheme = config.cluster_url.scheme_str().unwrap_or("https").to_owned();
-        // The certificate is issued for the server behind the proxy, so the TLS server name stays that of the server.
+        // The certificate is issued for the server behind the proxy, so the name for TLS stays that of the server.
         let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         config.tls_server_name.get_or_insert(host);
         let url = format!("{scheme}://{}", self.proxy.address());
@@ -243,13 +245,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Follows one more resource in the scenario's own namespace. Call this before anything of the resource is written.
+    /// Records the history of one more resource in the scenario's own namespace. Call this before anything of the
+    /// resource is written.
     ///
     /// # Errors
     ///
     /// Returns an error if the resource cannot be listed and watched.
     pub async fn follow(&mut self, resource: &ApiResource) -> Result<(), Error> {
-        // A scenario with needs may break this watch, and a broken watch yields no history.
+        // A scenario with needs may break this watch, and a broken watch provides no history.
         if self.needs.is_empty() {
             let begun = self.begun;
             self.chronicles.push(EventLog::begin(self.writer.client(), &self.namespace, resource, begun).await?);
@@ -290,8 +293,9 @@ impl Cluster {
         }
     }
 
-    /// Returns the number of lists of config maps that the first API server has streamed, from its own metrics.
-    /// Scenarios that share the server add to the count. `None` for a server whose metrics are not available.
+    /// Returns the number of lists of config maps that the first API server has streamed, from its own metrics. Other
+    /// scenarios on the same server increase this number. Returns `None` for a server whose metrics are not
+    /// available.
     ///
     /// # Errors
     ///
@@ -306,7 +310,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Returns an error if the scenario did not declare this [need](ServerFault). The same holds for the methods below.
+    /// Returns an error if the scenario did not declare this [need](ServerFault).
     pub fn kill(&mut self, server: usize) -> Result<(), Error> {
         self.said(ServerFault::Kill)?;
         self.server.kill(server)
@@ -333,7 +337,7 @@ impl Cluster {
     }
 
     fn renew_writer(&self) -> Result<(), Error> {
-        // A write is never retried, so a write must not be the first request on a dead connection.
+        // Writes are never retried, so a write must not be the first request on a dead connection.
         self.writer.renew(Connection::new(self.config.clone())?.client());
         Ok(())
     }
@@ -358,7 +362,7 @@ impl Cluster {
         self.server.freeze_store(on)
     }
 
-    /// Compacts the store to its current state. A running API server still has its window of events.
+    /// Compacts the store to its current state. A running API server keeps its window of events.
     ///
     /// # Errors
     ///
@@ -372,7 +376,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Returns an error if the backup fails, or if the scenario did not declare the need [`Restore`](ServerFault::Restore).
+    /// Returns an error if the backup fails, or if the scenario did not declare the need
+    /// [`Restore`](ServerFault::Restore).
     pub async fn back_up(&mut self) -> Result<(), Error> {
         self.said(ServerFault::Restore)?;
         self.backup = Some(self.server.back_up().await?);
@@ -409,7 +414,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Removes the persistent objects of the scenario, and repairs what other scenarios share.
+    /// Removes the persistent objects of the scenario, and repairs the parts that scenarios share.
     ///
     /// # Errors
     ///

@@ -12,16 +12,16 @@ pub(crate) fn scope(scope: &Scope) -> contract::Scope {
     }
 }
 
-/// Identity and version of an object, by its own metadata, even if the object does not decode as its type.
+/// Returns identity and version of an object from its own metadata, even if the object does not decode as its type.
 fn says<K: Kept>(object: &Object<K>) -> contract::Ref {
-    // An undecodable object still has an identity, by which the checker follows it.
+    // An undecodable object still has an identity, by which the checker recognises the object.
     object.read_whole(reference).unwrap_or_else(|_| {
         let Identity { key, uid, version } = object.identity();
         contract::Ref::new(key.namespace(), key.name(), uid, version.as_str())
     })
 }
 
-/// Identity and version of an object.
+/// Returns identity and version of an object.
 pub(crate) fn reference<K: Resource>(object: &K) -> contract::Ref {
     let meta = object.meta();
     contract::Ref::new(
@@ -46,7 +46,7 @@ pub(crate) fn seen<K: Kept>(event: &Event<K>) -> contract::Seen {
             reason: match reason {
                 DeleteReason::Deleted => contract::Reason::Deleted,
                 DeleteReason::Replaced => contract::Reason::Replaced,
-                // The checker treats a handler's filter as a selector, so both reasons map to the same one.
+                // The checker treats a handler's filter as a selector, so both reasons map to the same reason.
                 DeleteReason::DeletedOrLeft | DeleteReason::Left => contract::Reason::DeletedOrLeft,
             },
         },
@@ -89,7 +89,7 @@ fn key(key: &steadfast::ObjectKey) -> contract::Key {
     contract::Key::new(key.namespace(), key.name())
 }
 
-/// Converts a freshness state, and returns the keys that it names.
+/// Converts a freshness state. Returns the converted state, and the keys that the state names.
 pub(crate) fn freshness(state: &Freshness) -> (contract::Freshness, Vec<contract::Key>) {
     let told = match state {
         Freshness::Fresh { version, age, tainted, .. } => {
@@ -101,7 +101,8 @@ pub(crate) fn freshness(state: &Freshness) -> (contract::Freshness, Vec<contract
         Freshness::Suspect(_) => contract::Freshness::Suspect,
         Freshness::Stale(_) => contract::Freshness::Stale,
         Freshness::Failed(_) => contract::Freshness::Failed,
-        // Stopped. An unknown state must not permit more than a known one.
+        // `Stopped`, or a state that this version does not know. An unknown state must not permit more than a known
+        // one.
         _ => contract::Freshness::Stopped,
     };
     (told, Vec::new())

@@ -1,4 +1,4 @@
-//! The form in which objects are transferred and cached: the one parameter of the tests.
+//! Form in which objects are transferred and cached. It is the only parameter of the tests.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl Form {
     ///
     /// Panics if `STEADFAST_FORM` is not a valid form. Otherwise a run could pass without a test in the requested form.
     pub fn current() -> Self {
-        // Read once: all informers of a process must have one form, or a test would mix them.
+        // Read once: all informers of a process must have the same form, or a test would mix forms.
         static FORM: LazyLock<Form> =
             LazyLock::new(|| Form::from_env().unwrap_or_else(|error| panic!("{error}")).unwrap_or_default());
         *FORM
@@ -70,7 +70,7 @@ impl Form {
 }
 
 /// Returns a builder for an informer of config maps in the [form of this run](Form::current). Lists are streamed in
-/// each form, although in JSON pages cost a server less.
+/// each form, although paged JSON lists cost a server less.
 pub fn builder_in_form(factory: &InformerFactory, scope: Scope) -> InformerBuilder<'_, ConfigMapInForm> {
     factory.builder(scope).protobuf(Form::current().protobuf).streamed_lists(true)
 }
@@ -114,10 +114,11 @@ impl CachedConfigMap for Lazy<ConfigMap> {
     }
 }
 
-/// Config map, cached in the [form of this run](Form::current). Tests that do not depend on the form are the same
-/// in all forms.
+/// Config map, cached in the [form of this run](Form::current). Tests that do not depend on the form can use this
+/// type for all forms.
 ///
-/// An informer only uses [`Kept`] of its objects, so this type behaves as either variant.
+/// An informer uses only the [`Kept`] implementation of its objects, so this type behaves like either of its
+/// variants.
 pub enum ConfigMapInForm {
     /// Decoded on arrival.
     Typed(Box<ConfigMap>),

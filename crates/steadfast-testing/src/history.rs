@@ -10,8 +10,8 @@ use crate::Error;
 ///
 /// # Errors
 ///
-/// Returns an error if `server` does not serve the resource and has no change of it. The argument is the plural name,
-/// such as `configmaps`.
+/// Returns an error if `server` does not serve the resource and has no change of it. `plural` is the plural name of
+/// the resource, such as `configmaps`.
 pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History, Error> {
     let recorded = server.history();
     // A known resource without a change has an empty history. An unknown resource is probably a typo in the test.
@@ -20,12 +20,12 @@ pub fn history(server: &ApiServer, group: &str, plural: &str) -> Result<History,
         return Err(unknown(&server.resources(), group, plural).into());
     }
     let log = server.fault_log();
-    // Undone changes are not part of the history. Only the log of restores mentions them.
-    // The first epoch has no restore. Each later epoch starts with one, in the order of the log.
+    // Undone changes are not part of the history; only the log of restores contains them. The first epoch has no
+    // restore. Each later epoch starts with one restore, in the order of the log.
     let mut restores = log.iter().filter(|fault| fault.fault == "restore").zip(recorded.epochs.iter().skip(1));
     let mut history = History::new();
     for change in recorded.of(group, plural) {
-        // A restore without a later change belongs to no change, and is added after the loop.
+        // A restore that no change follows is added after the loop.
         while history.epoch() < change.epoch {
             let Some((restore, to)) = restores.next() else { break };
             history.restore(restore.at, *to);

@@ -66,7 +66,7 @@ impl Exposition {
 
     /// Returns the sum of the samples of `name` with these `labels`, and the number of those samples.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> (f64, usize) {
-        // Labels that the caller does not name may have any value.
+        // Labels that the caller does not specify may have any value.
         let all = |sample: &&Sample| {
             sample.name == name && labels.iter().all(|(key, value)| sample.labels.get(*key).is_some_and(|v| v == value))
         };
@@ -128,7 +128,7 @@ impl Sample {
         let mut rest = if series.contains('{') { labels.strip_suffix('}')? } else { "" };
         while !rest.is_empty() {
             let (key, after) = rest.split_once("=\"")?;
-            // A quote is escaped only behind an odd number of backslashes: `\\"` ends the value.
+            // A quote is escaped only after an odd number of backslashes: `\\"` ends the value.
             let escaped = |at: usize| after[..at].bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
             let end = after.match_indices('"').map(|(at, _)| at).find(|at| !escaped(*at))?;
             if !named(key) || read.insert(key.to_owned(), after[..end].to_owned()).is_some() {

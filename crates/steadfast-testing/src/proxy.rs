@@ -1,9 +1,9 @@
 //! The network between clients and a server, with injected faults.
 //!
-//! Clients reach a server through a relay that forwards bytes until a switch of [`NetworkFaults`] injects a fault. The
-//! relay has two forms with one handle. [`FaultProxy`] works over TCP, in front of any server.
-//! [`NetworkFaults::dialer`] works in memory and uses the time of the runtime, which may be virtual. Clients of
-//! [`InMemory`](crate::InMemory) use the second form.
+//! Clients reach a server through a relay that forwards bytes until a switch of [`NetworkFaults`] injects a fault.
+//! The relay has two forms, and both are controlled by [`NetworkFaults`]. [`FaultProxy`] works over TCP, in front of
+//! any server. [`NetworkFaults::dialer`] works in memory and uses the time of the runtime, which may be virtual.
+//! Clients of [`InMemory`](crate::InMemory) use the second form.
 //!
 //! ```
 //! use std::time::Duration;
@@ -40,8 +40,8 @@
 //! | `tcp`, `memory` | the two forms |
 //! | `report` | the reports: [`FaultChange`], [`ConnectionReport`] |
 //!
-//! Over TCP, the kernels at both sides of the relay acknowledge the bytes that arrive, also in a black hole. Packets
-//! lost below TCP need a network that can be cut (`crates/steadfast/tests/kernel.rs`).
+//! Over TCP, the kernels on both sides of the relay acknowledge the bytes that arrive, even during a black hole. To
+//! lose packets below TCP, a test needs a network that can be cut (`crates/steadfast/tests/kernel.rs`).
 
 mod end;
 mod faults;

@@ -17,10 +17,10 @@ use crate::Error;
 /// Maximum number of violations in the message.
 const MAX_REPORTED_VIOLATIONS: usize = 10;
 
-/// Observes the reconciles of a controller, and checks at the end that the controller kept its guarantees:
+/// Observes the reconciles of a controller, and checks at the end that the controller met these guarantees:
 ///
 /// - no two concurrent reconciles of one key;
-/// - no reconcile on a cache that lacks an earlier write of the same key: of the object, or of an object that it owns;
+/// - no reconcile uses a cache that lacks earlier writes of its key: to the object, or to an object that it owns;
 /// - each change is followed by a reconcile that started after the change;
 /// - no reconcile starts after the controller was stopped.
 ///
@@ -55,10 +55,10 @@ const MAX_REPORTED_VIOLATIONS: usize = 10;
 /// # }
 /// ```
 ///
-/// A write is attributed to a reconcile if a request wrote the object of that reconcile, or an object owned by it,
-/// while the reconcile ran. Other writers in a test should use the methods of [`ApiServer`], which bypass the API and
-/// are attributed to no reconcile. A server that was [restored](steadfast_apiserver::Faults::restore) issues the same
-/// version twice, and cannot be checked in this way.
+/// A write belongs to a reconcile if a request wrote the object of that reconcile, or an object owned by it, while
+/// the reconcile ran. Other writers in a test should use the methods of [`ApiServer`]. These methods bypass the API,
+/// so their writes belong to no reconcile. A server that was [restored](steadfast_apiserver::Faults::restore) issues
+/// the same version twice, and cannot be checked in this way.
 #[derive(Clone)]
 pub struct ReconcileChecker {
     inner: Arc<Inner>,
@@ -90,7 +90,7 @@ struct View {
 /// One reconcile.
 struct Call {
     key: Key,
-    /// Subject is a key, for which an object may be missing.
+    /// True if the subject is a key. The object of the key may be missing.
     by_key: bool,
     /// Version of the object that was passed to the reconcile.
     version: Option<u64>,
@@ -123,7 +123,7 @@ mod sealed {
     use super::Key;
 
     pub trait Subject {
-        /// Object may be missing.
+        /// True if the subject is a key. The object of the key may be missing.
         const BY_KEY: bool;
         fn key(&self) -> Key;
         fn version(&self) -> Option<u64>;
@@ -206,7 +206,8 @@ impl ReconcileChecker {
 
     /// Marks the controller as stopped. No reconcile may start from here on, and later changes need none.
     pub fn stopped(&self) {
-        // Read before the lock. A reconcile that starts in between counts as started before the stop.
+        // The revision is read before the lock is taken. A reconcile that starts in between counts as started before
+        // the stop.
         let now = self.inner.server.revision();
         self.inner.lock().stopped = Some(now);
     }
@@ -215,7 +216,8 @@ impl ReconcileChecker {
     ///
     /// # Errors
     ///
-    /// Returns an error that lists each violation, or an error if no reconcile ran, because then nothing was checked.
+    /// Returns an error that lists each violation. Also returns an error if no reconcile ran, because then nothing
+    /// was checked.
     pub fn check(&self) -> Result<ReconcileStats, Error> {
         let state = self.inner.lock();
         if state.calls.is_empty() {
@@ -243,11 +245,11 @@ impl ReconcileChecker {
         for call in calls {
             let own = written.entry(&call.key).or_default();
             for change in own.iter() {
-                // A cache without a version has seen nothing, and lacks every write.
+                // A cache without a version has received nothing, and lacks every write.
                 let lacks = |version: &Option<u64>| version.is_none_or(|version| version < change.revision);
                 let is_given = self.is_of(change, &call.key) && !call.by_key;
                 let views = call.views.iter().filter(|(plural, _)| plural == change.resource.resource());
-                // Only caches of the written resource count. A reconcile need not read the others.
+                // Only caches of the written resource count. A reconcile need not have read the others.
                 let views: Vec<_> = views.map(|(_, version)| version).collect();
                 if is_given && lacks(&call.version) {
                     violations.push(format!(
@@ -265,19 +267,19 @@ impl ReconcileChecker {
                     seen.insert(change.revision);
                 }
             }
-            // A write counts if it happened while the reconcile ran. Requests of other clients in this time are
-            // attributed too.
+            // A write counts if it happened while the reconcile ran. Requests of other clients during this time count
+            // as well.
             let during = |change: &&Arc<Change>| {
                 change.request.is_some()
                     && change.revision > call.begun
                     && call.ended.is_none_or(|ended| change.revision <= ended)
             };
-            // The owner at the start of the reconcile. Its UID distinguishes an object from an earlier one of the same
-            // name.
+            // The owner as of the start of the reconcile. Its UID distinguishes the object from an earlier object of
+            // the same name.
             let owner = changes.iter().rfind(|change| self.is_of(change, &call.key) && change.revision <= call.begun);
             for change in changes.iter().filter(during) {
                 let is_own = self.is_of(change, &call.key) || owner.is_some_and(|owner| owns(&owner.uid, change));
-                // The next object under this name has another UID. Its reconciles need not see this one.
+                // The next object under this name has another UID. Its reconciles need not see this deletion.
                 if self.is_of(change, &call.key) && change.object.is_none() {
                     own.clear();
                 }
@@ -303,8 +305,8 @@ impl ReconcileChecker {
             if change.resource.resource() == self.inner.plural {
                 let key = key_of(change);
                 if change.object.is_none() {
-                    // No cache may have seen an object that was created and deleted at once. Then no reconcile is
-                    // needed.
+                    // If an object was created and deleted at once, possibly no cache has seen it. Then no reconcile
+                    // is needed.
                     let was_called = calls.iter().any(|call| call.by_key && call.key == key);
                     if was_called {
                         last.insert(key, change)
@@ -318,7 +320,7 @@ impl ReconcileChecker {
         }
         for (key, change) in &last {
             let follows = |call: &Call| {
-                // A reconcile by key reads the cache itself, so that the time of its start decides.
+                // A reconcile by key reads the cache itself, so only its start time matters.
                 let has_seen = call.by_key || call.version.is_none_or(|version| version >= change.revision);
                 call.key == *key && call.begun >= change.revision && has_seen
             };
@@ -341,7 +343,7 @@ impl Inner {
     }
 }
 
-/// Reconcile in progress. It ends when this guard is dropped, also on a panic or on cancellation.
+/// Reconcile in progress. It ends when this guard is dropped, even by a panic or a cancellation.
 struct UnderWay {
     inner: Arc<Inner>,
     number: usize,
@@ -369,7 +371,7 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        // Read outside of the lock. A later revision only widens the time of the reconcile.
+        // The revision is read outside of the lock. A later revision only extends the recorded time of the reconcile.
         let now = self.inner.server.revision();
         self.inner.lock().calls[self.number].ended = Some(now);
     }
@@ -377,7 +379,7 @@ impl Drop for UnderWay {
 
 /// Returns `true` if the object with this UID owns the object of the change, before or after it.
 fn owns(uid: &str, change: &Change) -> bool {
-    // A deleted object has no state. Its previous state names the owner.
+    // A deleted object has no state, so its previous state names the owner.
     let object = change.object.as_deref().or(change.previous.as_deref());
     let owners = object.and_then(|object| object.pointer("/metadata/ownerReferences")).and_then(Value::as_array);
     owners.is_some_and(|owners| owners.iter().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid)))

@@ -19,7 +19,7 @@ use steadfast_contract::{Key, Outcome, Reason, Record, Seen, Target, Trace};
 use crate::convert;
 use crate::proxy::{FaultTransition, NetworkFaults};
 
-/// Records the events of informers and handlers, with times, in one trace. Cheap to clone.
+/// Records the events and times of informers and handlers in one trace. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
     inner: Arc<Inner>,
@@ -51,7 +51,7 @@ struct Observation<K: Kept> {
     part: Part<K>,
 }
 
-/// Selection of an informer's objects: the objects that pass a handler's filter, as if the filter were a selector.
+/// Selection of an informer's objects by a handler's filter, which the checker treats like a selector.
 struct Part<K>(Option<Passes<K>>);
 
 type Passes<K> = Arc<dyn Fn(&K) -> bool + Send + Sync>;
@@ -82,7 +82,7 @@ impl<K: Kept> Observed for Observation<K> {
     }
 
     fn is_settled(&self) -> bool {
-        // Handlers without queued entries have received everything, unless the cache itself lags.
+        // A handler without queued entries has received everything, unless the cache itself lags.
         self.informer.freshness().is_fresh() && self.informer.handlers().iter().all(|counts| counts.entries == 0)
     }
 
@@ -155,7 +155,7 @@ impl Recorder {
         self.record_as(informer, informer.name())
     }
 
-    /// Observes `informer` under another name, because several clients may watch the same scope.
+    /// Observes `informer` under another name, for example because several clients watch the same scope.
     ///
     /// # Panics
     ///
@@ -165,8 +165,8 @@ impl Recorder {
         self.handle(informer, name, |_| {})
     }
 
-    /// Observes a handler with the options that `choose` sets, for example a limit for events that are delivered one by
-    /// one. The handler has a name of its own in the trace.
+    /// Observes a handler with the options that `choose` sets, for example a limit for events that are delivered one
+    /// by one. The handler has its own name in the trace.
     ///
     /// # Panics
     ///
@@ -224,7 +224,8 @@ impl Recorder {
         choose: impl FnOnce(HandlerBuilder<'_, K>) -> HandlerBuilder<'_, K>,
         act: impl Fn(&Event<K>) + Send + Sync + 'static,
     ) -> Recording<K> {
-        // Handlers of equal names must differ in the trace, as the checker follows each one separately.
+        // Handlers with equal names need different names in the trace, because the checker follows each handler
+        // separately.
         let number = self.inner.handlers.fetch_add(1, Ordering::Relaxed);
         let handler = format!("{name}#{number}");
         // Registered before the handler is added: its first event may arrive before `add_handler` returns.
@@ -239,8 +240,8 @@ impl Recorder {
             if !watched.until_synced().await {
                 return;
             }
-            // Two observers run concurrently. The record of the informer's sync must not come after that of its handler
-            // only because its observer ran later.
+            // Two observers run concurrently. If the observer of the informer runs late, the record of the informer's
+            // sync must still precede that of its handler.
             recorder.note_synced(&observed, &named, &part);
             recorder.write(Record::RegistrationSynced { handler: told });
         });
@@ -256,7 +257,7 @@ impl Recorder {
         }
         self.write(Record::informer(name, convert::scope(scope)));
         informers.push(Arc::new(Observation { name: name.to_owned(), informer: informer.clone(), part: part.clone() }));
-        // Released here, so that no callback runs under this lock.
+        // Released before the callbacks are registered, so that no callback runs under this lock.
         drop(informers);
 
         let (recorder, named, watched) = (self.clone(), name.to_owned(), informer.clone());
@@ -267,7 +268,7 @@ impl Recorder {
                 Diagnostic::Synced { version } => {
                     recorder.write(Record::Relisted { informer, from: None, to: text(version) });
                 }
-                // A restored cache has the state of the list from which the checkpoint was written.
+                // A restored cache has the state of the list that the checkpoint contains.
                 Diagnostic::Restored { version, .. } => {
                     recorder.write(Record::Relisted { informer, from: None, to: Some(version.to_string()) });
                 }
@@ -296,8 +297,8 @@ impl Recorder {
                     last = recorder.sample(&watched, &named);
                 }
                 recorder.note_synced(&watched, &named, &part);
-                // A cache can become stale without an event, so the freshness is also checked periodically.
-                // An error means that the informer was dropped.
+                // A cache can become stale without an event, so the freshness is also checked periodically. An error
+                // means that the informer was dropped.
                 if let Ok(Err(_)) = tokio::time::timeout(Duration::from_millis(500), changed.changed()).await {
                     return;
                 }
@@ -314,12 +315,12 @@ impl Recorder {
         if !informer.has_synced() {
             return;
         }
-        // Two tasks can reach this point at once. The lock lets exactly one of them record the sync.
+        // Two tasks can reach this point at the same time. The lock lets only one of them record the sync.
         let mut synced = self.inner.synced.lock();
         if !synced.insert(name.to_owned()) {
             return;
         }
-        // Sync and contents share one lock of the trace, so that no event separates them.
+        // Sync and contents are written under one lock of the trace, so that no event separates them.
         let mut trace = self.lock();
         let now = (self.inner.clock)();
         trace.record(now, Record::InformerSynced { informer: name.to_owned() });
@@ -392,7 +393,7 @@ impl Recorder {
         while !informers.iter().all(|informer| informer.is_settled()) && tokio::time::Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // The order matters to the checker: freshness before the end marker, contents behind it.
+        // The checker requires this order: the freshness before the end marker, and the contents after the marker.
         for informer in &informers {
             informer.say_freshness(self);
         }
@@ -438,17 +439,18 @@ where
         let number = self.recorder.inner.calls.fetch_add(1, Ordering::Relaxed);
         let mut seen = convert::seen(&event);
         if let (Some(_), Seen::Deleted { reason: reason @ Reason::Deleted, .. }) = (&self.part.0, &mut seen) {
-            // A handler with a filter knows the reason. With a selector no client can know it, and the checker rejects
-            // such a claim.
+            // A handler with a filter knows the reason. With a selector, no client can know the reason, and the
+            // checker rejects such a claim.
             *reason = Reason::DeletedOrLeft;
         }
         let handler = self.name.clone();
-        // The cache is read at the entry of the handler: clause C6 requires that the store already has the event.
+        // The cache is read before the handler's action: clause C6 requires that the cache already contains the
+        // event.
         self.recorder.write_as_of_now(|| {
             let store = convert::held(&self.informer.snapshot(), seen.key(), |object| self.part.has(object));
             Record::Entered { handler, call: number, event: seen, retry: call.retry, store }
         });
-        // A panic is recorded and then continues, so that the informer handles it as without a recorder.
+        // A panic is recorded and then resumed, so that the informer handles the panic as without a recorder.
         let done = catch_unwind(AssertUnwindSafe(|| (self.act)(&event)));
         let handler = self.name.clone();
         match done {

@@ -1,7 +1,7 @@
 //! The reference server for tests: a real etcd, real API servers, and a record of all changes.
 //!
-//! Each runs as a separate process, so that an API server can be killed while the etcd and its history continue. All
-//! processes end when the [`Reference`] is dropped, and also when the test process is killed.
+//! Each part runs as a separate process, so that an API server can be killed while the etcd and its history continue.
+//! All processes end when the [`Reference`] is dropped, and also when the test process is killed.
 //!
 //! ```no_run
 //! use k8s_openapi::api::core::v1::ConfigMap;
@@ -45,10 +45,10 @@ use lines::Wanted;
 use process::Process;
 pub use programs::{kubectl, program, skip};
 
-/// Timeout for a stop and for the wait until a server is quiet.
+/// Timeout for the stop of a process, and for the wait until a server is quiet.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Timeout for a start, on a machine with much other load. A process that ends during its start is reported at once.
+/// Timeout for a start on a heavily loaded machine. A process that ends during its start is reported at once.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Interval between two checks of a condition.
@@ -66,7 +66,7 @@ pub struct Reference {
     folder: Folder,
     /// Histories that restores have undone, the oldest first.
     undone: Vec<Undone>,
-    /// Start of all recorded times, by both clocks.
+    /// Start of all recorded times, as read from both clocks.
     begun: (SystemTime, Instant),
 }
 
@@ -84,7 +84,7 @@ struct Server {
 struct Undone {
     /// File with the undone history.
     history: PathBuf,
-    /// Revision of the restored state.
+    /// Revision to which the store was restored.
     to: u64,
     at: Duration,
 }
@@ -133,8 +133,8 @@ impl Reference {
         self.start_another_with_flags(&[], None).await
     }
 
-    /// Starts one more API server with `flags` of kube-apiserver. It connects to the etcd at `way`, for example through
-    /// a proxy.
+    /// Starts one more API server with `flags` of kube-apiserver. It connects to the etcd at the address `way`, for
+    /// example through a proxy.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl Reference {
     ///
     /// Panics if the server does not exist.
     pub fn kill(&mut self, server: usize) {
-        // The drop of the process kills it. The entry stays, because numbers of servers are indexes.
+        // Dropping the process kills it. The entry stays, because the numbers of servers are indexes.
         self.servers[server].process = None;
     }
 
@@ -170,7 +170,7 @@ impl Reference {
     /// Panics if the server does not exist.
     pub async fn shut_down(&mut self, server: usize) -> Result<(), Error> {
         let mut process = self.servers[server].process.take().ok_or("the server does not run")?;
-        // The programs end when their standard input closes, and shut down gracefully before.
+        // The programs shut down gracefully and end when their standard input closes.
         process.close_input();
         process.until_ended(TIMEOUT).await
     }
@@ -295,7 +295,7 @@ impl Reference {
         Ok(Connection::new(config)?)
     }
 
-    /// Returns a recorder that uses the clock of the history.
+    /// Returns a recorder that uses the clock of this server's history.
     pub fn recorder(&self) -> Recorder {
         let (_, begun) = self.begun;
         Recorder::new(move || begun.elapsed())
@@ -351,15 +351,15 @@ impl Reference {
         for undone in &self.undone {
             wanted.read(&fs::read_to_string(&undone.history)?, after, &mut history)?;
             history.restore(undone.at, undone.to);
-            // The next file repeats the changes up to the restored revision, so these are skipped there.
+            // The next file repeats the changes up to the restored revision, so they are skipped in that file.
             after = undone.to;
         }
         wanted.read(text, after, &mut history)?;
         Ok(history)
     }
 
-    /// Returns the history up to `revision`, and possibly a few later changes. `revision` must be that of an object's
-    /// write. The recording of the history continues.
+    /// Returns the history up to `revision`, and possibly a few later changes. `revision` must be the revision of a
+    /// write to an object. The recording of the history continues.
     ///
     /// # Errors
     ///
@@ -411,7 +411,8 @@ struct Folder {
 
 impl Folder {
     fn new() -> io::Result<Self> {
-        // The number separates several references of one process, and the process id those of concurrent test binaries.
+        // The number distinguishes several references of one process. The process ID distinguishes concurrent test
+        // programs.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = env::temp_dir().join(format!("steadfast-reference-{}-{number}", std::process::id()));

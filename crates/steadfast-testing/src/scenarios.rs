@@ -1,12 +1,12 @@
 //! The catalog of faults: failures of real clusters, run against the library, timed and checked.
 //!
-//! A [`Scenario`] covers one or more [`Fault`]s. It runs on a [`Target`]: in memory and in virtual time, or over TCP and
-//! TLS in real time. In virtual time, minutes of silence cost nothing, and each run is the same.
+//! A [`Scenario`] covers one or more [`Fault`]s. It runs on a [`Target`]: in memory and in virtual time, or over TCP
+//! and TLS in real time. In virtual time, minutes of silence cost nothing, and each run is the same.
 //!
 //! The result is [`Findings`]. It contains the report of the contract checker and the unmet expectations beyond the
 //! contract. It also contains the cost for the server, and the times until an observer of the freshness noticed the
-//! fault and the recovery. A scenario asserts nothing, so that a test can show that a library with an injected fault
-//! fails.
+//! fault and the recovery. A scenario asserts nothing, so a test can also show that a scenario fails if a fault is
+//! injected into the library.
 //!
 //! ```
 //! use steadfast_testing::scenarios::{Fault, Target, catalog};
@@ -28,7 +28,7 @@
 //! |---|---|
 //! | `fault` | the faults by number |
 //! | `scenario` | a scenario: a name, a summary, its bounds, a function |
-//! | [`catalog`] | all of them, by family |
+//! | [`catalog`] | all scenarios, by family |
 //! | `target` | the environment of a run, and the faults that are injected into library and server |
 //! | `plan` | the settings of the server, of connections and of informers |
 //! | `scenario_run` | a run: a server, a connection, informers, a recorder |

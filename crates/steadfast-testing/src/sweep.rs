@@ -36,10 +36,11 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Each run has a cluster in memory, virtual time and a seed, so that a repeated run is the same. For each run with
-//! another final state, the report has a line. `STEADFAST_SWEEP='that line' cargo test name_of_the_test -- --nocapture`
-//! repeats only that run and prints each request. Randomness in a controller itself (`select!` without `biased`,
-//! iteration over a `HashMap`) makes runs differ. In this case the sweep reports the first difference instead.
+//! Each run has a cluster in memory, virtual time and a seed, so that a repeated run is equal. For each run with
+//! another final state, the report contains a line. `STEADFAST_SWEEP='that line' cargo test name_of_the_test --
+//! --nocapture` repeats only that run and prints each request. Randomness in a controller itself (`select!` without
+//! `biased`, iteration over a `HashMap`) makes runs differ. In this case the sweep reports the first difference
+//! instead.
 
 mod disturbance;
 mod ending;
@@ -184,7 +185,7 @@ where
         }
         let undisturbed = self.undisturbed()?;
         let (disturbances, left_out) = match std::env::var(VARIABLE) {
-            // A single line repeats one run and ignores the limit of equal requests.
+            // With a single line, the sweep repeats one run and ignores the limit of equal requests.
             Ok(line) => (vec![line.parse()?], 0),
             Err(_) => self.disturbances(&undisturbed, self.requested_alike()?),
         };
@@ -202,7 +203,7 @@ where
 
     /// Returns the run without a fault, after a check that it is reproducible.
     fn undisturbed(&self) -> Result<Played, Error> {
-        // Two runs without a fault must be equal. Otherwise every difference below could be chance.
+        // Two runs without a fault must be equal. Otherwise every difference below could be random.
         let (first, second) = (play(&self.setting, None)?, play(&self.setting, None)?);
         if let Some(failure) = &first.failure {
             return Err(format!("run without a fault: {failure}{}", report::ends(&first.ended)).into());
@@ -240,13 +241,13 @@ where
         }
     }
 
-    /// Returns the disturbances, the smallest first, and the number of points without one, because enough equal points
-    /// have one.
+    /// Returns the disturbances, the smallest first. Also returns the number of points without a disturbance, because
+    /// enough equal points have one.
     fn disturbances(&self, undisturbed: &Played, alike: u32) -> (Vec<Disturbance>, usize) {
         let has_leader = undisturbed.points.iter().any(|(_, point)| point.is_write() && point.is_of(runner::LEASES));
         let mut left_out = HashSet::new();
         let mut disturbances = Vec::new();
-        // By kind first: the smallest disturbances are tested and reported first.
+        // The order is by kind: the smallest disturbances are tested and reported first.
         for kind in DisturbanceKind::ALL {
             for (_, point) in &undisturbed.points {
                 if !self.is_for(kind, point, has_leader) {
@@ -269,7 +270,7 @@ where
         match kind {
             DisturbanceKind::Delayed | DisturbanceKind::Unobserved => point.is_write() && counts,
             DisturbanceKind::AnswerLost | DisturbanceKind::CrashBefore => is_controllers && point.verb != Verb::Other,
-            // After a read, a crash only loses knowledge, as does a crash before the next request.
+            // A crash after a read only loses knowledge, like a crash before the next request.
             DisturbanceKind::CrashAfter => is_controllers && point.is_write(),
             DisturbanceKind::CrashIntoThePast => is_controllers && point.is_write() && counts,
             // A delay matters only for a request with an effect on later actions.
@@ -302,7 +303,7 @@ where
             }
         });
         let mut done = done.into_inner();
-        // Sorted by number, so that the report does not depend on the scheduling of threads.
+        // The results are sorted by number, so that the report does not depend on the scheduling of threads.
         done.sort_by_key(|(index, _)| *index);
         done.into_iter().map(|(_, played)| played).collect()
     }

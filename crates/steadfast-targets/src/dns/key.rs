@@ -9,8 +9,9 @@ use domain::utils::base64;
 
 use super::error::DnsError;
 
-/// Key shared with the server ([RFC 8945](https://www.rfc-editor.org/rfc/rfc8945)). It is parsed from the value of nsupdate's flag
-/// `-y`: `ALGORITHM:NAME:SECRET`. The algorithm is hmac-sha256, hmac-sha384, hmac-sha512 or the old hmac-sha1.
+/// Key shared with the server ([RFC 8945](https://www.rfc-editor.org/rfc/rfc8945)). It is parsed from the value of
+/// nsupdate's flag `-y`: `ALGORITHM:NAME:SECRET`. The algorithm is hmac-sha256, hmac-sha384, hmac-sha512 or the old
+/// hmac-sha1.
 ///
 /// ```
 /// use steadfast_targets::dns::TsigKey;

@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use super::error::DnsError;
 use crate::entry::Value;
 
-/// Label of the names at which marks lie: `_steadfast.NAME` for a name, `HASH._steadfast.NAME` for one record of a name.
+/// Label of the names at which marks lie: `_steadfast.NAME` for a name, `HASH._steadfast.NAME` for one record of a
+/// name.
 pub(super) const MARK: &str = "_steadfast.";
 
 /// Label of the names at which ownership records lie.
@@ -28,8 +29,8 @@ const MAX_SHOWN_CHARS: usize = 80;
 pub struct Record {
     /// Name of the record, in full; a dot at the end is optional.
     pub name: String,
-    /// Maximum time that the record may be cached, in seconds: 0 to 2147483647. All records of one name and type must have the
-    /// same TTL.
+    /// Maximum time that the record may be cached, in seconds: 0 to 2147483647. All records of one name and type must
+    /// have the same TTL.
     pub ttl: u32,
     /// Type and data of the record.
     pub data: Data,
@@ -75,8 +76,8 @@ impl Value for Record {
 }
 
 impl Data {
-    /// Reads data in the syntax of zone files: `read("SRV", "0 5 80 a.example.org")`. The text of a TXT record may also be written
-    /// without quotes. Such text is one string, including its spaces.
+    /// Reads data in the syntax of zone files: `read("SRV", "0 5 80 a.example.org")`. The text of a TXT record may
+    /// also be written without quotes. Such text is one string, including its spaces.
     ///
     /// # Errors
     ///
@@ -266,7 +267,8 @@ pub(super) fn entry_name(record: &Record) -> String {
     }
 }
 
-/// Returns a hash of type and data: the label of the mark of a single record. 128 bits of SHA-256 make collisions infeasible.
+/// Returns a hash of type and data: the label of the mark of a single record. 128 bits of SHA-256 make collisions
+/// infeasible.
 pub(super) fn hash(record: &Record) -> String {
     // `wire` fails only for invalid names, and those were rejected when the data was parsed.
     let (kind, octets) = record.data.wire().unwrap_or((Rtype::NULL, Vec::new()));

@@ -1,6 +1,7 @@
 //! Messages to a server and back over TCP, signed in both directions. A response without a valid signature is an error.
 //!
-//! Messages never go over UDP: an update with a lost response would be sent twice, and fail its own prerequisites the second time.
+//! Messages never go over UDP: an update with a lost response would be sent twice, and fail its own prerequisites the
+//! second time.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Requests to etcd's JSON gateway. A request goes to the endpoint with the last response. A failed read continues at the next
-//! endpoint.
+//! Requests to etcd's JSON gateway. A request goes to the endpoint with the last response. A failed read continues at
+//! the next endpoint.
 
 use std::fmt;
 use std::sync::Arc;
@@ -286,7 +286,8 @@ impl Lines {
         }
     }
 
-    /// Returns the next line, or as much of it as fits into `limit`; `None` at the end. May be dropped and called again.
+    /// Returns the next line, or as much of it as fits into `limit`; `None` at the end. May be dropped and called
+    /// again.
     pub(super) async fn next(&mut self, limit: usize) -> Result<Option<Vec<u8>>, EtcdError> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {

@@ -60,7 +60,8 @@ impl<R: EtcdClient> Etcd<R> {
         Ok(claim)
     }
 
-    /// Returns the key of the record: outside of the prefix, so that no other mirror takes it for a key of the registry.
+    /// Returns the key of the record: outside of the prefix, so that no other mirror takes it for a key of the
+    /// registry.
     pub(super) fn owner_key(&self) -> String {
         let key = format!("steadfast-owner/{:016x}", self.lease);
         if key.starts_with(&self.prefix) { format!("_{key}") } else { key }

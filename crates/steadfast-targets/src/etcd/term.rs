@@ -67,7 +67,8 @@ impl<R: EtcdClient> Etcd<R> {
         Ok(false)
     }
 
-    /// Returns the additional condition of each transaction, and the operation after a failed condition: a read of the record.
+    /// Returns the additional condition of each transaction, and the operation after a failed condition: a read of
+    /// the record.
     pub(super) fn term_condition(&self) -> (Option<Json>, Vec<Json>) {
         let term = self.term.load(Ordering::Acquire);
         if term == 0 {

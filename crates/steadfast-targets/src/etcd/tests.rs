@@ -59,8 +59,8 @@ fn malformed_key_list_is_an_error() {
     );
 }
 
-/// Two endpoints that accept connections; each responds to the methods in `responses`, and never to any other. Returns the methods that
-/// were requested.
+/// Two endpoints that accept connections; each responds to the methods in `responses`, and never to any other.
+/// Returns the methods that were requested.
 async fn endpoints(responses: [&'static [(&'static str, &'static str)]; 2]) -> (Vec<String>, Arc<Mutex<Vec<String>>>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let requested = Arc::new(Mutex::new(Vec::new()));

@@ -15,7 +15,8 @@ use super::responses::{self, bytes};
 /// Shortest time between two notifications: other clients may write under the prefix all the time.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval of requests that check that the endpoint still takes part in the cluster. A frozen member also sends no events.
+/// Interval of requests that check that the endpoint still takes part in the cluster. A frozen member also sends no
+/// events.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Delays before a watch is opened again after a failure.
@@ -105,7 +106,8 @@ impl<R: EtcdClient> Etcd<R> {
         }
     }
 
-    /// Returns the revision of a message of the watch, if the message concerns the mirror. The watch was opened at `opened`.
+    /// Returns the revision of a message of the watch, if the message concerns the mirror. The watch was opened at
+    /// `opened`.
     fn concerns(&self, line: &[u8], opened: i64, written: &BTreeSet<i64>) -> Result<Option<i64>, EtcdError> {
         let Ok(message) = serde_json::from_slice::<Json>(line) else {
             // An incomplete line: a client has written a large value.
@@ -138,7 +140,8 @@ impl<R: EtcdClient> Etcd<R> {
             let key = responses::decoded(&event["kv"]["key"]).unwrap_or_default();
             let is_deleted = event["type"] == "DELETE";
             let is_of_lease = responses::number(&event["kv"]["lease"]) == self.lease;
-            // Additions of foreign keys are irrelevant. A deletion of a foreign key is relevant: its name becomes available.
+            // Additions of foreign keys are irrelevant. A deletion of a foreign key is relevant: its name becomes
+            // available.
             is_of_lease || seen.own.contains(&key) || (is_deleted && seen.others.contains(&key))
         };
         let is_any = result["events"].as_array().is_some_and(|events| events.iter().any(concerns));

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use super::error::HaproxyError;
 
-/// Maximum length of all options in bytes: a command must fit into HAProxy's buffer (`tune.bufsize`, 16 KiB by default).
+/// Maximum length of all options in bytes: a command must fit into HAProxy's buffer (`tune.bufsize`, 16 KiB by
+/// default).
 const MAX_OPTION_BYTES: usize = 2048;
 
 /// Maximum of HAProxy's numbers and of its times in milliseconds.
@@ -14,8 +15,8 @@ const MAX_NUMBER: u64 = i32::MAX as u64;
 /// Options of the servers that a mirror adds, in HAProxy's own words: `check inter 2s fall 2 maxconn 100`.
 ///
 /// Servers that are added at run time inherit nothing from `default-server`, so its options must be repeated here. No
-/// options by default. Options apply to servers that are added later; a server that exists keeps its options until it is
-/// replaced, or until HAProxy is reloaded.
+/// options by default. Options apply to servers that are added later; a server that exists keeps its options until it
+/// is replaced, or until HAProxy is reloaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerOptions {
     words: Vec<String>,

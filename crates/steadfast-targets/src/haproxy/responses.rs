@@ -94,7 +94,8 @@ fn number<N: std::str::FromStr>(row: &BTreeMap<&str, &str>, name: &str) -> Resul
     text.parse().map_err(|_| ParseError::Form(format!("`{name}` is {text:?}, which is no such number")))
 }
 
-/// Reads the response to `show servers state BACKEND`: all servers with the name prefix `prefix`, and the names of the others.
+/// Reads the response to `show servers state BACKEND`: all servers with the name prefix `prefix`, and the names of
+/// the others.
 ///
 /// Only the name of a foreign server is read. Such a server may have no address or port, or an unknown form, and must
 /// not stop the mirror.
@@ -120,7 +121,8 @@ pub(super) fn servers(response: &str, prefix: &str) -> Result<(Vec<ListedServer>
     Ok((servers, others))
 }
 
-/// Reads the number of sessions of each server with the name prefix `prefix` from the response to `show stat BACKEND 4 -1`.
+/// Reads the number of sessions of each server with the name prefix `prefix` from the response to `show stat BACKEND
+/// 4 -1`.
 pub(super) fn used(response: &str, prefix: &str) -> Result<BTreeMap<String, u64>, ParseError> {
     let mut lines = response.lines().filter(|line| !line.is_empty());
     let head = lines.next().and_then(|line| line.strip_prefix("# ")).ok_or(ParseError::Refused)?;

@@ -188,8 +188,8 @@ fn command_injection_in_name_is_rejected() {
     assert_eq!(commands.expect_err("no name").to_string().split(' ').next(), Some("\"sf-a;b\""));
 }
 
-/// A runtime socket that confirms each line of commands, except that it never responds about a server with `hang` in its name.
-/// Returns the lines that were confirmed.
+/// A runtime socket that confirms each line of commands, except that it never responds about a server with `hang` in
+/// its name. Returns the lines that were confirmed.
 fn confirming(path: &Path) -> Arc<parking_lot::Mutex<Vec<String>>> {
     use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
     let listener = tokio::net::UnixListener::bind(path).expect("a socket");

@@ -25,8 +25,8 @@ impl ServiceClaim {
     ///
     /// # Errors
     ///
-    /// Returns an error if another process of this user or of root holds the claim. Sockets of other users are ignored: any user
-    /// can take the name, but must not be able to stop a mirror.
+    /// Returns an error if another process of this user or of root holds the claim. Sockets of other users are
+    /// ignored: any user can take the name, but must not be able to stop a mirror.
     pub(super) fn take(&self, service: &VirtualService) -> Result<(), IpvsError> {
         let mut held = self.0.lock();
         if held.is_some() {

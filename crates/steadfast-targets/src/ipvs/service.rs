@@ -46,8 +46,8 @@ impl VirtualService {
         Ok(Self { protocol, address, scheduler: "wlc".to_owned(), persistence: None })
     }
 
-    /// Sets the scheduler by the name in the kernel's module `ip_vs_NAME`: `rr`, `wrr`, `lc`, `wlc`, `sh`, `mh` and others.
-    /// Defaults to `wlc`, weighted least connections.
+    /// Sets the scheduler by the name in the kernel's module `ip_vs_NAME`: `rr`, `wrr`, `lc`, `wlc`, `sh`, `mh` and
+    /// others. Defaults to `wlc`, weighted least connections.
     ///
     /// # Errors
     ///

@@ -36,8 +36,8 @@ const VERSION: u8 = 1;
 /// Length of the generic netlink header: command, version, and two reserved bytes.
 const GENERIC_HEADER_LEN: usize = 4;
 
-/// Socket of one generic netlink family, for one request at a time. The kernel replies synchronously, so a call takes as long
-/// as its command.
+/// Socket of one generic netlink family, for one request at a time. The kernel replies synchronously, so a call takes
+/// as long as its command.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
@@ -64,8 +64,8 @@ pub(super) enum ReplyCount {
 }
 
 impl Socket {
-    /// Opens a socket in the network namespace of this thread for the family `name`. Fails with `ENOENT` if the family is
-    /// missing.
+    /// Opens a socket in the network namespace of this thread for the family `name`. Fails with `ENOENT` if the
+    /// family is missing.
     pub(super) fn open(name: &str) -> Result<Self, NetlinkError> {
         let flags = SocketFlags::CLOEXEC;
         let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(GENERIC))?;

@@ -88,8 +88,8 @@ impl RegistryError {
 
     /// Returns true if an error of a step concerns one item only.
     ///
-    /// Other errors, such as status 500 or no response, may concern one item or the whole registry. They count against the
-    /// registry only until the next step succeeds, or fails with an error of one item: see `StepRunner`.
+    /// Other errors, such as status 500 or no response, may concern one item or the whole registry. They count
+    /// against the registry only until the next step succeeds, or fails with an error of one item: see `StepRunner`.
     pub(super) fn concerns_one_item(&self) -> bool {
         let of_whole_registry = [
             StatusCode::UNAUTHORIZED,

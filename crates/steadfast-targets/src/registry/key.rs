@@ -1,6 +1,7 @@
 //! Checks that a key denotes the same item after a registry or proxy has normalized the path of the URL.
 
-/// Maximum length of a key in bytes. Encoded, it still fits into the longest request line that common servers accept (8 KiB).
+/// Maximum length of a key in bytes. Encoded, it still fits into the longest request line that common servers accept
+/// (8 KiB).
 const MAX_KEY_BYTES: usize = 2048;
 
 /// Characters that compatibility normalization (NFKC) replaces with `.`, `/` or `\`.
@@ -105,7 +106,8 @@ mod tests {
         }
     }
 
-    /// Resolves a path as a careless server does: decodes twice, replaces backslashes, drops parameters, merges and resolves.
+    /// Resolves a path as a careless server does: decodes twice, replaces backslashes, drops parameters, merges and
+    /// resolves.
     fn normalized(key: &str) -> Vec<String> {
         let decoded = |text: &str| {
             let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());

@@ -1,4 +1,4 @@
-//! The history of one resource in one namespace, from a separate watch: for a cluster that offers only its API.
+//! The history of one resource in one namespace, from a separate watch. Used for clusters that offer only their API.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::Error;
 /// Maximum time for the watch to report the state of a list.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A list, and a watch from its version, directly at the server. The watch is independent of the reflectors, and never
-/// resumes. If it breaks, no history is available, and the scenario that needs it fails.
+/// A list, and a watch from its version, directly at the server. The watch is independent of the reflectors, and
+/// never resumes. If the watch breaks, no history is available, and a scenario that needs the history fails.
 pub(super) struct EventLog {
     pub(super) resource: ApiResource,
     objects: Api<DynamicObject>,
@@ -44,11 +44,11 @@ impl EventLog {
         let list = objects.list(&ListParams::default()).await?;
         let from = list.metadata.resource_version.clone().ok_or("the list has no version")?;
         let mut there = list.items.into_iter().map(|object| change(&object, false)).collect::<Result<Vec<_>, _>>()?;
-        // The order of a list is by name. Sorted by version, the existing objects look like a sequence of changes.
+        // A list is in the order of names. Sorted by version, the existing objects look like a sequence of changes.
         there.sort_by_key(|change| change.version);
         let changes = there.into_iter().map(|change| change.at(begun.elapsed())).collect();
         let state = Arc::new(Mutex::new(WatchState { changes, broken: None }));
-        // Without a resume: a resumed watch could skip the changes that this history must prove.
+        // The watch never resumes: a resumed watch could skip the changes that this history must prove.
         let mut events = objects.watch(&WatchParams::default(), &from).await?.boxed();
         let written = state.clone();
         let task = tokio::spawn(async move {
@@ -81,7 +81,7 @@ impl EventLog {
     ///
     /// Returns an error if the watch broke, or does not reach the state of a list.
     pub(super) async fn history(&self) -> Result<History, Error> {
-        // The list is a consistent read: at least as new as every write that the scenario has completed.
+        // The list is a consistent read. So it is at least as new as every write that the scenario has completed.
         let wanted: BTreeMap<String, String> = self
             .objects
             .list(&ListParams::default())
@@ -97,7 +97,7 @@ impl EventLog {
                 if let Some(broken) = &state.broken {
                     return Err(format!("the watch of the history broke: {broken}").into());
                 }
-                // Versions alone would not show a missing deletion. The comparison of all UIDs and versions does.
+                // Versions alone would not show a missing deletion. The comparison of all UIDs and versions shows it.
                 if evidence(&state.changes) == wanted {
                     let mut history = History::new();
                     state.changes.iter().cloned().for_each(|change| history.push(change));
@@ -120,8 +120,7 @@ impl Drop for EventLog {
 
 /// Returns the UIDs and versions of the objects that exist after `changes`.
 fn evidence(changes: &[Change]) -> BTreeMap<String, String> {
-    // The last change of a UID wins. A recreated object has another UID, so that its predecessor must be deleted
-    // separately.
+    // The last change of a UID wins. A recreated object has another UID, so its predecessor needs its own deletion.
     let mut evidence = BTreeMap::new();
     for change in changes {
         if change.object.is_some() {

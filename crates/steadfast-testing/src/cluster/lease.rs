@@ -10,12 +10,12 @@ use tokio::sync::{Mutex, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use crate::Error;
 use crate::reference::Reference;
 
-/// The running reference, while a lease on it exists.
+/// The running reference, while at least one lease on it exists.
 static SHARED: Mutex<Weak<Shared>> = Mutex::const_new(Weak::new());
 
 struct Shared {
     reference: Arc<RwLock<Reference>>,
-    /// A scenario left the reference in an unknown state.
+    /// True if a scenario left the reference in an unknown state.
     spoiled: AtomicBool,
 }
 
@@ -29,7 +29,7 @@ impl Shared {
 
 /// Lease on the shared reference, shared or exclusive.
 pub(super) struct Lease {
-    // Declared before the state it protects: dropping the last lease ends the reference.
+    // Declared before `shared`, which the lock protects: dropping the last lease ends the reference.
     held: Held,
     shared: Arc<Shared>,
     returned: bool,
@@ -41,8 +41,8 @@ enum Held {
 }
 
 impl Lease {
-    /// Takes a lease on the reference, and starts one if none runs. A scenario that injects faults needs an `alone`
-    /// lease.
+    /// Takes a lease on the running reference, or on a new one if none is running. A scenario that injects faults
+    /// needs an exclusive lease (`alone`).
     pub(super) async fn take(alone: bool) -> Result<Self, Error> {
         // Between the lookup and the lock, an exclusive lease may have spoiled the reference. The loop then starts
         // another one.

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 pub enum ServerKind {
     /// The embedded server, in this process, one for each scenario.
     Embedded,
-    /// The real etcd and kube-apiserver that `conformance/reference` builds.
+    /// The real etcd and kube-apiserver that the programs in `conformance/reference` build.
     Reference,
-    /// The cluster of this kubeconfig.
+    /// The cluster of this kubeconfig file.
     Other(PathBuf),
 }
 
@@ -19,7 +19,7 @@ impl ServerKind {
     pub fn from_env() -> Self {
         match env::var_os("STEADFAST_SERVER") {
             Some(asked) if asked == "reference" => Self::Reference,
-            // An empty variable counts as unset: CI systems cannot always unset a variable.
+            // An empty variable counts as unset, because some CI systems cannot unset a variable.
             Some(asked) if asked != "embedded" && !asked.is_empty() => Self::Other(asked.into()),
             _ => Self::Embedded,
         }
@@ -48,9 +48,9 @@ pub enum ServerFault {
     Restore,
     /// A second API server rejects streamed lists.
     NoStreamedLists,
-    /// A second API server continues paged lists as long as the store still has their version.
+    /// A second API server serves further pages of a list as long as the store still has the list's version.
     PagesOfTheStore,
-    /// A definition is changed, which ends all watches of its resource, including those of a history.
+    /// A definition is changed, which ends all watches of its resource, including the watch that records a history.
     Redefine,
 }
 
@@ -60,7 +60,7 @@ impl ServerFault {
         match (kind, self) {
             (ServerKind::Embedded | ServerKind::Reference, _) => None,
             (ServerKind::Other(_), Self::Redefine) => {
-                // The history of a foreign cluster is a watch of its own, which would break with the others.
+                // The history of a foreign cluster comes from a separate watch, which would break with the others.
                 Some("it ends the watch that provides the history of such a cluster")
             }
             (ServerKind::Other(_), _) => Some("faults are injected only into servers of our own"),

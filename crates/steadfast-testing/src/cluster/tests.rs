@@ -56,7 +56,7 @@ async fn foreign_cluster_uses_history_of_watch() -> Result<(), WorldError> {
     assert_eq!(history.changes().len(), 3);
     cluster.end().await?;
 
-    // The namespace is `Terminating` for a while.
+    // The namespace remains in the state `Terminating` for a while.
     let is_deleted = || there("namespaces").last().is_some_and(|(_, is_there)| !is_there);
     drop(crate::until(std::time::Duration::from_secs(20), is_deleted).await);
     let made = there("namespaces").split_off(namespaces);

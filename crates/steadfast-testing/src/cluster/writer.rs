@@ -43,7 +43,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// Returns an error if the request fails. The same holds for the methods below.
+    /// Returns an error if the request fails.
     pub async fn get(&self, name: &str) -> Result<ConfigMap, Error> {
         Ok(self.config_maps().get(name).await?)
     }

@@ -15,7 +15,7 @@ const PIPE_BYTES: usize = 64 * 1024;
 
 /// Byte stream that supports a reset, as an alternative to a clean close.
 pub(super) trait End: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Makes the following drop a reset.
+    /// Makes the next drop of this stream a reset.
     fn reset_on_drop(&mut self);
 }
 
@@ -61,7 +61,7 @@ pub(super) struct ClientEnd {
 }
 
 impl ClientEnd {
-    /// Returns the end of the connection, or its reset as an error.
+    /// Returns an error if the connection was reset, and otherwise a clean end.
     fn end_or_reset(&self) -> io::Result<()> {
         if self.reset.load(Ordering::Acquire) { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
     }
@@ -80,7 +80,8 @@ impl AsyncRead for ClientEnd {
 impl AsyncWrite for ClientEnd {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.pipe).poll_write(context, bytes));
-        // A closed pipe reports a broken pipe. After a reset, the kernel reports the reset instead.
+        // A closed pipe reports a broken pipe. After a reset, a kernel reports the reset instead, and so does this
+        // end.
         Poll::Ready(written.map_err(|closed| self.end_or_reset().err().unwrap_or(closed)))
     }
 

@@ -7,7 +7,7 @@ use super::link::{Cut, Way};
 use super::network::Network;
 use super::report::{ConnectionReport, Ended, FaultChange, FaultTransition};
 
-/// Direction of a fault through a connection.
+/// Direction in which a fault affects a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Both ways.
@@ -28,7 +28,8 @@ impl Direction {
     }
 }
 
-/// Switches the faults of the network between clients and a server, for all connections or for one. Cheap to clone.
+/// Switches for the faults of the network between clients and a server, for all connections or for one. Cheap to
+/// clone.
 ///
 /// Some faults are instantaneous and affect the open connections. The others last until they are switched off or
 /// healed, and also affect connections that are opened later. All can be combined. Each change is recorded with its
@@ -77,7 +78,8 @@ impl NetworkFaults {
 
     /// Resets the open connections at both ends, over TCP with RST. Bytes in flight are lost.
     pub fn reset(&self) {
-        // The action precedes its record, so that a record never announces a fault that has not happened.
+        // The fault is injected before it is recorded, so that a record never announces a fault that has not
+        // happened.
         self.network.order(self.connection, |orders| orders.reset = true);
         self.once("reset");
     }
@@ -108,8 +110,9 @@ impl NetworkFaults {
 
     // Lasting faults.
 
-    /// Drops all traffic in `direction` silently. Bytes in flight are held, and pass when the fault is switched off. In
-    /// memory, new connections wait, as for the response to a SYN. Over TCP the kernel opens them, and no data follows.
+    /// Drops all traffic in `direction` silently. Bytes in flight are held, and are delivered when the fault is
+    /// switched off. In memory, new connections wait, like a client that waits for the response to its SYN. Over TCP,
+    /// the kernel accepts new connections, and no data follows.
     pub fn black_hole(&self, direction: Direction, on: bool) {
         self.lasting(&format!("black_hole({direction:?})"), on, move |condition| {
             for way in direction.ways() {
@@ -128,8 +131,8 @@ impl NetworkFaults {
         self.lasting(&format!("delay({delay:?})"), !delay.is_zero(), move |condition| condition.delay = delay);
     }
 
-    /// Delays each byte by up to `most` in addition, in each direction. The seed selects the delay. The order of bytes
-    /// is kept.
+    /// Delays each byte by a further random duration of up to `most`, in each direction. The seed selects the
+    /// duration. The order of bytes is kept.
     pub fn jitter(&self, most: Duration) {
         self.lasting(&format!("jitter({most:?})"), !most.is_zero(), move |condition| condition.jitter = most);
     }
@@ -141,8 +144,8 @@ impl NetworkFaults {
         self.lasting(&format!("throttle({rate:?})"), rate.is_some(), move |condition| condition.rate = rate);
     }
 
-    /// Drops a connection silently if no byte has passed for `idle`. Bytes that are sent on it later are lost, also
-    /// after [`heal`](Self::heal). `None` ends this.
+    /// Drops a connection silently if no byte has passed for `idle`. Bytes that are sent later on this connection are
+    /// lost, also after [`heal`](Self::heal). `None` ends this fault.
     pub fn drop_idle_after(&self, idle: Option<Duration>) {
         self.lasting(&format!("drop_idle_after({idle:?})"), idle.is_some(), move |condition| condition.idle = idle);
     }
@@ -163,7 +166,7 @@ impl NetworkFaults {
         self.network.note("accept_and_close", None, switched(on));
     }
 
-    /// Directs new connections to the target number `target`. Open ones stay with their target.
+    /// Directs new connections to the target with this number. Open connections keep their target.
     pub fn send_to(&self, target: usize) {
         self.network.set_target(target);
         self.network.note(&format!("send_to({target})"), None, FaultTransition::Once);
@@ -171,7 +174,7 @@ impl NetworkFaults {
 
     /// Cuts the network: resets all connections, and rejects new ones until [`heal`](Self::heal).
     pub fn cut(&self) {
-        // New connections are rejected first. A client that reconnects at once after the reset must not slip through.
+        // New connections are rejected first. Otherwise a client that reconnects right after the reset could succeed.
         self.network.set_refuses(true);
         self.network.order(None, |orders| orders.reset = true);
         self.network.note("cut", None, FaultTransition::On);
@@ -205,8 +208,8 @@ impl NetworkFaults {
         self.network.listen(Box::new(listener));
     }
 
-    /// Returns the counts of each connection, in the order of opening: all open ones, and the last 10,000 that have
-    /// ended.
+    /// Returns the counts of each connection, in the order of opening. Includes all open connections, and the last
+    /// 10,000 ended ones.
     pub fn connections(&self) -> Vec<ConnectionReport> {
         self.network.connections()
     }

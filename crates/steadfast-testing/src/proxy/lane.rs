@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use super::link::{Condition, Link, Way};
 use super::report::Ended;
 
-/// Maximum number of bytes that a lane holds. Beyond it, the lane stops reading, and the sender's buffers fill.
+/// Maximum number of bytes that a lane holds. At this number, the lane stops reading, and the sender's buffers fill.
 const MAX_HELD_BYTES: usize = 256 * 1024;
 /// Maximum number of pieces that a lane holds.
 const MAX_HELD_PIECES: usize = 4096;
 /// Maximum number of bytes per read.
 pub(super) const PIECE_BYTES: usize = 16 * 1024;
-/// Time step of a throttled lane: it forwards the bytes of one step at once.
+/// Time step of a throttled lane, which forwards the bytes of one step at once.
 const THROTTLE_STEP: Duration = Duration::from_millis(50);
 
 /// One direction of a connection.
@@ -35,7 +35,7 @@ pub(super) struct Lane {
     random: Random,
     unflushed: bool,
     source: Source,
-    /// The sink has received the end.
+    /// True after the sink has received the end.
     shut: bool,
 }
 
@@ -59,9 +59,9 @@ struct Piece {
 
 /// Result of a turn of a lane.
 pub(super) enum Turn {
-    /// The lane waits. Contains whether bytes moved, and when the lane must be polled again.
+    /// The lane waits. `moved` is true if bytes moved. `until` is the instant of the next poll.
     Waits { moved: bool, until: Option<Instant> },
-    /// A fault ends the connection here.
+    /// A fault ends the connection at this point of the stream.
     Cut(Ended),
 }
 
@@ -83,7 +83,7 @@ impl Lane {
     /// Forwards the held bytes, then the end. Later bytes of the source are dropped.
     pub(super) fn half_close(&mut self) {
         if self.source == Source::ConnectionReport {
-            // An ended source stays ended: there is nothing to throw away.
+            // An ended source stays ended, because it has no bytes to drop.
             self.source = Source::ThrownAway;
         }
     }
@@ -112,8 +112,8 @@ impl Lane {
         let (mut moved, mut until) = (false, None);
         let now = Instant::now();
         let lateness = link.lateness(self.way);
-        // Lateness counts from the arrival at the relay, which stands for the sender's kernel, not from the delayed due
-        // time.
+        // Lateness counts from the arrival at the relay, and not from the delayed due time. The relay simulates the
+        // sender's kernel.
         let expires = |lane: &Self| Some(lane.held.front()?.taken + lateness?);
         // `TCP_USER_TIMEOUT` aborts a connection with unacknowledged data even if the path recovers later.
         if expires(self).is_some_and(|expires| expires <= now) {
@@ -126,10 +126,10 @@ impl Lane {
             }
             return Ok(Turn::Waits { moved, until: expires(self) });
         }
-        // The limit prevents a source that never pauses from occupying the task.
+        // The limit prevents a source that always has more bytes from occupying the task.
         for _ in 0..16 {
-            // Reading continues while frozen, up to the buffer size, as a middlebox acknowledges on behalf of the
-            // stalled side.
+            // A frozen lane continues to read, up to the buffer size, because a real middlebox acknowledges data for
+            // the stalled side.
             let taken = self.take(source, condition, now, scratch, context)?;
             if condition.frozen {
                 moved |= taken;
@@ -171,7 +171,8 @@ impl Lane {
         let mut into = ReadBuf::new(scratch);
         match Pin::new(source).poll_read(context, &mut into) {
             Poll::Pending => return Ok(false),
-            // Errors of a source whose bytes are dropped affect no receiver. They only mean that no more bytes follow.
+            // If the bytes of a source are dropped, its errors affect no receiver. An error then only means that no
+            // more bytes follow.
             Poll::Ready(Err(_)) if thrown_away => self.source = Source::Ended,
             Poll::Ready(Err(error)) => return Err(error),
             Poll::Ready(Ok(())) if into.filled().is_empty() => self.source = Source::Ended,
@@ -201,7 +202,7 @@ impl Lane {
     ) -> io::Result<Given> {
         let mut given = Given::default();
         let mut cut = link.cut(self.way);
-        // A limit of zero cuts before any byte, even if no byte is pending.
+        // A limit of zero ends the connection before any byte, even if no byte is pending.
         if let Some(cut) = cut.filter(|cut| cut.after == 0) {
             return Ok(Given { cut: Some(cut.how), ..given });
         }
@@ -236,7 +237,7 @@ impl Lane {
             self.unflushed = true;
             given.moved = true;
             link.count(self.way, written);
-            // The next bytes wait for as long as the written ones take at this rate.
+            // The next bytes wait for as long as the transfer of the written bytes takes at this rate.
             self.free_at = condition.rate.map(|rate| now + Duration::from_secs_f64(written as f64 / rate as f64));
             if let Some(cut) = &mut cut {
                 cut.after -= written as u64;
@@ -246,7 +247,7 @@ impl Lane {
                 }
             }
         }
-        // A flush may be pending from an earlier turn. Without it, TLS or pipes could hold bytes that count as
+        // A flush may be pending from an earlier turn. Without the flush, TLS or pipes could keep bytes that count as
         // delivered.
         if self.unflushed
             && let Poll::Ready(flushed) = Pin::new(&mut *sink).poll_flush(context)

@@ -1,4 +1,4 @@
-//! Conditions, orders and counts of one connection, between the switches and its relay.
+//! Conditions, orders and counts of one connection. The switches set them, and the relay reads them.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
@@ -18,17 +18,17 @@ pub(super) enum Way {
 /// Lasting conditions of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Condition {
-    /// Indexed by direction.
+    /// True if all traffic is dropped, by direction.
     pub(super) hole: [bool; 2],
     pub(super) frozen: bool,
     pub(super) delay: Duration,
-    /// Upper bound of the random delay that is added.
+    /// Upper bound of the random delay that is added to `delay`.
     pub(super) jitter: Duration,
     /// Bytes per second in each direction, never 0.
     pub(super) rate: Option<u64>,
     /// Maximum idle time of a flow before it is dropped.
     pub(super) idle: Option<Duration>,
-    /// Indexed by direction.
+    /// Number of further bytes after which a fault ends the connection, by direction.
     pub(super) cut: [Option<Cut>; 2],
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Cut {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Orders {
     pub(super) reset: bool,
-    /// Indexed by direction: the end must be signalled now.
+    /// True if the end must be signalled now, by direction.
     pub(super) half_close: [bool; 2],
 }
 
@@ -67,12 +67,12 @@ struct LinkState {
     orders: Orders,
     /// Time of the opening, and number of the target.
     opened: Option<(Duration, usize)>,
-    /// Indexed by direction.
+    /// Number of forwarded bytes, by direction.
     carried: [u64; 2],
     ended: Option<(Duration, Ended)>,
     /// Maximum time for which the client's kernel keeps unacknowledged data.
     lateness: Option<Duration>,
-    /// Waker of the one task of this connection.
+    /// Waker of the task of this connection. Each connection has one task.
     waiting: Option<Waker>,
 }
 
@@ -111,7 +111,7 @@ impl Link {
             change(&mut state.condition, &mut state.orders);
             state.waiting.take()
         });
-        // The waker runs outside the lock, because it may poll the task on this thread at once.
+        // The waker is called outside the lock, because it may poll the task on this thread at once.
         if let Some(waiting) = waiting {
             waiting.wake();
         }
@@ -136,7 +136,8 @@ impl Link {
     /// Counts forwarded bytes.
     pub(super) fn count(&self, way: Way, bytes: usize) {
         self.look(|state| {
-            // Counts and limits change together, so that a limit refers to the bytes after its switch only.
+            // Counts and limits change under one lock, so that a limit includes only bytes after the switch of the
+            // fault.
             state.carried[way as usize] += bytes as u64;
             if let Some(cut) = &mut state.condition.cut[way as usize] {
                 cut.after = cut.after.saturating_sub(bytes as u64);
@@ -151,7 +152,7 @@ impl Link {
 
     /// Returns the maximum delay of data in this direction.
     pub(super) fn lateness(&self, way: Way) -> Option<Duration> {
-        // The timeout belongs to the client's kernel, so that only its own data is limited.
+        // The timeout belongs to the client's kernel, so it applies only to the client's own data.
         self.look(|state| state.lateness.filter(|_| way == Way::ToServer))
     }
 

@@ -21,7 +21,7 @@ impl NetworkFaults {
     /// Returns the dialer that opens sockets through this network, for [`Local`](steadfast::environment::local::Local).
     /// `dial` opens a stream to the target with the given number.
     ///
-    /// The result must run on a tokio runtime. The network's faults use the time of that runtime.
+    /// The sockets must be used on a tokio runtime. The network's faults use the time of that runtime.
     pub fn dialer<D, S>(
         &self,
         dial: D,
@@ -40,7 +40,7 @@ where
     D: Fn(usize) -> BoxFuture<'static, io::Result<S>> + Send + Sync + 'static,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    // A connect to a black hole neither fails nor succeeds. The caller's own timeout ends the wait.
+    // A connect attempt during a black hole neither fails nor succeeds. The caller's own timeout ends the wait.
     let open = network.admit_when_passable().await?;
     let (client, near) = pipe();
     let socket = Box::new(ClientSocket {
@@ -82,12 +82,12 @@ where
     }
 }
 
-/// Client's end in its environment: a socket with the network's relay as its kernel.
+/// Client's end of a connection in its environment: a socket whose kernel is simulated by the network's relay.
 struct ClientSocket {
     client: ClientEnd,
     link: Arc<Link>,
     target: usize,
-    /// The end discards data that has not arrived.
+    /// True if a close discards data that has not arrived.
     discards: AtomicBool,
 }
 

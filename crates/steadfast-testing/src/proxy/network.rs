@@ -37,7 +37,7 @@ struct State {
     target: usize,
     /// Number of the next connection.
     next: u64,
-    /// Open connections, and connections with settings that are not opened yet.
+    /// Open connections, and connections that have settings but are not opened yet.
     links: BTreeMap<u64, Arc<Link>>,
     ended: VecDeque<ConnectionReport>,
     changes: VecDeque<FaultChange>,
@@ -70,15 +70,15 @@ impl Network {
         self.look(|state| (!state.refuses).then(|| self.open(state)))
     }
 
-    /// Admits the next connection as for a client that repeats its SYN: waits while packets are lost.
+    /// Admits the next connection, like a client that repeats its SYN: waits while packets are lost.
     pub(super) async fn admit_when_passable(self: &Arc<Self>) -> io::Result<Open> {
         let mut changed = self.changed.subscribe();
         loop {
-            // Marked before the check: a change between the check and the wait is then still unseen and ends the wait
+            // The change is marked as seen before the check. So a change between the check and the wait ends the wait
             // at once.
             changed.mark_unchanged();
             let response = self.look(|state| {
-                // Conditions of a connection that is not open yet may have been set by its number.
+                // Conditions may have been set for the number of this connection before it is open.
                 let condition = state.links.get(&state.next).map_or(state.evidence, |link| link.condition());
                 if state.refuses {
                     Some(Err(io::ErrorKind::ConnectionRefused.into()))
@@ -115,7 +115,7 @@ impl Network {
         self.look(|state| {
             state.links.remove(&link.number);
             state.ended.extend(link.report());
-            // Bounded, because a test may open connections in a loop for hours of virtual time.
+            // The list is bounded, because a test may open connections in a loop for hours of virtual time.
             while state.ended.len() > MAX_REPORTED {
                 state.ended.pop_front();
             }
@@ -131,7 +131,7 @@ impl Network {
         } else {
             let links = self.look(|state| {
                 // New connections start with the same conditions. The links are collected under the lock, and changed
-                // outside it.
+                // after its release.
                 change(&mut state.evidence);
                 state.links.values().cloned().collect::<Vec<_>>()
             });
@@ -148,7 +148,7 @@ impl Network {
         self.each_open(only, |link| link.change(&change));
     }
 
-    /// Applies an order once to each open connection, or to one.
+    /// Applies an order once to each open connection, or to one open connection.
     pub(super) fn order(&self, only: Option<u64>, order: impl Fn(&mut Orders)) {
         self.each_open(only, |link| link.order(&order));
     }
@@ -188,7 +188,7 @@ impl Network {
             state.port.clone()
         });
         if let Some(port) = port {
-            // The port is opened and closed outside of the state's lock, since the call reaches the kernel.
+            // The port is opened and closed after the release of the state's lock, because this is a system call.
             port.set_open(!on).expect("the port is reserved for this");
         }
         self.changed.send_replace(());

@@ -15,7 +15,7 @@ use super::link::{Condition, Link, Way};
 use super::network::{Network, Open};
 use super::report::{Ended, FaultTransition};
 
-/// Maximum time for which the relay waits for the client to close its side after an end in the middle.
+/// Maximum time for which the relay waits for the client to close its side after a fault closed the connection.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Forwards bytes between `near` and `far` until both have ended or a fault ends the connection. Returns how it ended.
@@ -51,7 +51,8 @@ pub(super) async fn relay<N: End, F: End>(mut near: N, mut far: F, link: &Link, 
     ended
 }
 
-/// Signals the end to `near`, and reads its remaining bytes: a socket that is closed with unread bytes sends a reset.
+/// Signals the end to `near`, and reads its remaining bytes. A socket that is closed with unread bytes would send a
+/// reset.
 async fn close_cleanly(mut near: impl End, mut scratch: Box<[u8]>) {
     if near.shutdown().await.is_ok() {
         let rest = async { while near.read(&mut scratch).await.is_ok_and(|read| read > 0) {} };
@@ -68,7 +69,7 @@ struct Relay<'a> {
     timer: Pin<Box<Sleep>>,
     /// Time of the last byte.
     moved_at: Instant,
-    /// The flow was idle for too long, and the network has dropped it.
+    /// True if the flow was idle for too long, so that the network has dropped it.
     dropped: bool,
 }
 
@@ -80,7 +81,7 @@ impl Relay<'_> {
                 // The client's kernel has discarded its data, and its reset does not pass yet. The server does not know
                 // about the reset, and processes the data it has received.
                 self.to_server.drop_all();
-                // Pending without a timer: the next change of the conditions wakes the task.
+                // No timer is set: the next change of the conditions wakes the task.
                 return Poll::Pending;
             }
             if orders.reset {
@@ -92,7 +93,7 @@ impl Relay<'_> {
                 }
             }
             if self.dropped {
-                // The flow is unknown to the middlebox, so that later faults of the path no longer apply.
+                // The middlebox does not know this flow any more, so later faults of the path no longer apply.
                 condition = Condition::default();
             }
             let there = self.to_server.turn((near, far), (&condition, self.link), &mut self.scratch, context);
@@ -113,7 +114,7 @@ impl Relay<'_> {
             if self.to_server.is_over() && self.to_client.is_over() {
                 return Poll::Ready(if self.dropped { Ended::Dropped } else { Ended::Closed });
             }
-            // The idle time counts bytes of both directions, as a NAT tracks a flow.
+            // Bytes of both directions end the idle time, as in a NAT that tracks flows.
             if let Some(idle) = condition.idle {
                 let drops_at = self.moved_at + idle;
                 if drops_at <= Instant::now() {
@@ -123,7 +124,7 @@ impl Relay<'_> {
                 until = until.into_iter().chain([drops_at]).min();
             }
             let Some(until) = until else { return Poll::Pending };
-            // The loop polls the reset timer once, since a timer that is not polled registers no waker.
+            // The loop polls the new timer once, because only a polled timer registers a waker.
             self.timer.as_mut().reset(until);
             ready!(self.timer.as_mut().poll(context));
         }
@@ -142,7 +143,8 @@ impl Open {
     /// Forwards bytes between `near` and the stream that `dial` opens, until the connection ends.
     pub(super) async fn carry<N: End, F: End>(self, mut near: N, dial: impl Future<Output = std::io::Result<F>>) {
         let dialled = tokio::select! {
-            // The reset must win even if the dial completes in the same poll, so that the order is deterministic.
+            // The reset must win even if the dial completes in the same poll. Otherwise the order would not be
+            // deterministic.
             biased;
             () = self.link.until_reset() => None,
             dialled = dial => Some(dialled),

@@ -14,7 +14,7 @@ pub struct FaultChange {
     pub fault: String,
     /// Affected connection, or `None` for all.
     pub connection: Option<u64>,
-    /// The fault lasts from now on, ends, or is instantaneous.
+    /// Kind of the change: the fault starts, ends, or is instantaneous.
     pub transition: FaultTransition,
 }
 
@@ -22,7 +22,7 @@ pub struct FaultChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultTransition {
-    /// The fault lasts from now on.
+    /// The fault starts, and lasts until it is switched off.
     On,
     /// The fault has ended.
     Off,
@@ -56,7 +56,7 @@ pub struct ConnectionReport {
 pub enum Ended {
     /// Both sides closed the connection cleanly.
     Closed,
-    /// One side broke the connection, and the other received a reset; or the proxy was dropped.
+    /// One side broke the connection and the other side received a reset, or the proxy was dropped.
     Broken,
     /// A fault reset the connection.
     Reset,
@@ -66,6 +66,6 @@ pub enum Ended {
     Dropped,
     /// The target could not be reached.
     Unreachable,
-    /// A fault accepted and closed the connection at once.
+    /// A fault accepted the connection, and closed it at once.
     TurnedAway,
 }

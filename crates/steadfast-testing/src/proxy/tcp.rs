@@ -41,7 +41,7 @@ impl FaultProxy {
         Self::start_with_faults(NetworkFaults::new(), targets)
     }
 
-    /// Starts a proxy with the faults of `faults`, which must not belong to another proxy.
+    /// Starts a proxy that injects the faults of `faults`, which must not belong to another proxy.
     ///
     /// # Errors
     ///
@@ -92,12 +92,13 @@ async fn serve(network: Arc<Network>, port: Arc<Port>, targets: Vec<SocketAddr>)
             tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
-        // Finished tasks are collected here, or the set would grow with every connection.
+        // Finished tasks are collected here. Otherwise the set would grow with every connection.
         while connections.try_join_next().is_some() {}
         // Events are small, and must not wait for the acknowledgement of earlier ones.
         let _ = near.set_nodelay(true);
         match network.admit() {
-            // A connection can be in the accept queue when the port closes. A reset is like a rejected connection.
+            // A connection can still be in the accept queue when the port closes. For the client, a reset looks like
+            // a rejected connection.
             None => near.reset_on_drop(),
             Some(open) if network.turns_away() => open.end(Ended::TurnedAway),
             Some(open) => {
@@ -110,7 +111,7 @@ async fn serve(network: Arc<Network>, port: Arc<Port>, targets: Vec<SocketAddr>)
 }
 
 async fn connect(target: SocketAddr, link: Arc<Link>) -> io::Result<TcpStream> {
-    // The kernel has already accepted. A black hole is therefore simulated behind the handshake.
+    // The kernel has already accepted the connection. A black hole therefore starts after the handshake.
     link.until_passable().await;
     let far = TcpStream::connect(target).await?;
     far.set_nodelay(true)?;

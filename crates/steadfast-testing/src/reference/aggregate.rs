@@ -14,8 +14,9 @@ use crate::Error;
 const NAMESPACE: &str = "default";
 
 impl Reference {
-    /// Registers the TLS server at `address`, on this machine, for `version` of `group`. Waits until the first API
-    /// server reports it as available. The API server discovers the version there, and does not verify the certificate.
+    /// Registers the TLS server at `address` on this machine as the API for `version` of `group`. Waits until the
+    /// first API server reports the API as available. The API server discovers the version at this address, and does
+    /// not verify the certificate.
     ///
     /// # Errors
     ///
@@ -47,7 +48,7 @@ impl Reference {
             },
         });
         registrations.create(&PostParams::default(), &serde_json::from_value(registration)?).await?;
-        // The availability controller checks the API asynchronously. Requests before that receive 503.
+        // The availability controller checks the API asynchronously. Until then, requests receive status 503.
         let started = Instant::now();
         loop {
             let conditions = registrations.get(&name).await?.data["status"]["conditions"].take();

@@ -1,4 +1,4 @@
-//! Parser of the history's file, which converts it for the checker.
+//! Parser of the history file. It converts the changes for the checker.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,8 @@ struct Line {
     namespace: Option<String>,
     name: String,
     uid: String,
-    /// Parsed only if the change belongs to the resource: the object may exceed the nesting limit of the parser.
+    /// Parsed only if the change belongs to the selected resource, since other objects may exceed the nesting limit
+    /// of the parser.
     object: Option<Box<RawValue>>,
 }
 
@@ -29,7 +30,7 @@ struct Resource {
 
 /// Selection of changes in a file of the history.
 pub(super) struct Wanted<'a> {
-    /// Start of all recorded times.
+    /// Start of the recorded times.
     pub(super) begun: SystemTime,
     pub(super) group: &'a str,
     pub(super) plural: &'a str,

@@ -42,7 +42,7 @@ impl Process {
         let (sender, lines) = unbounded_channel();
         // A thread instead of a task: the runtime of a test may be paused or blocked.
         thread::spawn(move || {
-            // Read to the end even without a receiver: a full pipe would block the process.
+            // The output is read to its end even without a receiver: a full pipe would block the process.
             for line in output.into_iter().flat_map(|output| BufReader::new(output).lines()) {
                 let Ok(line) = line else { return };
                 let _ = sender.send(line);
@@ -71,7 +71,7 @@ impl Process {
     /// Freezes the process, or resumes it, with `SIGSTOP` and `SIGCONT`. Its sockets stay open.
     pub(super) fn freeze(&self, on: bool) -> io::Result<()> {
         let kill = format!("kill -{} {}", if on { "STOP" } else { "CONT" }, self.child.id());
-        // The `kill` built into the shell: not every machine has a program of this name.
+        // The command is the `kill` of the shell, because not every machine has a program of this name.
         let status = Command::new("sh").args(["-c", &kill]).status()?;
         if status.success() { Ok(()) } else { Err(io::Error::other(format!("{kill} ended with {status}"))) }
     }
@@ -89,13 +89,13 @@ impl Process {
 
     /// Waits until the process has exited successfully.
     pub(super) async fn until_ended(&mut self, deadline: Duration) -> Result<(), Error> {
-        // The closed output ends the channel. Waiting for the child itself would block the runtime.
+        // The channel ends when the output is closed. A wait for the child itself would block the runtime.
         let ended = async { while self.lines.recv().await.is_some() {} };
         if timeout(deadline, ended).await.is_err() {
             return Err(self.complaint(&format!("had not ended after {deadline:?}")).into());
         }
-        // Its output is closed, so the process has exited or is about to.
-        // `Child::wait` would close the standard input. The status must be that of the process's own end.
+        // The output is closed, so the process has exited or is about to exit. `Child::wait` would close the standard
+        // input. But the status must show that the process ended on its own.
         let input = self.child.stdin.take();
         let status = self.child.wait()?;
         drop(input);

@@ -18,7 +18,7 @@ impl Reference {
         // The copied files must be from one instant: etcd can start from them as after a crash.
         self.etcd.freeze(true)?;
         let copied = copy(&self.folder.etcd(), &self.backup());
-        // Resumed before the result is checked: an error must not leave the etcd frozen.
+        // The etcd is resumed before the result is checked: an error must not leave it frozen.
         self.etcd.freeze(false)?;
         copied?;
         Ok(revision)
@@ -38,8 +38,8 @@ impl Reference {
         self.start_the_etcd().await
     }
 
-    /// Kills all processes, and replaces the etcd by an empty one with its own history. The API servers must be
-    /// [started again](Self::start_again). At their old addresses they are then a different cluster.
+    /// Kills all processes, and replaces the etcd with an empty one that has its own history. The API servers must be
+    /// [started again](Self::start_again). They then serve a different cluster at their old addresses.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Reference {
         for server in 0..self.servers.len() {
             self.kill(server);
         }
-        // The time is taken when no server can respond any more. The restore counts from there.
+        // The time is taken when no server can respond any more. The restore starts at this time.
         let at = self.begun.1.elapsed();
         self.end_history().await?;
         self.etcd.kill();

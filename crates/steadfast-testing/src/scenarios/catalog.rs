@@ -1,4 +1,4 @@
-//! All scenarios: those of the documents at the origin of the project, and those of the catalog of faults.
+//! All scenarios: those of the documents that started the project, and those of the catalog of faults.
 
 mod cache_loss;
 mod clients;
@@ -59,7 +59,7 @@ mod tests {
             let kebab = |letter: char| letter.is_ascii_lowercase() || letter == '-';
             assert!(scenario.name.len() <= 24 && scenario.name.chars().all(kebab), "{}", scenario.name);
             assert!(scenario.name != "all", "the name all is reserved");
-            // The situation and the expected result, in sentences of at most 25 words.
+            // The summary states the situation and the expected result, in sentences of at most 25 words.
             let summary = scenario.summary.strip_suffix('.').expect("a summary ends with a period");
             let sentences: Vec<_> = summary.split(". ").collect();
             assert!((2..=6).contains(&sentences.len()), "{}: {summary}", scenario.name);

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-/// Expectations of one scenario, and the unmet ones.
+/// Unmet expectations of one scenario.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
     unmet: Vec<String>,

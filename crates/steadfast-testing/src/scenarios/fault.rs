@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A fault of the catalog. [`number`](Self::number) is its number, `F4` its name on the command line.
+/// Fault of the catalog. [`number`](Self::number) returns its number. On the command line, its name is `F4`, for
+/// example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
     /// F1: no server at the start; it appears later.
@@ -36,7 +37,7 @@ pub enum Fault {
     ContinueTokenExpired,
     /// F15: the requested version is not reached yet, reported in three spellings.
     VersionTooLarge,
-    /// F16: the responding replica lags behind the last seen state.
+    /// F15: the requested version is not reached yet; servers report this in three spellings.
     LaggingReplica,
     /// F17: streamed lists never end, are rejected or are unsupported.
     StreamedListBroken,
@@ -52,7 +53,7 @@ pub enum Fault {
     CredentialsRotated,
     /// F23: one resource is forbidden, missing or removed.
     ResourceRefused,
-    /// F24: an object cannot be decoded; frames are split at any byte; an object is huge.
+    /// F24: an object cannot be decoded or is huge, or a frame is split at any byte.
     UndecodableObject,
     /// F25: the list is huge.
     HugeList,
@@ -181,7 +182,7 @@ impl fmt::Display for Fault {
 impl FromStr for Fault {
     type Err = ();
 
-    /// Parses `F4`, in either case.
+    /// Parses a name such as `F4`, in upper or lower case.
     fn from_str(name: &str) -> Result<Self, ()> {
         let number = name.strip_prefix(['F', 'f']).and_then(|number| number.parse::<u8>().ok()).ok_or(())?;
         Self::ALL.into_iter().find(|fault| fault.number() == number).ok_or(())

@@ -1,4 +1,4 @@
-//! Faults as switches: each starts, ends or happens on one replica, in any combination with others.
+//! Faults as switches: each can start, end or occur once on one replica, in any combination with other faults.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ pub(super) fn name(number: u64) -> String {
     format!("c-{number}")
 }
 
-/// Returns `true` if `fault` can be switched on a running server. The others are actions of clients and writers, depend
-/// on the setup of a client, or run alone.
+/// Returns `true` if `fault` can be switched on a running server. Other faults are actions of clients and writers,
+/// depend on the setup of a client, or run alone.
 pub(super) fn is_switch(fault: Fault) -> bool {
     !matches!(
         fault,
@@ -44,7 +44,7 @@ pub(super) fn is_switch(fault: Fault) -> bool {
 /// Returns a description of the action: `nothing` if `fault` is not a switch (see [`is_switch`]).
 pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool, random: &mut Random) -> &'static str {
     let faults = server.faults().replica(replica);
-    // Few responses: a rule that never expires would make every run end in a relist storm.
+    // The rule applies to few requests: a rule that never expires would make every run end in a relist storm.
     let rule = || RequestRule::any().times(2);
     match fault {
         Fault::ServerAbsent | Fault::RecreatedWhileCut | Fault::DeletedWhileCut => {
@@ -94,8 +94,8 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             "accept and close"
         }
         Fault::HistoryCompacted if on => {
-            // Compaction alone does not affect watch caches. Their events must expire too, or clients resume without a
-            // relist.
+            // Compaction alone does not affect watch caches. Their events must expire too. Otherwise clients would
+            // resume without a relist.
             server.compact();
             faults.expire_events();
             "compaction"
@@ -150,20 +150,21 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
     }
 }
 
-/// Applies `response` to requests that match `rule`. If `on`, it also applies to an object that is requested between the
-/// metadata and the end of a relist.
+/// Applies `response` to requests that match `rule`. If `on`, it also applies to one request for a single object
+/// during a relist by difference.
 fn answer_too(faults: &Faults, on: bool, rule: RequestRule, response: Answer) {
-    // Objects that a relist by difference requests one by one receive the response as well.
+    // A relist by difference requests single objects, and one of these requests receives the response as well.
     if on {
         faults.respond(RequestRule::any().verb(Verb::State).times(1), response.clone());
     }
     faults.respond(rule, response);
 }
 
-/// Ends watches with errors that have no status, but an object with a version that the history has not reached.
+/// Ends watches with errors that contain no status. They contain an object with a version that the history has not
+/// reached.
 fn end_with_errors(faults: &Faults, random: &mut Random) -> &'static str {
     let name = name(random.draw() % NAMES);
-    // The version is far beyond the history. A client that adopts it would resume from the future.
+    // The version is far beyond the history. A client that adopted this version would resume from the future.
     let metadata = json!({ "name": name, "namespace": "default", "uid": "none", "resourceVersion": "8000000" });
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
     faults.respond(RequestRule::any().verb(Verb::Watch).times(2), Answer::ErrorObject(object));
@@ -174,14 +175,14 @@ fn end_with_errors(faults: &Faults, random: &mut Random) -> &'static str {
 /// Simulates the effect of a dead conversion webhook on lists.
 fn hang_lists(faults: &Faults, random: &mut Random) -> &'static str {
     let verb = [Verb::List, Verb::StreamedList, Verb::Page][random.draw() as usize % 3];
-    // Up to 28 s, so that some lists fail early and others late.
+    // The delay is up to 28 s, so that some lists fail early and others late.
     let wait = Duration::from_secs(random.draw() % 29);
     faults.hang(RequestRule::any().times(1).verb(Verb::State), wait, Answer::code(500));
     faults.hang(RequestRule::any().times(2).verb(verb), wait, Answer::code(500));
     "hanging lists"
 }
 
-/// Rejects or fails watches, and possibly streamed lists, for long enough that lists replace them.
+/// Rejects or fails watches, and possibly streamed lists, for long enough that clients replace them with lists.
 fn refuse_watches(faults: &Faults, random: &mut Random) -> &'static str {
     let code = [403, 404, 405, 500, 501][random.draw() as usize % 5];
     let rule = RequestRule::any().verb(Verb::Watch).times(8);
@@ -199,7 +200,7 @@ fn any_read(random: &mut Random) -> Verb {
 /// Corrupts an object in the way that `drawn` selects.
 fn spoil(faults: &Faults, on: bool, drawn: u64) {
     let ways = [Spoiling::WrongTypes, Spoiling::Deep(200), Spoiling::Huge(2 * OBJECT_LIMIT)];
-    // The quotient selects the way, and the remainder the name. Both choices are independent.
+    // The quotient selects the kind of corruption, and the remainder selects the name. Both choices are independent.
     let way = ways[(drawn / NAMES) as usize % ways.len()];
     faults.spoil("default", &name(drawn % NAMES), on.then_some(way));
 }

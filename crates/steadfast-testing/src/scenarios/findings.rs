@@ -13,8 +13,8 @@ pub struct Findings {
     pub report: Report,
     /// Unmet expectations of the scenario itself, including its bounds.
     pub unmet: Vec<String>,
-    /// Time from the fault to the first doubt. `None` if no doubt was expected, or if the fault ended too soon to be
-    /// seen.
+    /// Time from the fault to the first doubt. `None` if no doubt was expected, or if the fault ended before it could
+    /// be noticed.
     pub notice: Option<Duration>,
     /// Time from the end of the fault until every object was present and fresh. `None` if nothing had to recover.
     pub recover: Option<Duration>,
@@ -59,7 +59,7 @@ impl Findings {
     pub fn problems(&self) -> Vec<String> {
         let malformed = self.report.malformed.iter().map(ToString::to_string);
         let broken = malformed.chain(self.report.violations.iter().map(ToString::to_string));
-        // A check that could not decide counts as a problem too. Otherwise a broken recorder would look like a success.
+        // An inconclusive check counts as a problem, too. Otherwise a broken recorder would look like a success.
         let missing = self.report.inconclusive.iter().map(ToString::to_string);
         self.unmet.iter().cloned().chain(broken).chain(missing).collect()
     }
@@ -77,7 +77,7 @@ impl Findings {
             *sum = *sum + tally;
         }
         self.unmet.extend(other.unmet);
-        // An event counts as seen only if it was seen in both runs.
+        // A time exists only if both runs have one.
         let both = |one: Option<Duration>, two: Option<Duration>| one.zip(two).map(|(one, two)| one.max(two));
         self.notice = both(self.notice, other.notice);
         self.recover = both(self.recover, other.recover);

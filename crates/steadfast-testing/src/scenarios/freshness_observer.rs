@@ -8,7 +8,7 @@ use steadfast::{Freshness, Informer, Kept, ResourceVersion};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Interval between two checks. Freshness can expire with time, and then no event wakes the observer.
+/// Interval between two checks. Freshness can expire without an event that would wake the observer.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Observation of an informer that differs from the previous one.
@@ -99,9 +99,9 @@ impl FreshnessObserver {
     fn fresh_since(&self, healed: Instant, version: &ResourceVersion) -> Option<Instant> {
         let looks = self.looks.lock();
         let there = |look: &Look| look.fresh.as_ref().is_some_and(|fresh| !fresh.is_older_than(version));
-        // The informer must be fresh now. An earlier fresh phase may have ended again.
+        // The informer must be fresh now, because an earlier fresh phase may have ended again.
         looks.last().filter(|last| there(last))?;
-        // The first of the uninterrupted fresh observations at the end. A relapse restarts the recovery.
+        // The first of the uninterrupted fresh observations at the end of the list. A relapse restarts the recovery.
         let first = looks.iter().rposition(|look| !there(look)).map_or(0, |index| index + 1);
         Some(looks[first].at.max(healed))
     }

@@ -7,7 +7,7 @@ use steadfast::transport::Settings;
 use steadfast_apiserver::{ApiServer, ApiServerBuilder};
 use steadfast_contract::Terms;
 
-/// Settings of a scenario. The defaults are those of a program that sets nothing.
+/// Settings of a scenario. The defaults equal those of a program that changes no setting.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The server.
@@ -16,9 +16,9 @@ pub struct Plan {
     pub transport: Settings,
     /// Times and sizes of its informers.
     pub reflector: ReflectorSettings,
-    /// Clients reach the replicas through the faulty network over TCP too. In memory they always do.
+    /// True if clients over TCP reach the replicas through the faulty network. In memory, clients always do.
     pub proxied: bool,
-    /// Maximum lag of a fresh stream behind the newest change. More than two seconds only if the server withholds a
+    /// Maximum lag of a fresh stream behind the newest change. It exceeds two seconds only if the server withholds a
     /// change that no client can know about.
     pub lag: Duration,
 }

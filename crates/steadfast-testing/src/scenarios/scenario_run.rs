@@ -69,7 +69,7 @@ impl ScenarioRun {
         let builder = plan.server.seed(target.seed).protobuf(target.form.protobuf);
         let builder = if target.in_memory { builder.in_memory() } else { builder.tls(true) };
         let server = builder.start().await?;
-        // The injected fault of the target precedes all clients, so that no client sees the server without it.
+        // The injected fault is active before all clients, so that no client sees the server without the fault.
         (target.sabotage)(&server);
         let way = Way::to(&server, target, plan.proxied)?;
         // Without TLS there is no ALPN, so that clients in memory must assume HTTP/2.
@@ -91,12 +91,12 @@ impl ScenarioRun {
 
     /// Marks the start of a fault. Requests from the first fault on are its cost.
     pub(super) fn fault(&mut self) -> Instant {
-        // Only the first fault counts: later ones belong to the same cost.
+        // The time of the first fault is kept, because later faults belong to the same cost.
         self.before.get_or_insert_with(|| self.server.request_counts());
         Instant::now()
     }
 
-    /// Returns the address of the server, as errors name it.
+    /// Returns the address of the server as it appears in errors.
     pub(super) fn address(&self) -> String {
         self.server.address(0).map_or_else(|| "localhost:6443".to_owned(), |address| address.to_string())
     }
@@ -106,12 +106,12 @@ impl ScenarioRun {
         self.server.faults()
     }
 
-    /// Returns the switches of the network. Over TCP, only if the plan has a proxy.
+    /// Returns the switches of the network. Over TCP, returns `None` unless the plan has a proxy.
     pub(super) fn network(&self) -> Option<&NetworkFaults> {
         self.way.network()
     }
 
-    /// Directs new connections to this replica. Over TCP, only if the plan has a proxy.
+    /// Directs new connections to this replica. Over TCP, this requires a plan with a proxy.
     pub(super) fn balance_to(&self, replica: usize) {
         self.way.lead_to(replica);
     }
@@ -152,8 +152,8 @@ impl ScenarioRun {
         Ok(())
     }
 
-    /// Waits until this number of watches is open on the first server. A cache is ready and fresh after its list. A
-    /// fault of a watch, or a count of watches, must wait for the watch itself.
+    /// Waits until this number of watches is open on the first server. A cache is ready and fresh after its list,
+    /// possibly before its watch. So a scenario that disturbs or counts watches must call this method.
     pub(super) async fn watching(&mut self, watches: usize) {
         let open = until(READY, || self.server.open_watches(0) >= watches).await;
         self.checks.expect(open.is_some(), format_args!("{watches} watches were not opened"));
@@ -204,7 +204,7 @@ impl ScenarioRun {
         let history = self.server.history();
         let within = |namespace: Option<&str>| scope.in_namespace().is_none_or(|wanted| namespace == Some(wanted));
         let changes = history.of("", "configmaps").filter(|change| within(change.namespace.as_deref()));
-        // Without a change in the scope, the version of the whole store is the newest that an informer can prove.
+        // Without a change in the scope, an informer can prove at most the version of the whole store.
         let newest = changes.map(|change| change.revision).max().unwrap_or(history.revision);
         ResourceVersion::from(newest.to_string().as_str())
     }
@@ -227,7 +227,7 @@ impl ScenarioRun {
             let newest = self.newest(watched.informer.scope());
             async move { watched.observer.recovery(healed, &newest, limit).await }
         });
-        // `collect` fails if one informer did not recover. The maximum is the recovery of all.
+        // `collect` returns `None` if one informer did not recover. The maximum is the time until all have recovered.
         join_all(recoveries).await.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
@@ -236,14 +236,14 @@ impl ScenarioRun {
     pub(super) async fn settle<K: CachedConfigMap>(&self, watched: &[&Watched<K>]) {
         // The checker reports an informer that does not recover, so the result is ignored here.
         let _ = self.recovery(watched, Instant::now(), SETTLE).await;
-        // The oldest of their newest versions: by now each informer has reached its own version, or never will.
+        // The oldest of the newest versions is used: by now, each informer has reached its own version or never will.
         let newest = watched.iter().map(|watched| self.newest(watched.informer.scope()));
         let oldest = newest.reduce(|one, other| if other.is_older_than(&one) { other } else { one });
         self.recorder.settle_at(oldest.as_ref().map_or("0", ResourceVersion::as_str), SETTLE).await;
     }
 
-    /// Checks the records of informers that settled and were then stopped. A stopped informer runs no check that would
-    /// show a loss, which is not a violation.
+    /// Checks the records of informers that settled and were then stopped. A stopped informer does not run the checks
+    /// that would show a loss, so checks without a result are not a problem here.
     pub(super) fn judge_stopped(self) -> Findings {
         let mut findings = self.judge(None, None);
         findings.report.inconclusive.clear();
@@ -261,8 +261,8 @@ impl ScenarioRun {
     }
 }
 
-/// Returns the latest of the first doubts of `watched` after `fault`, within `limit`. `None` if one of them had no
-/// doubt.
+/// Returns the latest of the first doubts of `watched` after `fault`, within `limit`. Returns `None` if one of the
+/// informers had no doubt.
 pub(super) async fn doubt<K: CachedConfigMap>(
     watched: &[&Watched<K>],
     fault: Instant,

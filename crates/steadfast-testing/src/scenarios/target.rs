@@ -1,4 +1,4 @@
-//! The environment of a scenario: in memory in virtual time, or over TCP and TLS in real time.
+//! The environment of a scenario: in memory with virtual time, or over TCP and TLS in real time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Uses pipes in memory. Everything runs on the current runtime and in its time. If that time is paused, each run
-    /// is the same.
+    /// Uses pipes in memory. Everything runs on the current runtime and in its time. With paused time, all runs are
+    /// equal.
     pub fn in_memory(seed: u64) -> Self {
         Self::of(seed, true)
     }
@@ -60,7 +60,7 @@ impl Target {
         self
     }
 
-    /// Adds helper tasks in memory that decode received data, in an order that the seed selects.
+    /// Adds helper tasks in memory that decode received data. The seed selects their order.
     #[must_use]
     pub fn helped(mut self) -> Self {
         self.helpers = Helpers { threads: 3, worth: 1 };
@@ -75,7 +75,7 @@ impl Target {
         self
     }
 
-    /// Adjusts each plan, for times and limits that differ from those of the contract.
+    /// Applies `adjust` to each plan, for times and limits that differ from those of the contract.
     #[must_use]
     pub fn adjusting(mut self, adjust: impl Fn(&mut Plan) + Send + Sync + 'static) -> Self {
         self.adjust = Arc::new(adjust);

@@ -1,5 +1,5 @@
-//! Several faults at once. A seed selects the writes, the start and end of each fault, its replica, and the replica
-//! that responds.
+//! Several faults at once. A seed selects the writes, the start and end of each fault, the affected replica, and the
+//! replica that responds.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -28,41 +28,41 @@ use crate::{CachedConfigMap, Recorder, Recording, history, labelled_config_map};
 const REPLICAS: usize = 2;
 /// Number of steps: writes, faults, pauses.
 const STEPS: usize = 60;
-/// More than two periods, so that a lag or a freeze is detected and repaired.
+/// Duration of more than two periods, in which a lag or a freeze is detected and repaired.
 const REPAIR: Duration = Duration::from_secs(200);
 
-/// Maximum time until data that a client does not read has been sent.
+/// Maximum time until data that a client does not read is sent.
 const SENT: Duration = Duration::from_secs(5);
 /// Name of the object that is written last.
 const LAST: &str = "last";
 
-/// Faults that occur in each run, or depend on the seed, but are not switches.
+/// Faults that are no switches. They occur in each run, or the seed selects them.
 const SEEDED: [Fault; 3] = [Fault::HistoryRestored, Fault::SelectorChurn, Fault::SlowReader];
 
 /// Result of several faults at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Together {
-    /// Findings of the run. The time until a fault is noticed depends on the other faults, and has no bounds here. The
-    /// end of the run checks that unread responses delay no other stream.
+    /// Findings of the run. The time until a fault is noticed depends on the other faults, so it has no bound. At the
+    /// end of the run, unread responses must not delay other streams.
     pub findings: Findings,
     /// Log of the injected faults and writes with their times, one per line.
     pub log: String,
     /// Recorded trace, one record per line, for the analysis of a failed seed.
     pub trace: String,
-    /// Number of relists that were made as a difference and found differing objects.
+    /// Number of relists by difference that found differing objects.
     pub differences: usize,
 }
 
-/// One history under faults that depends only on a seed.
+/// Run under faults that depends only on a seed.
 struct World {
     random: Random,
     server: ApiServer,
     recorder: Recorder,
     way: Way,
-    /// Faults that are switched. The history may also be restored.
+    /// Faults that are switched. If `restores`, the history may also be restored.
     faults: Vec<Fault>,
     restores: bool,
-    /// A client may leave responses unread.
+    /// True if a client may leave responses unread.
     unreads: bool,
     /// Clients that may leave responses unread, and the unread responses of each.
     clients: Vec<kube::Client>,
@@ -73,8 +73,8 @@ struct World {
 }
 
 /// Runs `faults` together, as the seed of the target selects. An empty list means all switches of the catalog. Four
-/// informers of two clients observe the run. With every other seed, handlers with a filter, and with delivery of each
-/// event, observe two of them. The checker checks the records of each.
+/// informers of two clients observe the run. For every other seed, two of the informers have additional handlers:
+/// with a filter, and with delivery of each event. The checker checks the records of each observer.
 ///
 /// In real time, a run takes about seven minutes.
 ///
@@ -98,9 +98,10 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
     // The recordings keep the informers alive until the end of the run.
     let mut held = Vec::new();
     let differences = Arc::new(AtomicUsize::new(0));
-    // Derived without a draw, so that a seed has the same history with and without it.
+    // The choice does not use the random generator, so that a seed has the same history with and without the filter.
     let filtered = target.seed.is_multiple_of(2);
-    // Also without a draw, and independent of the other choices by the seed's remainders: forms and faults.
+    // This choice does not use the generator either. It must not depend on the remainders of the seed, which select
+    // forms and faults.
     let by_difference = Random::new(!target.seed).share() < 0.75;
     // Unread responses are large and cost time, so they are rare.
     let unreads = world.unreads && world.chance(4);
@@ -113,7 +114,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
         // Clients need different jitter, while each seed must reproduce the run.
         let seed = target.seed.wrapping_mul(31).wrapping_add(client);
         let connection = world.way.connect(&world.server, seed, settings).await?;
-        // The number of objects is small, and the effect of a fault soon expires.
+        // These values suit the small number of objects, and let the effect of a fault expire soon.
         let reflector = ReflectorSettings {
             delta_relists: Some(by_difference),
             delta_least: 1,
@@ -139,7 +140,8 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
             });
             held.push(world.recorder.record_as(&informer, &name));
             if filtered && informer.scope() == &Scope::all() {
-                // A filter restricts a handler as a selector restricts an informer, whatever happens to the stream.
+                // The filter must select the same objects for its handler as a selector for its informer, whatever
+                // happens to the stream.
                 let web = |object: &K| {
                     let labels = object.labels().unwrap_or_default();
                     labels.get("app").is_some_and(|app| app == "web")
@@ -152,7 +154,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
         }
     }
     for step in 0..STEPS {
-        // Halfway, so that objects exist and enough steps follow.
+        // The versions expire halfway, when objects exist and enough steps follow.
         if by_difference && step == STEPS / 2 {
             world.expire().await;
         }
@@ -161,7 +163,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
             0 => world.strike(),
             1 => world.wait(world.pause).await,
             2 => world.wait(200).await,
-            // A restore waits twice for the repair time, so it is rare.
+            // A restore takes twice the repair time, so it is rare.
             3 if world.chance(20) && world.restores => world.restore().await,
             4 if unreads && world.chance(4) => {
                 let client = world.pick(2) as usize;
@@ -192,7 +194,7 @@ async fn play<K: CachedConfigMap>(target: &Target, faults: &[Fault]) -> Result<T
     world.recorder.settle_at(&world.server.revision().to_string(), Duration::from_secs(120)).await;
 
     let trace = world.recorder.trace();
-    // Lag of a replica is an injected fault here, so that the bound for freshness does not apply.
+    // A lagging replica is one of the injected faults, so the freshness bound does not apply.
     let terms = Terms { lag: Duration::from_secs(600), ..Terms::default() };
     let report = terms.judge(&history(&world.server, "", "configmaps")?, &trace);
     let requests = world.server.request_counts();
@@ -224,7 +226,7 @@ impl World {
         let unreads = chosen.contains(&Fault::SlowReader);
         let recorder = Recorder::of(&server);
         let way = Way::to(&server, target, true)?;
-        // Shorter in real time, where pauses of 40 s would dominate the run.
+        // The pause is shorter in real time, where pauses of 40 s would dominate the duration of the run.
         let pause = if target.in_memory { 40_000 } else { 10_000 };
         let (clients, log) = (Vec::new(), String::new());
         Ok(Self {
@@ -261,7 +263,8 @@ impl World {
         let value = self.pick(1_000_000).to_string();
         let label = if self.chance(2) { "web" } else { "db" };
         let exists = self.server.get("configmaps", NAMESPACE, &name).is_ok();
-        // The draw happens in any case, so that the sequence of random numbers does not depend on the state.
+        // The random number is drawn in any case, so that the sequence of random numbers does not depend on the
+        // state.
         let done = match (exists, self.pick(5)) {
             (false, _) => self.server.create(&labelled_config_map(&name, &value, ("app", label))),
             (true, 0) => self.server.delete_named("configmaps", NAMESPACE, &name),
@@ -278,8 +281,8 @@ impl World {
         let _ = writeln!(self.log, "{:?} write {name}: {}", self.server.elapsed(), done.is_ok());
     }
 
-    /// Writes each object once more. An object that could not be decoded may have left a filter, and only its next
-    /// state shows this.
+    /// Writes each object once more. An undecodable object may have left a filter, and only its next state shows
+    /// this.
     fn rewrite(&mut self) {
         for name in (0..NAMES).map(name) {
             let patch = json!({ "data": { "value": "rewritten" } });
@@ -292,7 +295,7 @@ impl World {
     fn strike(&mut self) {
         let replica = self.pick(REPLICAS as u64) as usize;
         let on = self.chance(2);
-        // One choice more than faults: the last one redirects new connections.
+        // The number of choices exceeds the number of faults by one. The last choice redirects new connections.
         let choice = self.pick(self.faults.len() as u64 + 1) as usize;
         let done = if let Some(fault) = self.faults.get(choice).copied() {
             strike(fault, &self.server, replica, on, &mut self.random)

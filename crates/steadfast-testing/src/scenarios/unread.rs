@@ -1,4 +1,4 @@
-//! Unread responses: watches of `kube`'s own client, with a task that is busy with other work.
+//! Unread responses: watches with `kube`'s own client, whose task does not read them.
 
 use futures::future::try_join_all;
 use futures::stream::BoxStream;
@@ -10,11 +10,11 @@ use steadfast_apiserver::{ApiServer, Status};
 
 use super::scenario_run::NAMESPACE;
 
-/// Number of watches. With the data that may be sent on each, they exceed the former receive window of a connection: 64
-/// MiB.
+/// Number of watches. Together, the data that may be sent on all watches exceeds the former receive window of a
+/// connection: 64 MiB.
 const WATCHES: usize = 20;
 
-/// Number of secrets. Together they exceed the data that may be sent of an unread response: 4 MiB.
+/// Number of secrets. Together they are larger than the data that may be sent of an unread response: 4 MiB.
 const SECRETS: usize = 6;
 const SECRET: usize = 700 * 1024;
 
@@ -24,7 +24,7 @@ pub(super) struct Unread {
 }
 
 impl Unread {
-    /// Opens the watches with `client`, each `from` this version. Version 0 starts with the existing objects.
+    /// Opens the watches with `client`, each from the version `from`. Version 0 starts with the existing objects.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Unread {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
         let requested = (0..WATCHES).map(|_| {
             let secrets = secrets.clone();
-            // The watches share one HTTP/2 connection, so that their unread data could exhaust its window.
+            // All watches use one HTTP/2 connection, so that their unread data could exhaust its window.
             async move { secrets.watch(&WatchParams::default(), from).await }
         });
         let mut watches: Vec<BoxStream<'static, _>> = Vec::new();
@@ -44,7 +44,7 @@ impl Unread {
     }
 }
 
-/// Writes objects for such watches to report.
+/// Writes the objects that these watches report.
 ///
 /// # Errors
 ///

@@ -22,7 +22,8 @@ pub enum Sender {
 
 /// One request of a run, identified by its ordinal among equal requests.
 ///
-/// The number among all requests would not identify it, because an earlier disturbance would change that number.
+/// The number among all requests would not identify the request, because an earlier disturbance would change that
+/// number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct Point {
@@ -80,19 +81,21 @@ impl Point {
 pub enum DisturbanceKind {
     /// The controller's caches see the write ten seconds late.
     Delayed,
-    /// The controller's caches never see the write. They see nothing more, and list again only after the same object
-    /// has been written once more, or at the end of the scenario. Only caches that list without a consistent read can
-    /// miss more than that.
+    /// The controller's caches never see the write. They receive no further events. They list again only after the
+    /// same object has been written once more, or at the end of the scenario. Only caches that list without a
+    /// consistent read can miss more than that.
     Unobserved,
-    /// The server processes the request. Its connection is reset before the response, with all other requests in flight
-    /// on it.
+    /// The server processes the request. Before the response is sent, the connection is reset. All other requests in
+    /// flight on this connection are lost as well.
     AnswerLost,
     /// The process is killed before the server processes the request.
     CrashBefore,
-    /// The process is killed after the server has processed the request, without the response.
+    /// The process is killed after the server has processed the request, and before the process receives the
+    /// response.
     CrashAfter,
-    /// The process is killed as with `CrashAfter`. For thirty seconds, longer than its lease lasts, all replicas serve
-    /// the state before the request. An informer of Steadfast does not accept that state as current: it waits.
+    /// The process is killed as with `CrashAfter`. For thirty seconds, longer than the process's lease lasts, all
+    /// replicas serve the state before the request. An informer of Steadfast does not accept that state as current,
+    /// and waits.
     CrashIntoThePast,
     /// The request, and any renewal of the process's lease, waits for twenty seconds. By then the lease has expired.
     /// The server then processes the request, unless its connection has ended.

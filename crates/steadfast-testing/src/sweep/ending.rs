@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use steadfast_apiserver::ApiServer;
 
-/// Fields with the time or the number of writes.
+/// Metadata fields that the server sets, and whose values differ between equal runs.
 const WRITE_METADATA_FIELDS: [&str; 6] =
     ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "selfLink"];
 
@@ -21,10 +21,10 @@ impl Ending {
     /// fields in `unseen`, given as JSON pointers.
     pub(super) fn of(server: &ApiServer, ignored: &[String], unseen: &[String]) -> Self {
         let (mut last, mut names) = (BTreeMap::new(), Names::default());
-        // The history contains every object, while a list of the server would need to know all resources.
+        // The history contains all objects. A list from the server would require the names of all resources.
         for change in &server.history().changes {
             let key = (change.resource.to_string(), change.namespace.clone(), change.name.clone());
-            // Names are collected from ignored resources too: other objects may refer to them.
+            // Names of ignored resources are collected too, because other objects may refer to them.
             if let (Some(object), None) = (&change.object, &change.previous) {
                 names.add(&key, object);
             }
@@ -44,7 +44,7 @@ impl Ending {
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
                 metadata.retain(|field, _| !WRITE_METADATA_FIELDS.contains(&field.as_str()));
             }
-            // After the removal of fields: the values of ignored fields need no translation.
+            // The fields are removed first, because the values of ignored fields need no translation.
             names.translate(&mut object);
             let place = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
             let called = names.chosen.get(&name).unwrap_or(&name);
@@ -91,7 +91,7 @@ impl Ending {
 /// Replacements for values that the server has chosen.
 #[derive(Default)]
 struct Names {
-    /// UIDs of existing and deleted objects.
+    /// UIDs of existing and deleted objects, with their replacements.
     uids: BTreeMap<String, String>,
     chosen: BTreeMap<String, String>,
 }

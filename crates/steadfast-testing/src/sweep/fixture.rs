@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::runner::SweepRunner;
 use crate::Error;
 
-/// Wait after which a gap in the caches' view ends.
+/// Time in a wait after which a gap in the caches' view ends.
 const GAP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum wait in virtual time.
@@ -31,21 +31,21 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Returns a client of a replica without faults. Its writes are points too: the controller may see them late, or
-    /// not before the object was written again.
+    /// Returns a client of a replica without faults. Writes of this client are points, too: the controller may see
+    /// them late, or only after the next write of the object.
     pub fn client(&self) -> Client {
         self.connection.client()
     }
 
-    /// Returns the server itself, for reads. Writes that bypass its API receive no fault. The sweep controls the faults
-    /// of the server.
+    /// Returns the server itself, for reads. Writes that bypass its API receive no fault. Only the sweep may control
+    /// the faults of the server.
     pub fn server(&self) -> &ApiServer {
         &self.server
     }
 
-    /// Waits until nothing has been written for a while ([`Sweep::quiet`](super::Sweep::quiet)). Then the controller is
-    /// finished, or the injected fault hides the change from it. To wait for a certain result of the controller, use
-    /// [`until`](Self::until).
+    /// Waits until nothing has been written for a while ([`Sweep::quiet`](super::Sweep::quiet)). By then the
+    /// controller is finished, or the injected fault hides the change from the controller. To wait for a certain
+    /// result of the controller, use [`until`](Self::until).
     ///
     /// # Errors
     ///
@@ -54,10 +54,11 @@ impl Fixture {
         let started = Instant::now();
         let mut written = self.written();
         loop {
-            // Compared over a whole quiet period: a controller that writes once per period never settles.
+            // The writes are compared over a whole quiet period: a controller that writes once per period never
+            // settles.
             sleep(self.quiet).await;
             let now = self.written();
-            // A fault that is still in effect hides changes, so that the quiet may only be apparent.
+            // A fault that is still in effect hides changes, so the quiet may only be apparent.
             if now == written && !self.runner.is_busy() {
                 return Ok(());
             }
@@ -76,7 +77,7 @@ impl Fixture {
     pub async fn until(&self, what: &str, reached: impl Fn(&ApiServer) -> bool) -> Result<(), Error> {
         let started = Instant::now();
         while !reached(&self.server) {
-            // The object of the gap may never be written again. The gap must end, or the condition could not be
+            // The object of the gap may never be written again. Unless the gap ended here, the condition could not be
             // reached.
             if started.elapsed() > GAP_TIMEOUT {
                 self.runner.end_gap();

@@ -22,7 +22,7 @@ use crate::Error;
 use crate::proxy::NetworkFaults;
 use crate::world::InMemory;
 
-/// Delay before a process is restarted, as the first restart delay of a kubelet.
+/// Delay before a process is restarted, equal to the first restart delay of a kubelet.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 
 /// Result of a run.
@@ -30,7 +30,7 @@ pub(super) struct Played {
     pub(super) ending: Ending,
     /// Failure of the run itself: the error of the scenario, or a violated invariant.
     pub(super) failure: Option<String>,
-    /// Ends of processes that were not killed.
+    /// Processes that ended without being killed.
     pub(super) ended: Vec<Ended>,
     pub(super) points: Vec<(Duration, Point)>,
     pub(super) reached: bool,
@@ -57,8 +57,8 @@ where
 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(async {
-        // Each process has its own replica, so that a lag or a crash affects one process. The scenario uses another
-        // one.
+        // Each process has its own replica, so that a lag or a crash affects only this process. The scenario has a
+        // further replica.
         let replicas = setting.processes + 1;
         let server = ApiServer::builder().seed(setting.seed).replicas(replicas).in_memory().start().await?;
         let server = Arc::new(server);
@@ -72,13 +72,13 @@ where
         let processes = (0..setting.processes).map(|process| supervise(setting, &server, &runner, process, &told));
         let scenario = AssertUnwindSafe(async {
             (setting.scenario)(fixture.clone()).await.map_err(|error| error.to_string())?;
-            // The gap ends with the scenario, so that the controller must converge after all.
+            // The gap ends with the scenario, so that the controller must still converge.
             runner.end_gap();
             fixture.settle().await.map_err(|error| error.to_string())
         });
         let limited = tokio::time::timeout(setting.limit, scenario.catch_unwind());
         let outcome = tokio::select! {
-            // The overrun is checked first: in virtual time, a hot loop would never let the timeout expire.
+            // The overrun is checked first, because in virtual time the timeout never expires during a hot loop.
             biased;
             endless = runner.overrun() => Err(endless),
             outcome = limited => match outcome {
@@ -124,11 +124,12 @@ where
     E: fmt::Display,
 {
     for life in 0.. {
-        // Restarted processes need other seeds. With equal jitter, a race would repeat itself.
+        // A restarted process needs another seed: with equal jitter, a race would repeat.
         let seed = setting.seed.wrapping_add(1 + process as u64).wrapping_add(life * 1000);
         let network = NetworkFaults::seeded(seed);
         let connection = connect(server, seed, process, &network).await?;
-        // Registered after the connection exists. Requests of a process without a network count as those of a dead one.
+        // The network is registered once the connection exists. Requests of a process without a network count as
+        // those of a dead process.
         runner.begins(process, network.clone());
         // The caller's function runs within this future, so that a panic before it returns a future is caught too.
         let running = AssertUnwindSafe(async { (setting.controller)(connection).await }).catch_unwind();

@@ -29,7 +29,7 @@ pub struct Report {
     left_out: usize,
     unreached: Vec<Disturbance>,
     findings: Vec<Finding>,
-    /// Ends of processes by a panic, whatever the final state.
+    /// Ends of processes by a panic, in runs with any final state.
     panics: BTreeSet<String>,
     story: Vec<String>,
 }
@@ -42,7 +42,8 @@ impl Report {
     }
 
     pub(super) fn add(&mut self, disturbance: Disturbance, undisturbed: &Played, played: &Played) {
-        // A run without its disturbance equals the undisturbed run. Counting it would claim a test that did not happen.
+        // A run whose disturbance was not injected equals the undisturbed run. If it counted, the report would claim
+        // a test that did not happen.
         if !played.reached {
             return self.unreached.push(disturbance);
         }
@@ -77,8 +78,8 @@ impl Report {
         &self.findings
     }
 
-    /// Returns the disturbances that were not injected: the request was cancelled before, or wrote nothing. If runs are
-    /// not reproducible, the request was possibly never sent.
+    /// Returns the disturbances that were not injected, because the request was cancelled before, or wrote nothing.
+    /// If runs are not reproducible, the request was possibly never sent.
     pub fn unreached(&self) -> &[Disturbance] {
         &self.unreached
     }

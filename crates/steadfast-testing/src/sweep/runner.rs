@@ -1,4 +1,4 @@
-//! The runner of a run: it records each request, and injects the fault at the selected point.
+//! The runner records each request of a run, and injects the fault at the selected point.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -15,15 +15,15 @@ use crate::proxy::NetworkFaults;
 /// Lag of the caches.
 const CACHE_LAG: Duration = Duration::from_secs(10);
 
-/// Time for which restarted processes see the past. A candidate for a lease reads it first after 15 s, so the time must
-/// be longer.
+/// Time for which restarted processes see the past. A candidate for a lease reads the lease for the first time after
+/// 15 s, so this time must be longer.
 const PAST_VIEW_DURATION: Duration = Duration::from_secs(30);
 
-/// Maximum number of requests within one second. Beyond it, the run would never end, because virtual time does not
+/// Maximum number of requests within one second. A run above this rate would never end, because virtual time does not
 /// advance.
 const MAX_REQUESTS_PER_SECOND: u32 = 10_000;
 
-/// Time for which a process is blocked: longer than the default lease duration (15 s in client-go).
+/// Time for which a process is blocked. It is longer than the default lease duration (15 s in client-go).
 const PROCESS_STALL: Duration = Duration::from_secs(20);
 
 /// Resource of leader election.
@@ -78,7 +78,7 @@ impl SweepRunner {
         let killed = (0..processes).map(|_| Notify::new()).collect();
         let (server_of, overrun) = (Arc::downgrade(server), Notify::new());
         let runner = Arc::new(Self { server: server_of, disturbance, killed, overrun, state: Mutex::default() });
-        // Weak: the server owns the closure, which must not keep the runner alive.
+        // The reference is weak: the server owns the closure, which must not keep the runner alive.
         let requested = Arc::downgrade(&runner);
         server.faults().intercept(move |request, moment| {
             requested.upgrade().map_or(Fate::Goes, |runner| runner.decide(request, moment))
@@ -100,7 +100,7 @@ impl SweepRunner {
     pub(super) fn ended(&self, process: usize) {
         self.look(|state| {
             state.networks.remove(&process);
-            // The lease block ends with the process: its successor must be able to renew.
+            // The block of the lease ends with the process, because the next process must be able to renew it.
             state.leaseless = state.leaseless.filter(|(leaseless, _)| *leaseless != process);
         });
     }
@@ -145,7 +145,7 @@ impl SweepRunner {
     fn decide(&self, request: &RequestRecord, moment: Moment) -> Fate {
         let Some(server) = self.server.upgrade() else { return Fate::Goes };
         let is_process = request.replica < self.killed.len();
-        // Requests of a killed process can still be in the server. They must not act after the kill.
+        // Requests of a killed process can still be in the server. They must have no effect after the kill.
         let is_dead = is_process && self.look(|state| !state.networks.contains_key(&request.replica));
         if is_dead {
             // The killed process cannot have sent this request.
@@ -153,7 +153,7 @@ impl SweepRunner {
         }
         let sender = if is_process { Sender::Controller } else { Sender::Scenario };
         let point = match moment {
-            // Counted before the server acts, so that cancelled requests have an ordinal too.
+            // The request is counted before the server processes it, so that cancelled requests have an ordinal too.
             Moment::Before => Some(self.count(Point::kind_of(sender, request), request, server.elapsed())),
             Moment::After => self.look(|state| state.under_way.remove(&request.id)),
         };
@@ -168,7 +168,7 @@ impl SweepRunner {
         }
         let disturbed = self.disturbance.as_ref().filter(|disturbance| disturbance.point == point);
         let fate = disturbed.map_or(Fate::Goes, |disturbance| self.disturb(&server, disturbance.kind, request, moment));
-        // Only other requests can end the gap: the write that opened it is not a repetition.
+        // Only other requests can end the gap. The write that opened the gap is not a repetition.
         if moment == Moment::After && disturbed.is_none() && point.is_write() {
             self.close_gap(&server, request.id);
         }
@@ -183,7 +183,7 @@ impl SweepRunner {
             state.points.push((at, point.clone()));
             let (second, count) = state.within;
             state.within = if second == at.as_secs() { (second, count + 1) } else { (at.as_secs(), 1) };
-            // Notified once, at the exact limit; a permit is kept if no task waits yet.
+            // The task is notified once, at the exact limit. If no task is waiting yet, the permit is stored.
             if state.within.1 == MAX_REQUESTS_PER_SECOND {
                 self.overrun.notify_one();
             }
@@ -193,8 +193,8 @@ impl SweepRunner {
     }
 
     fn disturb(&self, server: &Arc<ApiServer>, kind: DisturbanceKind, request: &RequestRecord, moment: Moment) -> Fate {
-        // A fault after the request is injected when the server has processed the request, which does not happen if the
-        // client cancels it before.
+        // A fault after the request is injected once the server has processed the request. If the client cancels the
+        // request before, no fault is injected.
         let is_now = match kind {
             DisturbanceKind::Delayed | DisturbanceKind::CrashBefore | DisturbanceKind::LeadershipLost => {
                 moment == Moment::Before
@@ -210,7 +210,7 @@ impl SweepRunner {
         match (kind, moment) {
             (DisturbanceKind::Delayed, Moment::Before) => self.lag_for(server, CACHE_LAG),
             (DisturbanceKind::Unobserved, Moment::Before) => {
-                // The caches lag before the write, so that no event of it passes.
+                // The caches start to lag before the write, so that they receive no event of the write.
                 self.look(|state| state.gap = Some(Gap { request: request.id, object: None }));
                 each_replica(server, self.killed.len(), |faults| faults.lag(true));
             }
@@ -237,7 +237,7 @@ impl SweepRunner {
 
     /// Kills the process of a replica. Requests that it has not sent are dropped.
     fn kill(&self, process: usize) -> Fate {
-        // The map entry is the proof of life: the second of two concurrent kills finds none.
+        // A map entry exists while the process is alive, so the second of two concurrent kills finds no entry.
         if let Some(network) = self.look(|state| state.networks.remove(&process)) {
             network.cut();
             self.killed[process].notify_one();
@@ -259,13 +259,13 @@ impl SweepRunner {
         });
     }
 
-    /// Ties the gap to the object that the request has written, or ends it if the request wrote nothing.
+    /// Connects the gap with the object that the request has written. Ends the gap if the request wrote nothing.
     fn open_gap(&self, server: &Arc<ApiServer>, request: u64) {
         let history = server.history();
         let written =
             history.changes.iter().rfind(|change| change.request == Some(request)).map(|change| key_of(change));
         if written.is_none() {
-            // A request without a write opens no gap, so that the disturbance counts as not reached.
+            // A request that writes nothing opens no gap, so the disturbance counts as not reached.
             self.look(|state| state.reached = false);
             return self.end_gap();
         }
@@ -278,7 +278,7 @@ impl SweepRunner {
 
     /// Ends the gap if a request has written the object again.
     fn close_gap(&self, server: &Arc<ApiServer>, request: u64) {
-        // Without an object, the first write has not been processed yet, and no later write can be compared.
+        // Without an object, the first write has not been processed yet, so no later write can be compared.
         let Some(object) = self.look(|state| state.gap.as_ref().filter(|gap| gap.request != request)?.object.clone())
         else {
             return;

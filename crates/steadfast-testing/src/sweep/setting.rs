@@ -36,7 +36,7 @@ impl<C, S> Setting<C, S> {
             prepare: Box::new(|_| Ok(())),
             invariants: Vec::new(),
             processes: 1,
-            // Both are written periodically without a change of the desired state.
+            // Both resources are written periodically without a change of the desired state.
             ignored: ["events", LEASES].map(str::to_owned).into(),
             unseen: Vec::new(),
             quiet: Duration::from_secs(60),

@@ -87,7 +87,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 /// Number of informers of the service in the document.
 const INFORMERS: usize = 50;
 
-/// Starts fifty informers, each of a namespace with one object.
+/// Starts fifty informers. Each watches a namespace with one object.
 async fn fifty<K: CachedConfigMap>(run: &ScenarioRun) -> Result<Vec<Watched<K>>, Error> {
     let mut all = Vec::new();
     for number in 0..INFORMERS {
@@ -106,7 +106,7 @@ fn namespace(number: usize) -> String {
     format!("team-{number:02}")
 }
 
-/// Changes the object of each namespace, and recreates it in every fifth.
+/// Changes the object of each namespace. In every fifth namespace, recreates the object instead.
 fn change_all(run: &ScenarioRun) -> Result<(), Error> {
     for number in 0..INFORMERS {
         let namespace = namespace(number);
@@ -163,7 +163,7 @@ async fn replica_change<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     let fault = run.fault();
     run.faults().replica(0).stop();
     change_all(&run)?;
-    // The other replica already runs, so the fault ends immediately after its start.
+    // The second replica already runs, so the fault ends immediately after its start.
     let recover = run.recovery(&all, fault, Duration::from_secs(15)).await;
     run.checks.within("the recovery of all", recover, Duration::from_secs(5));
     run.settle(&all).await;
@@ -195,7 +195,7 @@ async fn dead_connection<K: CachedConfigMap>(target: Target) -> Result<Findings,
     run.change("a", "3")?;
     let notice = doubt(&[&config_maps], fault, Duration::from_secs(20)).await;
     run.checks.within("the doubt about a connection whose packets vanish", notice, Duration::from_secs(15));
-    // Bytes that were sent during the black hole arrive now, on connections that must no longer be used.
+    // Bytes that were sent during the black hole arrive now, on connections that clients must no longer use.
     let healed = Instant::now();
     let light_from = run.server.elapsed();
     run.faults().heal();
@@ -245,13 +245,13 @@ async fn time_travel<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
     run.ready(&[&config_maps]).await?;
     let cursor = Cursor::of(config_maps.informer.clone());
 
-    // A resume on a lagging replica.
+    // The client resumes on a lagging replica.
     let fault = run.fault();
     let resumed = move_to_lagging::<K>(&mut run, &config_maps, Moved::Resuming).await?;
     let notice = doubt(&[&config_maps], fault, Duration::ZERO).await;
     run.checks.same("full transfers at the resume", &run.lists(), &1);
 
-    // A relist on a lagging replica.
+    // The client relists on a lagging replica.
     run.faults().replica(0).start();
     run.faults().replica(0).respond(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
     let relisted = move_to_lagging::<K>(&mut run, &config_maps, Moved::Relisting).await?;
@@ -264,9 +264,9 @@ async fn time_travel<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
 /// Move of a client to a lagging replica.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moved {
-    /// With its version, from the first replica to the second.
+    /// The client resumes with its version, and moves from the first replica to the second.
     Resuming,
-    /// With a list, from the second replica to the first.
+    /// The client lists, and moves from the second replica to the first.
     Relisting,
 }
 
@@ -305,7 +305,7 @@ async fn move_to_lagging<K: CachedConfigMap>(
     Ok(recover)
 }
 
-/// Reader of one value that detects if the value goes back.
+/// Reader of one value. It detects a return to an older value.
 struct Cursor {
     back: Arc<AtomicBool>,
     task: JoinHandle<()>,

@@ -1,4 +1,4 @@
-//! Faults of the client's own side: handlers, selectors, connections, and the number of watches per connection.
+//! Faults on the client's side: handlers, selectors, connections, and the number of watches per connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -204,7 +204,7 @@ async fn unread_streams<K: CachedConfigMap>(target: Target) -> Result<Findings, 
     unread::fill(&run.server)?;
     let namespaces: Api<Namespace> = Api::all(client);
     let mut slowest = None;
-    // Two periods: a starved stream is in doubt, and is reopened on its connection.
+    // The rounds last for two periods. A starved stream would be in doubt, and would be reopened on its connection.
     for round in 1..=26 {
         sleep(Duration::from_secs(5)).await;
         run.change("a", &round.to_string())?;

@@ -169,7 +169,7 @@ async fn shutdown_while_cut<K: CachedConfigMap>(target: Target) -> Result<Findin
     shut_down::<K>(&mut run, &swallowed, &other, "with dropped packets").await;
     run.faults().black_hole(false);
 
-    // The setup settled at this same virtual instant, because a shutdown takes no time.
+    // The setup settled at this same virtual instant, and a shutdown takes no virtual time.
     sleep(Duration::from_millis(10)).await;
     let fault = run.fault();
     run.faults().cut();
@@ -228,7 +228,7 @@ async fn create_while_cut<K: CachedConfigMap>(target: Target, deadline: Duration
     create_fails(&mut run, "swallowed", deadline, &[&address, "no answer"]).await;
     run.faults().heal();
     let healed = Instant::now();
-    // A held packet arrives now. The network causes this, and it happens at most once.
+    // The held packet of the request arrives now. The network causes this, and it happens at most once.
     sleep(Duration::from_millis(300)).await;
     let second = run.recovery(&[&config_maps], healed, Duration::from_secs(15)).await;
     let requests = run.server.requests();

@@ -66,7 +66,7 @@ async fn hanging_lists<K: CachedConfigMap>(target: Target) -> Result<Findings, E
     run.checks.within("the sync of config maps", Some(started.elapsed()), PROMPT);
     run.ready(&[&config_maps]).await?;
     for round in 0..3 {
-        // Rounds while the eight lists hang, and shortly before they are retried.
+        // The rounds run while the eight lists hang, and shortly before the lists are retried.
         sleep(Duration::from_secs(11)).await;
         run.faults().cut();
         run.change("a", &format!("round {round}"))?;
@@ -77,7 +77,7 @@ async fn hanging_lists<K: CachedConfigMap>(target: Target) -> Result<Findings, E
     }
     run.checks.expect(!hanging.iter().any(steadfast::Informer::has_synced), "a hanging informer has synced");
     run.faults().answer_truly();
-    // Requests from before the recovery hang to their end.
+    // Requests that were sent before the recovery still hang until they end.
     sleep(Duration::from_secs(29)).await;
     let healed = Instant::now();
     let synced = until(Duration::from_secs(60), || hanging.iter().all(steadfast::Informer::has_synced)).await;

@@ -1,4 +1,4 @@
-//! Lists that never end, cannot continue, or are huge.
+//! Lists that never end, cannot continue or are huge.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +68,7 @@ async fn streamed_list_broken<K: CachedConfigMap>(target: Target) -> Result<Find
     Ok(findings.fold(first, Findings::and))
 }
 
-/// Starts an informer that requests streamed lists in each form.
+/// Starts an informer that requests streamed lists in all forms.
 fn streamed<K: CachedConfigMap>(run: &ScenarioRun, scope: Scope) -> Result<Watched<K>, Error> {
     Ok(run.record(run.builder(&run.factory, scope).streamed_lists(true).start()?))
 }

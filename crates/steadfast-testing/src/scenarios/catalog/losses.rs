@@ -1,4 +1,4 @@
-//! Losses on the server: missing bookmarks, which prove that no event is missing, and missing events.
+//! Losses on the server: missing events, and missing bookmarks. A bookmark proves that no event is missing.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The second document: a watch with a channel that closed permanently, and the remaining gaps of its repaired loop.
+//! The second document: a watch whose channel closed permanently, and the remaining gaps after the repair of its
+//! loop.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -167,7 +168,7 @@ async fn connection_killed<K: CachedConfigMap>(target: Target) -> Result<Finding
     run.ready(&[&config_maps]).await?;
     let (mut notice, mut recover) = (None, None);
     for round in 1..=6 {
-        // Each reset is at another position in an object.
+        // Each reset happens at another position within an object.
         run.faults().reset_after_bytes(5_000 + u64::from(round) * 7_919);
         let fault = run.fault();
         for object in 0..4 {
@@ -238,8 +239,8 @@ async fn events_in_the_gap<K: CachedConfigMap>(target: Target) -> Result<Finding
     Ok(run.judge(kept.max(compacted), kept_back.max(compacted_back)))
 }
 
-/// Cuts the network, changes five old objects, creates two new ones, and heals. Returns the times until the doubt and
-/// until the recovery.
+/// Cuts the network, changes five old objects, creates two new objects, and heals the network. Returns the times
+/// until the doubt and until the recovery.
 async fn gap<K: CachedConfigMap>(
     run: &mut ScenarioRun,
     config_maps: &crate::scenarios::scenario_run::Watched<K>,
@@ -270,7 +271,8 @@ async fn gap<K: CachedConfigMap>(
 }
 
 async fn quiet_for_long<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    // The server ends such watches after two to four seconds. By default it is five to ten minutes.
+    // The server ends such watches after two to four seconds. With the default timeout, watches end after five to ten
+    // minutes.
     let reflector = ReflectorSettings { watch_timeout: Duration::from_secs(2), ..ReflectorSettings::default() };
     let mut run = ScenarioRun::set(&target, Plan { reflector, ..Plan::default() }).await?;
     run.create("a", "1")?;
@@ -331,7 +333,6 @@ async fn stop_on_request<K: CachedConfigMap>(target: Target) -> Result<Findings,
 async fn undecodable_object<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
     let mut run = ScenarioRun::plain(&target).await?;
     ["a", "b", "c"].into_iter().try_for_each(|name| run.create(name, "1"))?;
-    // Another informer receives it in its list.
     let config_maps = run.watch::<K>(Scope::all())?;
     run.ready(&[&config_maps]).await?;
     run.fault();
@@ -339,6 +340,7 @@ async fn undecodable_object<K: CachedConfigMap>(target: Target) -> Result<Findin
     // The server chooses the encoding of that object when a watch starts.
     run.faults().end_watches();
     ["a", "b", "c"].into_iter().try_for_each(|name| run.change(name, "2"))?;
+    // Another informer receives the undecodable object in its list.
     let late = run.watch::<K>(Scope::namespace("default"))?;
     run.ready(&[&late]).await?;
 

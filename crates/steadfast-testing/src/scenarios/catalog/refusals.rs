@@ -169,7 +169,7 @@ async fn resource_refused<K: CachedConfigMap>(target: Target) -> Result<Findings
     run.checks.within("the sync of widgets", served, BETWEEN);
     run.faults().answer_truly();
     let allowed = until(LONG, || secrets.has_synced() && secrets.freshness().is_fresh()).await;
-    // Each time is measured from its own start, because the second rejection ends after the first.
+    // Each time is measured from its own start, because the second rejection ends after the first one.
     let recover = allowed.zip(served).map(|(allowed, served)| allowed.max(served));
 
     run.server.delete_named("customresourcedefinitions", "", &format!("widgets.{GROUP}"))?;

@@ -1,4 +1,4 @@
-//! Silence without an end of the stream, with the library's default times.
+//! Silent connections and streams that do not end, with the library's default times.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use crate::scenarios::scenario::{Bounds, Scenario, Source, in_form};
 use crate::scenarios::scenario_run::{PROMPT, ScenarioRun, doubt};
 use crate::scenarios::target::Target;
 
-/// One period, its jitter of up to a tenth, and the 5 s timeout of a probe, in seconds (R2).
+/// Seconds after which a probe has failed: one period, its jitter of up to a tenth, and 5 s of the probe's timeout
+/// (R2).
 const PROBED: u64 = 60 + 6 + 5;
 
 /// Scenarios of this family.
@@ -134,7 +135,7 @@ async fn idle_flow_dropped<K: CachedConfigMap>(target: Target) -> Result<Finding
     Ok(run.judge(None, seen))
 }
 
-/// Freezes everything behind the connection for two periods.
+/// Freezes the servers behind the connection for two periods.
 async fn frozen<K: CachedConfigMap>(target: Target, freeze: fn(&ApiServer, bool)) -> Result<Findings, Error> {
     let mut run = ScenarioRun::plain(&target).await?;
     run.create("a", "1")?;
@@ -157,7 +158,7 @@ async fn frozen<K: CachedConfigMap>(target: Target, freeze: fn(&ApiServer, bool)
 }
 
 async fn stalled_stream<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    // No client can know about events on a stalled stream of a healthy connection within one period.
+    // On a healthy connection, no client can detect a stalled stream's missing events within one period.
     let mut run = ScenarioRun::set(&target, Plan { lag: Duration::from_secs(120), ..Plan::default() }).await?;
     run.create("a", "1")?;
     let other = run.watch::<K>(Scope::namespace("kube-system"))?;

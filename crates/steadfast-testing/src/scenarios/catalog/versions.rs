@@ -1,4 +1,4 @@
-//! Versions: no longer available, not reached yet, repeated, lost, or restarted.
+//! Versions that are no longer available, not reached yet, repeated, lost or restarted.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ async fn version_expired<K: CachedConfigMap>(target: Target) -> Result<Findings,
         let back = run.recovery(&[&config_maps], healed, LONG).await;
         run.checks.within(&format!("the recovery from response {round}"), back, LONG);
         slowest = slowest.max(back.unwrap_or(LONG));
-        // Long enough for a loop of lists to become visible.
+        // The wait is long enough for a loop of lists to become visible.
         sleep(Duration::from_secs(1)).await;
     }
     run.settle(&[&config_maps]).await;
@@ -122,7 +122,7 @@ async fn version_too_large<K: CachedConfigMap>(target: Target) -> Result<Finding
         for in_stream in [false, true] {
             let Answer::Status(status) = Answer::too_large(spelling) else { continue };
             let response = if in_stream { Answer::InStream(status.clone()) } else { status.clone().into() };
-            // For the resuming watch, and for the list that follows, if any.
+            // The first rule applies to the resumed watch. The second applies to the list that may follow.
             run.faults().respond(RequestRule::any().verb(Verb::Watch).times(1), response.clone());
             run.faults().respond(RequestRule::any().verb(Verb::List).verb(Verb::StreamedList).times(1), response);
             run.faults().end_watches();
@@ -162,7 +162,8 @@ async fn events_repeated<K: CachedConfigMap>(target: Target) -> Result<Findings,
 }
 
 async fn history_restored<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    // No client can know that versions start again lower before a probe, which follows soon after the disconnect.
+    // Before a probe, no client can know that versions start again lower. The probe follows soon after the
+    // disconnect.
     let mut run = ScenarioRun::set(&target, Plan { lag: Duration::from_secs(8), ..Plan::default() }).await?;
     run.create("kept", "1")?;
     let backup = run.server.revision();
