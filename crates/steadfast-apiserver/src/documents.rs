@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 /// are built again on request.
 const MAX_DOCUMENTS: usize = 2048;
 
-/// Cache of encoded documents. Each path has one document, of the last tag.
+/// Cache of encoded documents. Each path has one document, for the last requested tag.
 #[derive(Debug, Default)]
 pub(crate) struct DocumentCache(Mutex<BTreeMap<String, (String, Bytes)>>);
 
@@ -22,7 +22,7 @@ impl DocumentCache {
         if let Some((_, bytes)) = known.filter(|(known, _)| known == tag) {
             return bytes;
         }
-        // Built without the lock. Concurrent builds of a document are equal.
+        // The document is built without the lock. Concurrent builds have equal results.
         let bytes = build();
         let mut documents = self.0.lock();
         // Definitions can be created without a limit, so the cache needs a bound.

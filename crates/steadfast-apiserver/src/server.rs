@@ -172,8 +172,8 @@ impl ApiServer {
         direct::patch(&self.cluster, resource, namespace, name, Patch::Merge(patch))
     }
 
-    /// Deletes an object, or marks it as terminating if it has finalizers. If the object has a `uid` in its metadata,
-    /// only that one is deleted.
+    /// Deletes an object, or marks it as terminating if it has finalizers. If the metadata of `object` contains a
+    /// `uid`, only an object with this UID is deleted.
     ///
     /// # Errors
     /// Returns the error that the API would return.

@@ -93,7 +93,7 @@ fn equal_within<'a>(one: &Value<'a>, other: &Value<'a>, meter: &mut Meter, depth
 fn unordered<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter, depth: usize) -> Result<bool, Fault> {
     // As on a real server, the result depends on the order of the operands if a list has duplicates. Such lists must
     // have none.
-    // Quadratic, as on a real server. Each comparison is charged, so the budget bounds the time.
+    // The time is quadratic, as on a real server. Each comparison is charged, so the budget bounds the time.
     for item in other.iter() {
         let mut is_found = false;
         for counterpart in one.iter() {

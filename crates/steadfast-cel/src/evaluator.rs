@@ -27,7 +27,7 @@ pub(crate) struct Evaluator<'e, 'a, 'm, 'b> {
 enum Combined {
     /// The result is known.
     Decided,
-    /// Further operands decide.
+    /// The result depends on further operands.
     Open,
 }
 
@@ -84,8 +84,8 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     fn with(&mut self, name: &'e str, value: Value<'a>, body: &'e Expr) -> Result<Value<'a>, Error> {
         self.locals.push((name, value));
         let result = self.evaluate(body);
-        // Popped on errors too: `&&`, `||`, `all` and `exists` absorb errors and evaluate further operands with the
-        // same locals.
+        // The variable is removed on errors too: `&&`, `||`, `all` and `exists` absorb errors and evaluate further
+        // operands with the same locals.
         self.locals.pop();
         result
     }
@@ -163,8 +163,8 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     fn alternative(&mut self, at: u32, of: &'e Expr, name: &str, other: &'e Expr) -> Result<Value<'a>, Error> {
         match self.evaluate(of)? {
             Value::Optional(Some(value)) if name == "orValue" => {
-                // Only `orValue` unwraps the optional. The unwrapped value may not fit its schema, which counts as a
-                // read.
+                // Only `orValue` unwraps the optional. Unwrapping reads the value, so a value that does not fit its
+                // schema is an error.
                 Value::clone(&value).readable().map_err(|fault| fault.at(at))
             }
             Value::Optional(Some(value)) => Ok(Value::Optional(Some(value))),
@@ -214,7 +214,8 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
     }
 
     fn insert(&mut self, map: &mut BTreeMap<Key<'a>, Value<'a>>, key: Key<'a>, value: Value<'a>) -> Result<(), Fault> {
-        // One unit per entry covers the node of the tree, which the cost of evaluating key and value does not include.
+        // One unit per entry covers the node in the tree of the map. The costs of evaluating the key and the value do
+        // not cover it.
         self.meter.charge(1)?;
         match map.insert(key, value) {
             None => Ok(()),

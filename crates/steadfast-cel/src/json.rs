@@ -28,8 +28,8 @@ pub fn to_json(value: &Value, budget: &mut Budget, max_bytes: usize) -> Result<J
     conversion.value(value, MAX_VALUE_DEPTH)
 }
 
-/// Copies a JSON value without its null fields. The copy borrows nothing, for functions whose results no variable
-/// contains.
+/// Copies a JSON value without its null fields. The copy borrows nothing. A function can therefore return the copy of a
+/// value that is not part of any variable.
 ///
 /// # Errors
 ///

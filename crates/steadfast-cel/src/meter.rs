@@ -79,7 +79,8 @@ impl<'m> Meter<'m> {
             return Ok(pattern);
         }
         if !self.computed.contains_key(pattern) {
-            // Charged before the compilation, so that an expression cannot compile patterns for free in a loop.
+            // The cost is charged before the compilation, so that an expression cannot compile patterns for free in a
+            // loop.
             self.charge(COMPILE_COST)?;
             // Dropping all patterns is simple and bounds the memory. An expression rarely computes many patterns.
             if self.computed.len() >= MAX_CACHED_PATTERNS {

@@ -51,7 +51,7 @@ const LEVELS: [&[(&str, Operator)]; 3] = [
 /// Parses a whole text.
 pub(crate) fn parse(text: &str) -> Result<Expr, SyntaxError> {
     if text.len() > MAX_TEXT_BYTES {
-        // Rejected before the lexer runs: the tokens of a text take more memory than the text.
+        // A long text is rejected before the lexer runs: the tokens of a text take more memory than the text.
         return Err(SyntaxError::new(0, format!("the expression exceeds {MAX_TEXT_BYTES} bytes")));
     }
     let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0 };

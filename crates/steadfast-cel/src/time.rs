@@ -154,7 +154,7 @@ impl Span {
                 return None;
             }
             let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-            // Digits below a nanosecond of an hour do not matter.
+            // 18 digits resolve even an hour to less than a nanosecond, so further digits do not matter.
             let fraction = &fraction[..fraction.len().min(18)];
             let scale = 10_i128.pow(u32::try_from(fraction.len()).ok()?);
             let part: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };

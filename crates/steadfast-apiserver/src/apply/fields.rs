@@ -105,8 +105,8 @@ fn without_fields(map: &Fields, fields: &Map<String, Value>, gone: &Set) -> Opti
     (!kept.is_empty()).then_some(Value::Object(kept))
 }
 
-/// Converts an object to the form of the real server's typed structs: with fields that are always present, without
-/// empty fields.
+/// Converts an object to the form of the real server's typed structs. Adds the fields that the structs always contain,
+/// and removes the empty fields that they omit.
 pub(super) fn as_struct(of: &Type, value: &Value) -> Value {
     structured(of, value, true)
 }

@@ -35,7 +35,8 @@ pub(super) struct Manager {
 
 impl Manager {
     pub(super) fn new(name: &str, operation: Operation, api_version: &str, subresource: &str) -> Self {
-        // Apply identifies a manager across API versions; updates count per version.
+        // A manager that applies is one manager in all API versions. A manager that updates is a separate manager in
+        // each version.
         let api_version = if operation == Operation::Apply { "" } else { api_version };
         Self {
             name: if name.is_empty() { "unknown" } else { name }.to_owned(),

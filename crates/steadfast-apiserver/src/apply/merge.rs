@@ -20,7 +20,7 @@ pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -
         Shape::Map(map) if !map.atomic => {
             let before = live.and_then(Value::as_object);
             let after = applied_value.as_object();
-            // Both are empty, so the applied form counts, `{}` or `null`.
+            // Both values are empty, so the result has the form of the applied value: `{}` or `null`.
             if before.is_none_or(Map::is_empty) && after.is_none_or(Map::is_empty) || !same && after.is_none() {
                 return Some(applied_value.clone());
             }

@@ -136,7 +136,7 @@ impl<'a> Tracking<'a> {
             api_version: &api_version,
             now: self.now,
         };
-        // Existing fields belong to `before-first-apply`, so the first apply cannot take them silently.
+        // Existing fields belong to `before-first-apply`, so that the first apply reports conflicts with these fields.
         if managers.0.is_empty() && live.is_some() {
             let manager = Manager::before_first_apply(&api_version, self.subresource());
             // The object has no managers yet, in any version.

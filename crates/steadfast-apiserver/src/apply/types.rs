@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-/// Possible values of a type. A type without any restriction allows all three forms.
+/// Possible values of a type. A type without any restriction allows scalars, lists and maps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Atom {
     pub(super) scalar: Option<Scalar>,
@@ -51,7 +51,7 @@ pub(super) enum Merging {
     Atomic,
     /// A set of plain values.
     Set,
-    /// A map by the keys of its items, in sorted order.
+    /// A map with these keys of its items. The keys are sorted.
     Keys(Vec<String>),
 }
 

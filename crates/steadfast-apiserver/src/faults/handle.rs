@@ -41,7 +41,7 @@ impl Faults {
     /// Stops the process: resets all connections and rejects new ones.
     pub fn stop(&self) {
         self.each("stop", Some(true), |replica| {
-            // Stopped before the reset, so that a reconnecting client is rejected.
+            // The replica is stopped before the reset, so that a reconnecting client is rejected.
             self.condition(replica, |now| now.stopped = true);
             self.cluster.reset_links(replica);
         });
@@ -108,7 +108,7 @@ impl Faults {
     /// Disconnects the network: resets open connections and rejects new ones until [`heal`](Self::heal).
     pub fn cut(&self) {
         self.each("cut", Some(true), |replica| {
-            // Rejected before the reset, so that a client cannot reconnect in between.
+            // New connections are rejected before the reset, so that a client cannot reconnect in between.
             self.condition(replica, |now| now.refuse = true);
             self.cluster.reset_links(replica);
         });
@@ -357,7 +357,7 @@ impl Faults {
         self.drop_events(1, move |change| change.uid == uid);
     }
 
-    /// Sends the last `count` events before its version again to each resumed watch.
+    /// Sends the last `count` events before the requested version again to each resumed watch.
     pub fn repeat_events(&self, count: usize) {
         self.set("repeat_events", count > 0, |now| now.repeat_events = count);
     }

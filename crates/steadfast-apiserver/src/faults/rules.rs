@@ -59,7 +59,7 @@ impl RequestRule {
                 .as_ref()
                 .is_some_and(|resource| resource.resource() == wanted || resource.to_string() == *wanted)
         };
-        // Whole segments, so that a rule for `shop` leaves the requests of `shop-2` alone.
+        // Whole segments are compared, so that a rule for `shop` does not match requests of `shop-2`.
         let within = |namespace: &String| {
             let mut segments = request.path.split('/');
             segments.any(|segment| segment == "namespaces") && segments.next() == Some(namespace.as_str())

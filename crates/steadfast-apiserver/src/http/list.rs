@@ -192,7 +192,7 @@ impl ListWriter {
                 format!("{{\"kind\":{kind},\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[");
             (head, "]}\n".to_owned())
         };
-        // Only the list of metadata has `null` items if it is empty.
+        // An empty list has `null` items only if it is a list of metadata.
         let (head, tail) = if rendering.form == Form::Metadata && page.objects.is_empty() {
             (format!("{}null", head.trim_end_matches('[')), "}\n".to_owned())
         } else {

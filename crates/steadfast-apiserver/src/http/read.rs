@@ -34,7 +34,8 @@ pub(super) async fn consistent(cluster: &Cluster, replica: usize) -> Result<u64,
     Ok(cluster.store.read(State::revision))
 }
 
-/// Returns the revision of a cache that has reached a version. Returns `504` if it does not in time.
+/// Returns the revision of a cache that has reached a version. Returns `504` if the cache does not reach the version in
+/// time.
 pub(super) async fn not_older_than(cluster: &Cluster, replica: usize, version: u64) -> Result<u64, Status> {
     let reached = cluster.store.until(|state| state.caches[replica].applied >= version);
     // The error contains the revision after the wait, so the cache is read again.
@@ -47,7 +48,7 @@ pub(super) async fn not_older_than(cluster: &Cluster, replica: usize, version: u
 async fn exactly(cluster: &Cluster, replica: usize, version: u64) -> Result<u64, Status> {
     etcd_answers(cluster, replica).await?;
     let (newest, compacted) = cluster.store.read(|state| (state.revision(), state.compacted()));
-    // A future version is a timeout with a cause in its details, not 410.
+    // A future version results in a timeout with a cause in its details, not in 410.
     if version > newest {
         // A future version may become current within the wait.
         tokio::time::sleep(cluster.settings.freshness_wait).await;

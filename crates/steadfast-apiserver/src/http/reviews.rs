@@ -79,7 +79,7 @@ impl Review {
             Question::WhoAmI => json!({"userInfo": user_info}),
             Question::WhoHasToken => {
                 let token = object.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
-                // Static tokens first. Tokens of service accounts expire on the clock of the server.
+                // Static tokens are compared first. Tokens of service accounts expire on the clock of the server.
                 if exchange.cluster.tokens().iter().any(|known| known == token) {
                     json!({"authenticated": true, "user": user_info})
                 } else if let Some(user) = exchange.cluster.issued.user(token, exchange.cluster.clock.seconds()) {

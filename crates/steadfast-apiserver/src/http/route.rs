@@ -136,7 +136,7 @@ pub(super) fn percent_decode(text: &str) -> String {
         if let (b'%', [high, low, after @ ..]) = (first, rest)
             && let (Some(high), Some(low)) = (hex(*high), hex(*low))
         {
-            // Bytes instead of characters: an escaped character has several bytes.
+            // Bytes are decoded instead of characters, because an escaped character has several bytes.
             decoded.push(high << 4 | low);
             bytes = after;
         } else {

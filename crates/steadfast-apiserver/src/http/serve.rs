@@ -37,7 +37,7 @@ pub(crate) async fn serve(
     // A frozen replica holds the request before any effect on the storage.
     exchange.gate().open().await;
     let conditions = &exchange.cluster.replicas[link.replica].conditions;
-    // Copied out, because the conditions must not be locked during the wait.
+    // The values are copied, because the conditions must not be locked during the wait.
     let (delay, piece_bytes) = conditions.look(|now| (now.delay, now.piece_bytes));
     if delay > Duration::ZERO {
         tokio::time::sleep(delay).await;

@@ -119,7 +119,7 @@ fn bind(exchange: &Exchange, aim: &WriteTarget, binding: &Value) -> Result<Answe
     // The write bypasses the checks of an update, which cannot assign a pod.
     let aim = &WriteTarget { part: Part::Whole, ..aim.clone() };
     exchange.write(|state| {
-        // Checked within the write, so that two schedulers cannot bind a pod concurrently.
+        // The node is checked within the write, so that two schedulers cannot bind a pod concurrently.
         let pod = state.latest(&aim.resource.name, &aim.key()).and_then(|change| change.object.clone());
         let assigned = pod.as_deref().and_then(|pod| pod.pointer("/spec/nodeName")).and_then(Value::as_str);
         if let Some(known) = assigned.filter(|known| !known.is_empty()) {

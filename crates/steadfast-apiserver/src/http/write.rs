@@ -51,7 +51,7 @@ fn carry_out(
     match verb {
         Verb::Create => {
             let object = write.object()?;
-            // Cloned, since a write with outdated verdicts is repeated.
+            // The object is cloned, since a write with outdated verdicts is repeated.
             let created = exchange.write_judged(&target, |state| state.create(&target, object.clone()))?;
             Ok(shown(201, rendering, &created))
         }

@@ -104,7 +104,7 @@ fn parser_errors_have_a_position() {
         (".a[0,y]", "invalid array index y"),
     ] {
         match JsonPath::parse(path) {
-            // Only a few letters end a field name.
+            // Only a few characters end a field name.
             Ok(_) => assert_eq!(path, ".a?"),
             Err(error) => assert!(error.to_string().starts_with(expected), "{path}: {error}"),
         }

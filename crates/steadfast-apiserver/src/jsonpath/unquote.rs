@@ -4,7 +4,7 @@
 pub(super) fn unquote(quoted: &str) -> Option<String> {
     let quote = quoted.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
     let inner = quoted.strip_prefix(quote)?.strip_suffix(quote)?;
-    // Bytes instead of chars: `\xff` is a byte, which need not be a valid character.
+    // Bytes are decoded instead of characters: `\xff` is a byte, and need not be a valid character.
     let mut bytes = Vec::with_capacity(inner.len());
     let mut rest = inner.chars();
     while let Some(letter) = rest.next() {

@@ -97,8 +97,8 @@ impl AsyncRead for MemoryStream {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let filled = into.filled().len();
         let read = Pin::new(&mut self.pipe).poll_read(context, into);
-        // As with a socket, data that arrived before the reset can still be read. The error comes after it, not an end
-        // of stream.
+        // As with a socket, data that arrived before the reset can still be read. The next read then fails, instead of
+        // reporting the end of the stream.
         if matches!(read, Poll::Ready(Ok(()))) && into.filled().len() > filled {
             return read;
         }

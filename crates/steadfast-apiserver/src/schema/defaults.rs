@@ -16,7 +16,8 @@ impl Schema {
                         fields.insert(name.clone(), default.clone());
                     }
                 }
-                // After the defaults of this level, which may contain fields with defaults themselves.
+                // Nested fields follow the defaults of this level, because such a default may contain fields with their
+                // own defaults.
                 for (name, value) in fields {
                     match (self.properties.get(name), self.of_fields()) {
                         (Some(schema), _) => schema.fill_in(value),

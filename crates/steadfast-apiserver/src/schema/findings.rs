@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::{Cause, go};
 
-/// Findings so far, and the number of passed checks. The report contains the alternative that fits best.
+/// Findings so far, and the number of passed checks. Among invalid alternatives, only the one with the most passed
+/// checks is reported.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     found: Vec<Finding>,

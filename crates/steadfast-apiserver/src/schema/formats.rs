@@ -125,8 +125,8 @@ fn is_base64(text: &str) -> bool {
     !text.is_empty() && STANDARD.decode(text).is_ok()
 }
 
-/// Returns whether a string is an IPv4 address, with leading zeros as in older versions of Go, or an IPv6 address that
-/// ends like one.
+/// Returns whether a string is an IPv4 address, or an IPv6 address that ends with an IPv4 address. As in older versions
+/// of Go, an IPv4 address may have leading zeros.
 fn is_ipv4(text: &str) -> bool {
     // An IPv6 address with an embedded IPv4 part counts as well.
     text.contains('.') && (sloppy_ipv4(text) || text.parse::<Ipv6Addr>().is_ok())
@@ -187,7 +187,8 @@ fn is_uri(text: &str) -> bool {
         .split('%')
         .skip(1)
         .all(|rest| rest.as_bytes().get(..2).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)));
-    // After a scheme, only a leading slash or an opaque part is a valid target.
+    // After a scheme, the rest is a path or an opaque part, so any rest is valid. Without a scheme, a leading slash is
+    // required.
     (scheme || rooted) && clean && escapes
 }
 

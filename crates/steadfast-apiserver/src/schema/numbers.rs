@@ -57,7 +57,7 @@ pub(super) fn check(schema: &Schema, path: &str, number: &Number, findings: &mut
         findings.add(Finding::plain(why));
     }
     let invalid = |why: String| Finding::invalid(path, value.clone(), why);
-    // If the bound itself does not have the type, this is reported, and the comparison uses floats.
+    // A bound that does not have the type itself is reported, and the comparison then uses floats.
     let bound = |findings: &mut Findings, limit: f64, name: &str| {
         let wrong = out_of_range(schema, Held::Float(limit), name, path);
         let by_floats = wrong.is_some();

@@ -303,7 +303,7 @@ impl State {
 }
 
 fn version_at(versions: &[Arc<Change>], revision: u64) -> Option<&Arc<Change>> {
-    // Sorted by revision: the last version at or below `revision` is current, unless a tombstone.
+    // Versions are sorted by revision. The last version at or below `revision` is current, unless it is a tombstone.
     let newer = versions.partition_point(|change| change.revision <= revision);
     versions.get(newer.checked_sub(1)?).filter(|change| change.object.is_some())
 }

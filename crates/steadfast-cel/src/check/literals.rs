@@ -12,7 +12,7 @@ pub(super) fn check(expr: &Expr, errors: &mut Vec<TypeError>) {
     if let ExprKind::Call { target, name, arguments } = &expr.kind
         && let Some(argument @ Expr { kind: ExprKind::Literal(Literal::String(text)), .. }) = arguments.first()
     {
-        // As in cel-go: of the global form of `matches`, the first argument is validated, which is the text.
+        // In the global form of `matches`, the first argument is the text. cel-go still validates it as a pattern.
         let is_wrong = match (name.as_str(), target) {
             ("matches", _) => Pattern::compile(text, MAX_CONSTANT_BYTES).is_err(),
             ("duration", None) => Value::duration(text).is_none(),

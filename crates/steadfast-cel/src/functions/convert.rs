@@ -31,7 +31,7 @@ pub(super) fn convert<'a>(
         _ => return None,
     };
     let [argument] = arguments else { return Some(Ok(None)) };
-    // Charged for all conversions of strings, since each reads the whole text.
+    // All conversions of strings are charged, since each reads the whole text.
     if let Value::String(text) = argument
         && let Err(fault) = meter.charge_bytes(text.len())
     {

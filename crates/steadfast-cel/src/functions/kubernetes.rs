@@ -237,7 +237,7 @@ fn cidr<'a>(name: &str, network: Network, rest: &[Value<'a>], meter: &mut Meter)
         ("masked", []) => value(Content::Cidr(network.masked())),
         ("prefixLength", []) => Value::Int(network.bits.into()),
         ("containsIP", [Value::Extension(Extension(Content::Ip(address)))]) => Value::Bool(network.contains(*address)),
-        // As on a real server: an invalid text is not an argument of the function.
+        // As on a real server, an invalid text counts as an argument of a wrong type.
         ("containsIP", [Value::String(text)]) => match parse_address(text) {
             Some(address) => Value::Bool(network.contains(address)),
             None => return Ok(None),
@@ -272,7 +272,7 @@ fn semver<'a>(name: &str, version: &Semver, rest: &[Value<'a>], meter: &mut Mete
     }
 }
 
-/// Text of an address or a network, as `string` converts them.
+/// Returns the text to which `string` converts an address or a network.
 pub(super) fn text(of: &Extension) -> Option<String> {
     match &of.0 {
         Content::Ip(address) => Some(address.to_string()),

@@ -21,7 +21,7 @@ const MAX_RANGE: i64 = 100_000;
 /// Calls the member function of a name. Returns `Ok(None)` if the function is not defined for these types.
 pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [Value::List(list), rest @ ..] = arguments else { return Ok(None) };
-    // Charged once for all member functions, before any copies a part of the list.
+    // The list is charged once for all member functions, before any of them copies a part of the list.
     meter.charge(1 + list.len() as u64)?;
     match (name, rest) {
         ("distinct", []) => distinct(list, meter).map(Some),
@@ -99,7 +99,7 @@ fn distinct<'a>(list: &List<'a>, meter: &mut Meter) -> Result<Value<'a>, Fault> 
     let mut kept: Vec<Value<'a>> = Vec::new();
     for item in list.iter() {
         let mut is_known = false;
-        // Quadratic, because values have no hash. Each comparison is charged.
+        // The time is quadratic, because values have no hash. Each comparison is charged.
         for known in &kept {
             if equal(known, &item, meter)? {
                 is_known = true;

@@ -24,7 +24,7 @@ pub(super) fn read<'a>(name: &str, arguments: &[Value<'a>]) -> Result<Option<Val
     }
 }
 
-/// `optional.unwrap` and `unwrapOpt`: the values of the optionals in a list that are present.
+/// `optional.unwrap` and `unwrapOpt`: the values of the present optionals in a list.
 pub(super) fn unwrap<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Result<Option<Value<'a>>, Fault> {
     let [Value::List(list)] = arguments else { return Ok(None) };
     meter.charge(1 + list.len() as u64)?;

@@ -53,7 +53,7 @@ fn of_span(name: &str, span: Span, meter: &mut Meter) -> Option<i64> {
         "getHours" => (nanos / HOUR, HOUR),
         "getMinutes" => (nanos / MINUTE, MINUTE),
         "getSeconds" => (nanos / SECOND, SECOND),
-        // For durations this is the part below a second, while hours, minutes and seconds are totals.
+        // For durations, milliseconds are the part below a second, while hours, minutes and seconds are totals.
         "getMilliseconds" => (nanos % SECOND / MILLISECOND, MILLISECOND),
         _ => return None,
     };

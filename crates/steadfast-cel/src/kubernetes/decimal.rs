@@ -12,7 +12,8 @@ pub(super) struct Decimal {
     is_negative: bool,
     digits: Arc<[u8]>,
     exponent: i64,
-    /// Number of digits behind the point in the representation of the Go library. Rounding of floats depends on it.
+    /// Number of digits behind the point in the representation of the Go library. The rounding of floats depends on
+    /// this number.
     scale: i64,
 }
 

@@ -60,7 +60,8 @@ pub(super) fn unescape(text: &[u8], part: Part) -> Option<Vec<u8>> {
                 plain.push(value);
             }
             b'+' if part == Part::Query => plain.push(b' '),
-            // Only hosts reject plain characters. Paths and queries keep invalid ones, which are escaped on output.
+            // Only hosts reject invalid plain characters. Paths and queries keep such characters, which are escaped on
+            // output.
             byte if part.is_host() && *byte < 0x80 && part.escapes(*byte) => return None,
             byte => plain.push(*byte),
         }

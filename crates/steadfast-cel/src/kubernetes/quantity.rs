@@ -180,7 +180,7 @@ impl Quantity {
         else {
             return None;
         };
-        // Go returns the other operand unchanged for zero, with its exponent.
+        // If one operand is zero, Go returns the other operand unchanged, with its exponent.
         if *other == 0 {
             return Some(self.0.clone());
         }

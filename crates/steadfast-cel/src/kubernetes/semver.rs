@@ -16,7 +16,7 @@ pub(crate) struct Semver {
     bytes: usize,
 }
 
-/// Part of a pre-release. Numbers are less than names.
+/// Part of a pre-release. Numbers sort before names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier {
     Number(u64),

@@ -16,7 +16,7 @@ const MAX_PARAMETERS: usize = 10_000;
 pub(crate) struct Url {
     /// Scheme in lower case; empty for a path.
     pub(crate) scheme: String,
-    /// Part behind the scheme if that is not a path: `mailto:a@b`.
+    /// Part behind the scheme, if this part is not a path: `a@b` in `mailto:a@b`.
     opaque: String,
     user: Option<String>,
     /// Host, and port behind a colon.

@@ -48,7 +48,7 @@ impl Session {
     }
 }
 
-/// Switches to WebSocket, or returns the reason against it.
+/// Switches to WebSocket, or returns the status that rejects the request.
 pub(super) fn answer(
     exchange: &Exchange,
     target: &Target,

@@ -130,7 +130,7 @@ fn located(text: &str, at: usize, message: &str) -> String {
 
 /// Adds the violations of the rules within a schema.
 pub(crate) fn complaints<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cause>) {
-    // As on a real server: types are checked only if nothing else is wrong with the schema.
+    // As on a real server, types are checked only if the schema has no other violations.
     let mut types = causes.is_empty().then_some(Types { root: schema, last: None });
     let mut visit = |found: &Found<'s>| {
         let (path, rule) = (&found.path, found.rule);
@@ -179,7 +179,7 @@ pub(crate) fn complaints<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
                     at(key),
                     format!("Invalid value: {}: {prefix}{why}", shown(rule)),
                 ));
-                // As on a real server: the message of an invalid rule is not compiled.
+                // As on a real server, the message expression of an invalid rule is not compiled.
                 break;
             }
             if let (Ok(program), "rule", true) = (program, key, types.is_some()) {

@@ -59,7 +59,7 @@ impl Schema {
     }
 }
 
-/// The budget of the request is exhausted: no further rule is evaluated.
+/// Signal that the budget of the request is exhausted, so no further rule is evaluated.
 struct Exhausted;
 
 #[derive(Clone, Copy)]
@@ -249,7 +249,7 @@ enum Evaluated<'a> {
     Skipped,
     Value(Value<'a>),
     Failed(Error),
-    /// The cost limit of the request (true) or of the rule is exceeded.
+    /// The cost limit is exceeded: of the request if true, else of the rule.
     Exhausted(bool),
 }
 

@@ -26,7 +26,7 @@ pub(crate) enum Patch {
 impl Patch {
     /// Parses a patch of this content type.
     pub(crate) fn parse(content_type: &str, body: &[u8], custom_resource: bool) -> Result<Self, Status> {
-        // Kept until the object is found: the real server reports a missing object first.
+        // The error is kept until the object is found: a real server reports a missing object first.
         let unreadable = |error: serde_json::Error| {
             Self::Unreadable(Status::bad_request(format_args!("error decoding patch: {error}")))
         };

@@ -196,7 +196,7 @@ fn put_in_order(list: &mut Vec<Value>, merge_key: &str, before: &[Value], order:
         let first = match (others.peek(), named.peek()) {
             (Some(other), Some(next)) => {
                 let (other, next) = (place(before, other), place(before, next));
-                // An item goes first only if it stood before the next named item in the original list.
+                // An unnamed item goes first only if it preceded the next named item in the original list.
                 other.is_some() && next.is_some() && other < next
             }
             (other, _) => other.is_some(),

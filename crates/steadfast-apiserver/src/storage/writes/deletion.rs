@@ -138,7 +138,7 @@ impl State {
     }
 
     fn delete_contents_of_namespace(&mut self, namespace: &str) {
-        // Collected first, since each deletion appends to the tables.
+        // All objects are collected first, since each deletion appends to the tables.
         let mut doomed = Vec::new();
         for resource in self.resources() {
             for (key, change) in self.live(resource, Some(namespace)) {

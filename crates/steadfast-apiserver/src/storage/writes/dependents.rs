@@ -34,7 +34,7 @@ impl Dependents {
             Self::Orphaned => Some(ORPHAN),
             Self::Foreground => Some(FOREGROUND),
             Self::Background => None,
-            // Without a policy, an existing finalizer decides, then the default of the kind.
+            // Without a policy, an existing finalizer takes precedence over the default of the kind.
             Self::Unsaid => match had.iter().find(is_ours) {
                 Some(finalizer) => finalizer.as_str(),
                 None => orphans_by_default(resource).then_some(ORPHAN),

@@ -1,7 +1,7 @@
 //! Disruption budgets for evictions of pods.
 //!
-//! No controller counts healthy pods on this server. The status of a budget is used and decremented if it is up to
-//! date. Otherwise each eviction counts healthy pods.
+//! No controller counts healthy pods on this server. If the status of a budget is up to date, an eviction uses and
+//! decrements the status. Otherwise the eviction counts the healthy pods.
 
 use serde_json::{Value, json};
 

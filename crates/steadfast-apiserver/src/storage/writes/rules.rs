@@ -38,7 +38,7 @@ pub(super) fn wrong_changed(target: &WriteTarget, object: &Value) -> Vec<Cause> 
     complaints
 }
 
-/// Returns the violations of a generated name's prefix, which must be valid in a path. An update can change it.
+/// Returns the violations of a generated name's prefix, which must be valid in a path. An update can change the prefix.
 pub(super) fn wrong_prefix(object: &Value) -> Vec<Cause> {
     let mut complaints = Complaints::new();
     let prefix = metadata::text(object, "generateName");

@@ -76,7 +76,7 @@ pub(super) fn identify(object: &mut Value, target: &WriteTarget) -> Result<(), S
         )));
     }
     let in_namespace = resource.namespaced.then(|| target.namespace.as_str().into());
-    // The namespace of the request wins, and cluster-scoped objects have none.
+    // The namespace of the request takes precedence, and cluster-scoped objects have none.
     metadata::set(object, "namespace", in_namespace);
     Ok(())
 }
