@@ -155,7 +155,7 @@ impl ApiServerBuilder {
     /// rejected with `401`. Defaults to off.
     ///
     /// Clients built on client-go send no token over plain HTTP. Any page in a browser can send requests without a
-    /// token as well. A request without a token is therefore rejected with `403` if its `Origin` is another origin, or
+    /// token as well. Such a request is rejected with `403` if its `Origin` is another origin. The status is also `403`
     /// if its `Host` is a name other than `localhost`.
     #[must_use]
     pub fn anonymous(mut self, on: bool) -> Self {

@@ -30,7 +30,7 @@ pub(crate) fn label(text: &str) -> Vec<String> {
 
 fn limited(text: &str, most: usize, of: &str, valid: bool, why: &str) -> Vec<String> {
     let mut wrong = Vec::new();
-    // The length is in bytes, although the message for names counts characters. Valid names are ASCII.
+    // The length is in bytes, although the message for names specifies characters. Valid names are ASCII.
     if text.len() > most {
         wrong.push(format!("must be no more than {most} {of}"));
     }

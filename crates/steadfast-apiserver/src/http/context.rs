@@ -122,7 +122,7 @@ fn verb(method: &Method, route: &Route, query: &Query) -> Verb {
         ("GET", false) if !query.text("continue").is_empty() => Verb::Page,
         // A client sends such a list only to read the version of the collection.
         ("GET", false) if query.text("limit") == "1" || is_of_nothing(query) => Verb::Probe,
-        // Steadfast lists one name at an exact version in this way, to read the state of an object at that version.
+        // Steadfast sends such a list of one name at an exact version, to read the state of an object at that version.
         ("GET", false) if query.text("resourceVersionMatch") == "Exact" && names(query) == 1 => Verb::State,
         ("GET", false) => Verb::List,
         ("POST", _) => Verb::Create,

@@ -16,7 +16,7 @@ use crate::resources::ServedResource;
 
 use column::Column;
 
-/// Returns the columns of a resource's table, if no definition declares others.
+/// Returns the columns of a resource's table, if no definition declares the columns.
 fn columns(resource: &ServedResource) -> &'static [Column] {
     if resource.custom { columns::CUSTOM } else { columns::of(resource.name.group(), &resource.kind) }
 }

@@ -79,8 +79,8 @@ pub(crate) fn number_text(number: &Number) -> String {
     if number.is_f64() { float(number.as_f64().unwrap_or_default()) } else { number.to_string() }
 }
 
-/// Formats a float, `%v`: the shortest digits that parse to the same number, with an exponent from 1e21 on and below
-/// 1e-4.
+/// Formats a float as `%v` does: the shortest digits that parse to the same number. Numbers from 1e21 on and below 1e-4
+/// have an exponent.
 pub(crate) fn float(value: f64) -> String {
     let magnitude = value.abs();
     // Go's `%v` uses an exponent outside this range.

@@ -82,7 +82,7 @@ impl Change {
     }
 }
 
-/// Returns the result of `message`. Caches the result of the first requested version.
+/// Returns the result of `message` for a version. Only the result of the first requested version is cached.
 fn cached(known: &OnceLock<(String, Bytes)>, api_version: &str, message: impl Fn() -> Option<Vec<u8>>) -> Bytes {
     let make = || Bytes::from(message().unwrap_or_default());
     let (version, bytes) = known.get_or_init(|| (api_version.to_owned(), make()));

@@ -75,7 +75,7 @@ pub(crate) struct State {
     compacted: u64,
     tables: BTreeMap<GroupResource, Table>,
     record: Vec<Arc<Change>>,
-    /// Number of the request that makes the current changes; `None` for writes that bypass the API.
+    /// Number of the request that makes the current changes; `None` for other changes, which are not part of a request.
     pub(super) request: Option<u64>,
 }
 
@@ -203,8 +203,8 @@ impl State {
         self.tables.keys()
     }
 
-    /// Returns up to `most` changes of a resource with revisions above `after` and up to `upto`, and the number of
-    /// further ones.
+    /// Returns up to `most` changes of a resource with revisions above `after` and up to `upto`. Also returns the
+    /// number of further changes.
     pub(crate) fn changes(
         &self,
         resource: &GroupResource,

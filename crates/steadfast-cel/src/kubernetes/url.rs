@@ -85,7 +85,7 @@ impl Url {
     }
 
     fn authority(&mut self, authority: &str) -> Option<()> {
-        // The last `@` separates the user: a password may contain others.
+        // The last `@` separates the user from the host: a password may contain `@`.
         let (user, host) = match authority.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
             None => (None, authority),

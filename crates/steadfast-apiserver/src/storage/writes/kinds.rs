@@ -12,8 +12,8 @@ pub(super) fn is_created_by_updates(resource: &GroupResource) -> bool {
     }
 }
 
-/// Returns whether objects of this kind have contents, like namespaces and definitions. They stay terminating until the
-/// contents are removed.
+/// Returns whether objects of this kind have contents, as namespaces and definitions do. After a deletion, such objects
+/// stay terminating until their contents are removed.
 pub(super) fn holds_contents(resource: &GroupResource) -> bool {
     is_namespace(resource) || is_definition(resource)
 }
