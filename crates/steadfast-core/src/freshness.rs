@@ -1,4 +1,4 @@
-//! Freshness of a cache: either current, or in doubt for a time and for a cause (C10).
+//! Freshness of a cache: the cache is current, or in doubt with a start and a cause (C10).
 
 use std::fmt;
 use std::sync::Arc;

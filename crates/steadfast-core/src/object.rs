@@ -45,7 +45,7 @@ enum CachedValue<K> {
         bytes: u32,
         object: Arc<K>,
     },
-    /// Only inside an [`Entry`]; no caller receives a handle of such a state.
+    /// Exists only inside an [`Entry`]; no caller receives a handle of such a state.
     Tainted { last: Option<Object<K>> },
 }
 

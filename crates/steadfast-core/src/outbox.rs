@@ -191,7 +191,7 @@ impl<K> Outbox<K> {
         self.of.is_empty()
     }
 
-    /// Returns whether no delivery is pending and no change of the records is outstanding.
+    /// Returns whether no delivery is pending and no record remains to be written or removed.
     pub fn is_settled(&self) -> bool {
         self.is_empty() && self.unwritten.is_empty() && self.going.is_empty()
     }

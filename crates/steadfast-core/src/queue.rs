@@ -82,7 +82,7 @@ struct Calling {
 
 /// Difference between the state that the handler saw and the current state.
 enum Pending<K> {
-    /// The handler saw no object, and one exists.
+    /// The handler saw no object, and an object exists now.
     Add(Stay<K>),
     /// The handler saw an older state.
     Update { seen: Object<K>, object: Object<K>, changes: u64 },

@@ -71,8 +71,8 @@ fn present<'a>(text: Option<&'a Cow<'_, str>>) -> Option<&'a str> {
     text.map(AsRef::as_ref).filter(|text: &&str| !text.is_empty())
 }
 
-/// Returns the version; `None` if it is overlong. Otherwise every later request and report would contain the overlong
-/// version.
+/// Returns the version; `None` if it is overlong. Without this limit, every later request and report would contain such
+/// a version.
 pub(super) fn version(metadata: &Metadata<'_>) -> Option<ResourceVersion> {
     present(metadata.version.as_ref()).filter(|version| version.len() <= LONGEST_MARK).map(ResourceVersion::from)
 }

@@ -29,8 +29,8 @@ pub struct RawObject {
 }
 
 impl RawObject {
-    /// Returns the parts of the object that `options` keep, in the same encoding. They are all bytes of the object, or
-    /// a shortened copy in `buffer`.
+    /// Returns the parts of the object that `options` keep, in the same encoding. The result is all bytes of the
+    /// object, or a shortened copy in `buffer`.
     ///
     /// A protobuf envelope is kept, if one exists.
     pub fn compact<'a>(&'a self, options: DecodeOptions, buffer: &'a mut Vec<u8>) -> &'a [u8] {

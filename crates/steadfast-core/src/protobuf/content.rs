@@ -11,7 +11,7 @@ pub(crate) enum Content<'de> {
     Null,
     Number(u64),
     Inside(Reader<'de>),
-    /// Several values, of which the first follows.
+    /// Several values; the reader is at the first of them.
     Next,
 }
 

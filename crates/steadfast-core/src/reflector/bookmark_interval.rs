@@ -1,7 +1,7 @@
 //! Interval at which a stream shows that it is alive (R2).
 //!
 //! Without changes, only rising bookmarks show that a stream is alive. The period is the longest of the last three
-//! intervals between such bookmarks. One or two bookmarks in short succession therefore do not shorten the period. It
+//! intervals between such bookmarks. Two or three bookmarks in short succession therefore do not shorten the period. It
 //! stays within its bounds, so a gap in the stream does not lengthen it without limit.
 
 use std::time::Duration;

@@ -2,11 +2,12 @@
 //! server sends no bookmarks (R2), and the audit that detects changes lost by a server's watch (R12).
 //!
 //! A list of identities at version V contains the objects at V with their versions. A cached version above V is a later
-//! change and is not compared. All other entries must be equal after our watch has reached V. Before that, a difference
-//! may still arrive in the watch, and no decision is made. Equality shows at once that V is reached.
+//! change and is not compared. All other entries must be equal after our watch has reached V. Before that, the watch
+//! may still deliver the change behind a difference, so no decision is made. If all entries are equal, the cache has
+//! reached V, whatever the watch has delivered.
 //!
-//! Only a list repairs the cache, since it preserves C1 to C5. An object with equal UID and version but different
-//! content appears equal. No list of identities can detect it.
+//! Only a full list repairs the cache, since its commit preserves C1 to C5. An object with equal UID and version but
+//! different content appears equal. No list of identities can detect this difference.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,8 +5,8 @@
 //! of each object. A cached object with equal UID and version equals the object in a full list, and stays unchanged. A
 //! cached object that is missing from the metadata has ended. All other listed objects are requested by name at version
 //! V, and their responses must have the listed UID and version. The commit is therefore the collection at V, as for a
-//! full list. Both groups are limited. Each differing object costs a request. A large number of ended objects is not
-//! accepted from a list of metadata alone.
+//! full list. The numbers of missing and of differing objects are limited. Each differing object costs a request. A
+//! large number of ended objects is not accepted from a list of metadata alone.
 //!
 //! This method only saves cost. Any unexpected content leads to a full list. Requests that an overloaded server delays
 //! are repeated for a limited time, since a full list would cost that server more.

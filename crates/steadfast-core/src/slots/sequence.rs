@@ -267,7 +267,7 @@ impl Sequence {
 
     /// Returns all slots for which `position` returns `Equal`, in order. They must be adjacent.
     pub fn range_by(&self, mut position: impl FnMut(Slot) -> Ordering) -> impl Iterator<Item = Slot> {
-        // Both ends are searched first, so the iteration in between compares no keys.
+        // Both ends of the range are searched first, so the iteration between them compares no keys.
         let behind = self.starting_at(|slot| position(slot).then(Ordering::Less)).next();
         self.starting_at(position).take_while(move |slot| Some(*slot) != behind)
     }
@@ -276,7 +276,8 @@ impl Sequence {
         let mut iter = Iter { ahead: Vec::new(), slots: [].iter() };
         let mut node = &self.root;
         while let Node::Inner(inner) = node {
-            // The range may start in the child before the first one whose first slot is not before the range.
+            // The range may start in the middle of a child, whose first slot is then before the range. The iteration
+            // therefore starts at the last such child.
             let at = inner.firsts[1..].partition_point(|first| position(*first).is_lt());
             iter.ahead.push(inner.children[at + 1..].iter());
             node = &inner.children[at];

@@ -30,8 +30,8 @@ pub(super) fn entry<K>(identity: Identity, object: Result<impl Into<WithSize<K>>
     }
 }
 
-/// Returns the entry that replaces `held` after the state `came`; `None` if the version of `came` is not newer. `any`
-/// accepts every version.
+/// Returns the entry that replaces `held` after the state `came`; `None` if the version of `came` is not newer. If
+/// `any` is set, every version is accepted.
 pub(super) fn successor<K>(held: &Entry<K>, mut came: Entry<K>, any: bool) -> Option<Entry<K>> {
     if let Some(identity) = came.identity_mut() {
         // A single copy of the name is sufficient.
