@@ -7,7 +7,7 @@ use crate::random::Random;
 /// Backoff: a short first delay, then jittered delays that double up to a maximum.
 ///
 /// Only a sign of health resets the backoff: a proof, or a stream that stayed open. Elapsed time does not. A server
-/// that accepts and closes connections at once therefore receives requests at growing intervals (R6).
+/// that closes accepted connections immediately therefore receives requests at growing intervals (R6).
 #[derive(Clone, Debug)]
 pub struct Backoff {
     settings: BackoffSettings,

@@ -162,7 +162,7 @@ fn mixed(a: u64, b: u64) -> u64 {
 
 /// Adds a text to a hash, eight bytes at a time. The last eight bytes overlap the previous ones.
 fn hashed(mut hash: u64, text: &[u8]) -> u64 {
-    // Odd constants without a pattern: the golden ratio, and one of xxHash.
+    // Odd constants without a pattern: the golden ratio, and a constant of xxHash.
     const WORD: u64 = 0x9e37_79b9_7f4a_7c15;
     const LAST: u64 = 0xc2b2_ae3d_27d4_eb4f;
     if let Some(last) = text.last_chunk::<8>() {

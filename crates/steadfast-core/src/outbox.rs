@@ -2,8 +2,8 @@
 //! before its delivery and repeated until its acknowledgement. This module contains the rules, without I/O.
 //!
 //! An object without unacknowledged changes has no entry. Every other object has one [`PendingDelivery`], independent
-//! of the number of its changes. It contains the last acknowledged state, the due event, the end of the stay, and the
-//! current state.
+//! of the number of its changes. This delivery contains the last acknowledged state, the due event, the end of the
+//! stay, and the current state.
 
 use std::collections::{BTreeMap, BTreeSet};
 

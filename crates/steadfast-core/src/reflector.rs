@@ -622,9 +622,9 @@ impl Reflector {
         true
     }
 
-    /// Processes [`Input::Answering`]. If the server does not respond on the connection of the watch, the watch
-    /// is suspect at once. If it responds again, a proof is requested, since the watch may have missed changes in the
-    /// meantime. A watch without a response head must receive the head first.
+    /// Processes [`Input::Answering`]. If the server does not respond on the connection of the watch, the watch is
+    /// suspect immediately. If the server responds again, a proof is requested, since the watch may have missed changes
+    /// in the meantime. A watch without a response head must receive the head first.
     fn answering(&mut self, now: Instant, id: RequestId, answering: bool, out: &mut Vec<Output>) {
         let stream = self.phase.stream();
         if self.handover.is_successor(id) && !answering {
@@ -714,7 +714,7 @@ impl Reflector {
     }
 
     /// Shortens the current delay after the server has become reachable. The jitter prevents all informers from
-    /// retrying at once.
+    /// retrying at the same time.
     fn hurry(&mut self, now: Instant) {
         let soon = now + self.requester.between(Duration::ZERO, self.cache.settings.relist_jitter);
         if let Phase::Waiting { until, unreachable: true, .. } = &mut self.phase {

@@ -4,11 +4,11 @@
 //! the change, unless no clone shares them. A snapshot is therefore a clone, a reader never waits, and a batch of edits
 //! copies each node at most once.
 //!
-//! * [`PagedVec`] contain the values by slot. The replacement of a value changes only them.
+//! * A [`PagedVec`] contains the values by slot. The replacement of a value changes only this structure.
 //! * [`Hashes`] find slots by hash.
 //! * A [`Sequence`] contains slots in an order.
 //!
-//! None of them knows the keys. The caller compares keys where needed.
+//! None of the structures compares keys itself. The caller passes a function that compares keys where needed.
 
 mod hashes;
 mod paged_vec;

@@ -200,8 +200,8 @@ impl<K: Send + Sync + 'static> Store<K> {
 
     /// Adds an index that was filled from a [snapshot](Snapshot::index) of this store. From here on, edits maintain it.
     ///
-    /// Its function is called only for the objects that changed since the snapshot. Readers find the index after the
-    /// next publication.
+    /// The index function is called only for the objects that changed since the snapshot. Readers find the index after
+    /// the next publication.
     pub fn admit(&mut self, mut joining: Joining<K>) {
         joining.follow(&self.working);
         self.indexes.push(joining.into_maintained());

@@ -9,8 +9,8 @@ use crate::short::ShortText;
 
 /// UID of an object, verbatim from the server.
 ///
-/// Some aggregated APIs provide no UIDs. Such an object is identified by its name. It equals any other object of this
-/// name, since no client can distinguish them (C1).
+/// Some aggregated APIs provide no UIDs. Such an object is identified by its name. Any other object of this name counts
+/// as this object, since no client can distinguish them (C1).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(ShortText<LENGTH>);
 

@@ -25,7 +25,7 @@ use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, Seq
 use super::lengths::Lengths;
 use crate::footprint::{sequence, tree};
 
-/// Wrapper of a deserializer, or of one of its helpers, that counts the requests.
+/// Wrapper that counts the memory requested from a deserializer, or from one of its helpers.
 pub(super) struct SizeCounting<'h, T> {
     inner: T,
     heap: &'h ByteCount<'h>,

@@ -10,7 +10,7 @@ use crate::ordmap::OrdMap;
 /// Decoded objects of one cache, for as long as callers hold them. Readers do not wait for each other.
 ///
 /// The map is separate from the encoded objects. A weak pointer in an encoded object would keep the memory of the
-/// decoded one allocated, 2.4 KB for a pod, for its own lifetime.
+/// decoded object allocated, 2.4 KB for a pod, for the lifetime of the encoded object.
 pub(super) struct Remembered<K> {
     given: AtomicU64,
     shards: [ArcSwap<Shard<K>>; SHARDS],

@@ -34,7 +34,8 @@ pub(crate) fn table() -> &'static Table {
 }
 
 impl MessageId {
-    /// Returns the message type of a built-in kind, or of a list of one; `None` if the table does not contain it.
+    /// Returns the message type of a built-in kind, or of a list of such objects; `None` if the table does not contain
+    /// it.
     pub fn of_kind(api_version: &str, kind: &str) -> Option<Self> {
         table().kinds.get(&(api_version, kind)).copied()
     }

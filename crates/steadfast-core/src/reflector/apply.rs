@@ -243,7 +243,7 @@ impl Reflector {
 
     // Lists.
 
-    /// Waits for a permit for a full transfer; few may run at once.
+    /// Waits for a permit for a full transfer; only a few may run concurrently.
     pub(super) fn queue(&mut self, plan: ListPlan, out: &mut Vec<Output>) {
         self.phase = Phase::Queued(plan);
         out.push(Output::AwaitTransfer);
@@ -306,8 +306,7 @@ impl Reflector {
             self.cache.bookmark_interval.begin();
             self.set_streaming(now);
         } else {
-            // `commit` pushed its reaction already. The cancellation of this stream must
-            // precede the reaction.
+            // `commit` has already pushed its outputs. The cancellation of this stream must precede these outputs.
             out.insert(0, Output::Cancel(id));
         }
         out
@@ -435,14 +434,14 @@ impl Reflector {
         }
     }
 
-    /// Replaces the running streamed list, which does not work, by pages at once.
+    /// Immediately replaces the running streamed list, which does not work, by pages.
     pub(super) fn fall_back(&mut self, now: Instant, why: Arc<str>, out: &mut Vec<Output>) {
         let Phase::Listing(list) = &self.phase else { return };
         let plan = list.plan.clone().in_pages(why.clone());
         self.ask_for_pages(now, plan, why, out);
     }
 
-    /// Requests pages at once. An earlier failure remains the cause of the doubt until the pages arrive.
+    /// Requests pages immediately. An earlier failure remains the cause of the doubt until the pages arrive.
     fn ask_for_pages(&mut self, now: Instant, plan: ListPlan, why: Arc<str>, out: &mut Vec<Output>) {
         // A permanent failure stays visible until a list succeeds.
         if self.cache.evidence.condition != Condition::Failed {
@@ -452,7 +451,7 @@ impl Reflector {
         self.queue(plan, out);
     }
 
-    /// Requests a full list instead of a list by difference: at once, unless the server has requested a delay.
+    /// Requests a full list instead of a list by difference: immediately, unless the server has requested a delay.
     fn list_all(
         &mut self,
         now: Instant,
@@ -487,9 +486,9 @@ impl Reflector {
 
     /// Handles a cached version that is too large for the responding server (R5).
     ///
-    /// A retry comes first: another replica may respond. If it fails in the same way, a consistent list is requested,
-    /// which is never older. If its response is nevertheless older, a probe distinguishes a lagging replica from
-    /// another history.
+    /// A retry comes first: another replica may respond. If the retry fails in the same way, a consistent list is
+    /// requested, which is never older. If its response is nevertheless older, a probe distinguishes a lagging replica
+    /// from another history.
     fn lagging(&mut self, now: Instant, mut plan: ListPlan, failure: &Failure, out: &mut Vec<Output>) {
         self.set_broken(now, failure);
         if plan.lagging.is_none() {

@@ -72,7 +72,7 @@ enum Stage {
     Listing {
         deadline: Instant,
     },
-    /// All pages are complete; the comparison follows at once.
+    /// All pages are complete; the comparison follows immediately.
     Complete,
     /// Differences exist that the watch may still deliver. The watch may be a second one that was opened for this
     /// purpose.
@@ -201,7 +201,7 @@ impl Comparison {
             Some(Running { stage: Stage::Listing { deadline }, .. }) => Some(*deadline),
             // Differences can only be judged against an open watch.
             _ if !is_open(stream) => None,
-            // The watch has reached the list's version: judge at once, since this time lies in the
+            // The watch has reached the list's version. The comparison is due immediately, since this time lies in the
             // past.
             Some(running) if running.has_reached(cache) => Some(cache.held_since),
             Some(Running { stage: Stage::Waiting { until, .. }, .. }) => Some(*until),
@@ -226,7 +226,7 @@ impl Comparison {
             None if cache.version.as_ref().is_some_and(ResourceVersion::is_ordered) => {
                 self.begin(now, true, &cache.settings, requester, &mut effects);
             }
-            // Opaque versions are listed again periodically in any case.
+            // A collection with opaque versions is listed again periodically in any case.
             None => self.audit_later(now, None, &cache.settings, requester),
             Some(Running { id, stage: Stage::Listing { .. }, .. }) => {
                 effects.cancel(*id);

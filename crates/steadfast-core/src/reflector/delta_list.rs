@@ -29,7 +29,7 @@ use crate::record::{Identity, ListMeta};
 use crate::time::Instant;
 use crate::version::ResourceVersion;
 
-/// Number of objects that are requested at once.
+/// Maximum number of objects that are requested concurrently.
 const MAX_FETCHES: usize = 4;
 
 /// Cause of a rejected list of metadata.
@@ -240,7 +240,7 @@ impl DeltaList {
         }
     }
 
-    /// Handles complete metadata. If many cached objects are missing, a full list must confirm it. A server that
+    /// Handles complete metadata. If many cached objects are missing, a full list must confirm this. A server that
     /// returns only a version instead of metadata would otherwise end all cached objects.
     fn metadata_complete(&mut self, requester: &mut Requester) -> Effects {
         if self.held.saturating_sub(self.listed) > self.most {
@@ -250,8 +250,8 @@ impl DeltaList {
         }
     }
 
-    /// Requests the differing objects, a few at once, unless the server requested a delay. The list is complete after
-    /// the last object.
+    /// Requests the differing objects, a few concurrently, unless the server requested a delay. The list is complete
+    /// after the last object.
     fn fetch(&mut self, requester: &mut Requester) -> Effects {
         let mut effects = Effects::default();
         // The order of these requests is irrelevant: staging sorts by key at the commit.
@@ -272,8 +272,8 @@ impl DeltaList {
         effects
     }
 
-    /// Abandons the relist by difference for the reason `why`, and requests a full list: at once, unless the server has
-    /// requested a delay.
+    /// Abandons the relist by difference for the reason `why`, and requests a full list: immediately, unless the server
+    /// has requested a delay.
     pub(super) fn list_all(&self, why: Arc<str>) -> Effects {
         let mut effects = self.abandoned();
         let plan = ListPlan { by_difference: None, ..self.plan.clone() };
@@ -289,7 +289,7 @@ impl DeltaList {
         effects
     }
 
-    /// Handles a failed request. A rejection leads to a full list at once; a requested delay is respected.
+    /// Handles a failed request. A rejection leads to a full list immediately; a requested delay is respected.
     pub(super) fn failed(
         &mut self,
         now: Instant,

@@ -81,7 +81,8 @@ pub enum Diagnostic {
         /// a full list.
         fetched: Option<usize>,
     },
-    /// The changes are too many, or cannot be requested on their own. A full list replaces the relist by difference.
+    /// Too many objects differ, or the differing objects cannot be requested separately. A full list replaces the
+    /// relist by difference.
     ListingAll {
         /// Cause.
         why: Arc<str>,

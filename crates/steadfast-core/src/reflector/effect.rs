@@ -66,7 +66,7 @@ pub(super) enum Effect {
     Listed { version: Option<ResourceVersion>, fetched: Option<usize> },
     /// The list failed.
     ListFailed(Failure),
-    /// The streamed list does not work: request pages at once.
+    /// The streamed list does not work: request pages immediately.
     PagesInstead(Arc<str>),
     /// The streamed list may have failed because it was streamed.
     DoubtStreams(Arc<str>),
@@ -85,7 +85,7 @@ pub(super) enum Effect {
     LeaveWatch,
     /// Watch from the version of the cache.
     Watch,
-    /// The watch reached its regular end: watch again at once.
+    /// The watch reached its regular end: watch again immediately.
     Resume,
     /// The watch reached its regular end too early: watch again after a growing delay.
     ResumeLater,

@@ -66,8 +66,8 @@ impl Handover {
         matches!(self.state, State::Opening { id: own, .. } | State::Open { id: own, .. } if own == id)
     }
 
-    /// Plans a move after a short random delay, so that not all watches move at once. `is_watch` is set if `id` is the
-    /// watch, or the list that becomes it.
+    /// Plans a move after a short random delay, so that not all watches move at the same time. `is_watch` is set if
+    /// `id` is the watch, or the list that becomes it.
     pub(super) fn unsettled(
         &mut self,
         now: Instant,

@@ -8,8 +8,8 @@
 //! A real server often sends no bookmark in a short watch. It drops a bookmark that is not above the last event before
 //! the start of the watch, even for an event outside the scope. The reflector therefore first checks that the
 //! responding server has reached P ([`ProbeMethod`]). A short watch that then ends regularly has shown all changes up
-//! to P. Our own stream has not confirmed P. Its later events are processed even if they are below P, and it resumes
-//! from its own version.
+//! to P. Our own stream has not confirmed P. The stream's later events are processed even if they are below P, and the
+//! stream resumes from its own version.
 //!
 //! While a caller waits, the short watch lasts one second instead of four. Its end without an event is a proof as well,
 //! if the watch was open for at least half of that time. The server sends pending events as soon as a watch is open.

@@ -45,7 +45,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) const MAX_PROOF_DELAY: Duration = Duration::from_secs(2);
 
 impl ProbeSchedule {
-    /// Creates a schedule that is due at once. `period` is the assumed period of a stream.
+    /// Creates a schedule that is due immediately. `period` is the assumed period of a stream.
     pub(super) fn new(period: Duration) -> Self {
         let delays = BackoffSettings { first: PAUSE, second: PAUSE * 2, ceiling: period / 2 };
         Self {

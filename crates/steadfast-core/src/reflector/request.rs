@@ -87,7 +87,7 @@ pub enum Request {
 /// Method to determine whether the responding server has reached a version (R2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeMethod {
-    /// A streamed list that matches nothing. It ends at this version or later; watches start there.
+    /// A streamed list that matches nothing. The list ends at this version or later, where watches start.
     Streamed,
     /// A list that matches nothing and is not older than the version, for servers without streamed lists.
     Listed,
@@ -117,7 +117,7 @@ pub const OF_NOTHING: &str = "metadata.name=a,metadata.name=b";
 
 impl Request {
     /// Returns whether the response is the whole collection or a page of it, including metadata only. At most a few of
-    /// these run at once (R5).
+    /// these run concurrently (R5).
     pub fn is_full_transfer(&self) -> bool {
         matches!(self, Self::StreamedList { .. } | Self::Page { .. } | Self::Metadata { .. })
     }

@@ -37,8 +37,8 @@ pub struct ReflectorSettings {
     /// List interval if the server rejects watches, or if its watches always fail; `None` for `period`. Defaults to
     /// `None`.
     pub poll_every: Option<Duration>,
-    /// Maximum time without a proof before the reflector requests one, until a stream has shown its own interval. It
-    /// equals the bookmark interval of a real server (R2). Defaults to 60 s.
+    /// Maximum time without a proof before the reflector requests one, until a stream has shown its own interval. The
+    /// default equals the bookmark interval of a real server (R2). Defaults to 60 s.
     pub period: Duration,
     /// Minimum period that a stream's own interval can set. A proof may take 5 s for a probe and 4 s for a short watch,
     /// and must end before two periods have passed. Defaults to 10 s.

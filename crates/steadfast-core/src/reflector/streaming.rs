@@ -79,7 +79,7 @@ impl Streaming {
         self.pages_until = Some(until);
     }
 
-    /// Handles a failed streamed list. Returns whether pages should be requested at once because the stream was
+    /// Handles a failed streamed list. Returns whether pages should be requested immediately because the stream was
     /// rejected. `plan` receives the form of the next list.
     pub(super) fn failed(&mut self, failure: &Failure, opened: bool, plan: &mut ListPlan) -> bool {
         let doubtful = match failure.kind {

@@ -77,8 +77,8 @@ impl Watch {
         self.opened = Some(now);
     }
 
-    /// Records a record that is above the cached version. It proves that the watch works, so a short lifetime is no
-    /// failure.
+    /// Records a record that is above the cached version. Such a record proves that the watch works, so a short
+    /// lifetime is no failure.
     pub(super) fn proven(&mut self) {
         self.proven = true;
     }
@@ -105,7 +105,7 @@ impl Watch {
         self.opened.map(|opened| opened + settings.healthy_after)
     }
 
-    /// Handles the regular end. A healthy watch resumes at once, any other after a growing delay.
+    /// Handles the regular end. A healthy watch resumes immediately, any other after a growing delay.
     pub(super) fn ended(&self, now: Instant, cache: &CacheState) -> Effects {
         let lived = self.opened.map(|opened| now.since(opened)).unwrap_or_default();
         let effect = if inject!(cache.faults(), ForgottenVersion) {

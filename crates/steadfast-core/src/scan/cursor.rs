@@ -204,8 +204,7 @@ impl<'a> Cursor<'a> {
         Some(self.marks)
     }
 
-    /// Reads the string at the position and returns its range, which is empty for any other value. That value is
-    /// skipped.
+    /// Reads the string at the position and returns its range. Any other value is skipped, and the range is empty.
     pub(crate) fn string(&mut self) -> Result<Range<usize>, Fault> {
         let span = self.skip()?;
         Ok(if self.bytes[span.start] == b'"' { span } else { 0..0 })
