@@ -30,7 +30,7 @@ const VALUE: usize = 20_000;
 /// Number of objects per page.
 const PAGE: usize = 20;
 
-/// Maximum memory of server, network and client for one page in flight, in a few copies.
+/// Allowance for one page in flight. Server, network and client may have four copies of it.
 const ON_ITS_WAY: usize = 4 * PAGE * (VALUE + 1_000);
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ async fn relist(fault: Option<InjectedFault>) -> Result<Taken, WorldError> {
     Ok(Taken { settled: settled - before, more: ALLOCATED.peak_usage().saturating_sub(settled) })
 }
 
-/// Runs in its own runtime, so that all memory is released at the end.
+/// Runs [`relist`] in a runtime of its own, so that all memory is released at the end.
 fn relisted(fault: Option<InjectedFault>) -> Result<Taken, WorldError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
     runtime.block_on(relist(fault))
@@ -90,7 +90,7 @@ fn relist_needs_little_more_memory() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Type that matches none of the objects.
+/// Type that cannot be decoded from any of the objects.
 #[derive(Clone, Debug, Deserialize)]
 struct Strict {
     #[allow(dead_code)]

@@ -1,5 +1,5 @@
-//! A disk that is temporarily full, starting at each of its writes in turn. A durable handler still receives all events
-//! in order, and the next run delivers the unacknowledged ones.
+//! A disk is full for some time, starting at each of its writes in turn. A durable handler must still receive all
+//! events in order, and the next run must deliver the unacknowledged ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

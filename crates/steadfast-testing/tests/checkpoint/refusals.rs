@@ -20,7 +20,7 @@ async fn secrets_need_explicit_permission() -> Result<(), WorldError> {
         "secrets cannot be kept in a checkpoint: Secrets are written to disk only on request; leave the checkpoint out, or \
          request it with `including_secrets`"
     );
-    // The annotations of secrets may contain all of their data.
+    // Metadata of secrets are rejected too, because annotations may contain all data of a secret.
     let metadata = factory.builder::<Lazy<PartialObjectMeta<Secret>>>(Scope::all()).checkpoint(&checkpoint).start();
     assert!(matches!(metadata, Err(InformerError::Checkpoint { why: CheckpointUnsupported::Secrets, .. })));
     factory.builder::<Lazy<Secret>>(Scope::all()).checkpoint(&checkpoint).including_secrets().start()?;

@@ -1,10 +1,10 @@
 //! Structure of the project: no two files import each other, directly or through others, and crates import each other in
 //! one direction.
 //!
-//! A file imports the file that *defines* an item that it names by a path, through all re-exports. A re-export
+//! If a file names an item by a path, it imports the file that *defines* the item, through all re-exports. A re-export
 //! (`pub use`) is such an import too. The declaration of a module (`mod name;`) is not an import. A file with an `impl`
-//! block of a type imports each file whose methods of that type it calls through `self`, `Self` or the type's name. Tests
-//! inside a file are ignored.
+//! block of a type imports each file whose methods of that type it calls through `self`, `Self` or the type's name.
+//! Tests inside a file are ignored.
 
 mod circles;
 mod commands;

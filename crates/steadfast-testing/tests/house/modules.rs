@@ -301,7 +301,7 @@ pub(crate) fn is_test(item: &[Tree]) -> bool {
     })
 }
 
-/// Returns the names that the item defines. For a macro call, any name in its arguments.
+/// Returns the names that the item defines. A macro call may define any name in its arguments.
 fn names_defined(declared: &[Tree]) -> Vec<String> {
     match declared {
         [Tree::Word(keyword), Tree::Word(name), ..]

@@ -297,7 +297,7 @@ async fn panicking_object_drop_is_reported() -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Type that no object can be decoded into.
+/// Type that cannot be decoded from any object.
 #[derive(Clone, Debug, Deserialize)]
 struct Strict {
     #[allow(dead_code)]

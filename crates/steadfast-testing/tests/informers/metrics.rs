@@ -1,6 +1,6 @@
 //! Metrics: each changes when the counted event happens, in virtual time, on a server in memory.
 
-// Counts are integers, which are exact.
+// Counts are integers, which an `f64` represents exactly.
 #![allow(clippy::float_cmp)]
 
 mod documented;

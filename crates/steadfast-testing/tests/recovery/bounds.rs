@@ -77,7 +77,8 @@ async fn states<K: Kept>(informer: &Informer<K>, time: Duration) -> Vec<&'static
 
 #[tokio::test(start_paused = true)]
 async fn r2_bookmarks_of_frozen_etcd_prove_nothing() -> Result<(), WorldError> {
-    // The watch cache sends bookmarks without a request to etcd, so a bookmark proves only the age of the cache.
+    // The server's watch cache sends bookmarks without a request to etcd. A bookmark therefore does not prove that etcd
+    // has no newer changes.
     let world = World::of(ApiServer::builder().bookmark_period(Duration::from_secs(10))).await?;
     let informer = world.synced().await?;
     world.server.faults().freeze_etcd(true);

@@ -1,6 +1,6 @@
-//! Situations of real clusters for which the embedded server is not sufficient evidence. The users have only the list
-//! permission, APIs belong to other servers, and webhooks never respond. Objects are deeply nested, responses stay unread,
-//! and another cluster takes over the address.
+//! Situations of real clusters for which the embedded server is not sufficient evidence. Examples are users with only
+//! the list permission, APIs of other servers, webhooks that never respond, and deeply nested objects. In other
+//! situations, responses stay unread, or another cluster takes over the address.
 //!
 //! All of them use one reference, because its start takes seconds.
 

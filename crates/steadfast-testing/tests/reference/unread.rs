@@ -17,12 +17,11 @@ use tokio::time::{sleep, timeout};
 
 use crate::ground::{SOON, until_fresh};
 
-/// Number of secrets. Together they exceed the data that the server may send of an unread response: 4 MiB.
+/// Number of secrets. Together they exceed 4 MiB, the amount that the server may send of an unread response.
 const SECRETS: usize = 6;
 const SECRET: usize = 700 * 1024;
 
-/// Number of unread responses. With the data that may be sent on each, they exceed the former receive window of a
-/// connection: 64 MiB.
+/// Number of unread responses. With 4 MiB each, they exceed 64 MiB, the former receive window of a connection.
 const UNREAD: usize = 25;
 
 /// Time without a proof after which an informer requests one, which needs responses of the server.

@@ -91,7 +91,7 @@ async fn changes_behind_killed_server_need_one_relist<K: CachedConfigMap>(
     writer.write_something_else().await?;
     cluster.kill(0)?;
     cluster.start_again(0).await?;
-    // Written on the restarted server, so that the informers do not have the version.
+    // This write happens after the restart, so the informers do not have its version.
     writer.write_something_else().await?;
     writer.recreate("recreated", "2").await?;
     writer.delete("deleted").await?;

@@ -275,7 +275,7 @@ fn start_from_stale_cache_is_found() -> Result<(), Error> {
 /// Bug: the controller needs every state, but a cache may skip intermediate states (level-triggered reconciles).
 #[test]
 fn dependency_on_each_state_is_found() -> Result<(), Error> {
-    /// Adds the value to the sum, once for each state.
+    /// Adds each new value to the sum. A skipped state is missing in the sum.
     async fn reconcile(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
         let said = value(&parent, "value");
         if value(&parent, "added") != said {

@@ -29,7 +29,7 @@ impl World {
         Self::of(ApiServer::builder(), fault).await
     }
 
-    /// Creates a client with this injected fault, of a server with these settings.
+    /// Creates a server with these settings, and a client of that server with this injected fault.
     pub(crate) async fn of(builder: ApiServerBuilder, fault: Option<InjectedFault>) -> Result<Self, WorldError> {
         let settings = Settings { prior_knowledge: true, ..Settings::default() };
         Self::with(builder, fault.into_iter().fold(settings, Settings::inject_fault), fault).await

@@ -37,7 +37,7 @@ pub struct Plot {
     pub namespace: String,
     /// Requests so far.
     pub steps: Vec<Step>,
-    /// Kind of the script. The script uses one object of it.
+    /// Kind of the script's only object.
     pub kind: Kind,
 }
 

@@ -43,9 +43,9 @@ pub struct Step {
     pub code_only: bool,
     /// Interpretation of the response.
     pub reading: Reading,
-    /// Verb for the coverage.
+    /// Verb under which the coverage counts this request.
     pub verb: &'static str,
-    /// Options for the coverage.
+    /// Options under which the coverage counts this request.
     pub options: Vec<&'static str>,
 }
 
