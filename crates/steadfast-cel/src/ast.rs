@@ -192,7 +192,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// Name in error messages, as other implementations of CEL write operators.
+    /// Returns the name in error messages, as other implementations of CEL write operators.
     pub fn name(self) -> &'static str {
         match self {
             Self::Add => "_+_",

@@ -109,7 +109,7 @@ fn unordered<'a>(one: &List<'a>, other: &List<'a>, meter: &mut Meter, depth: usi
     Ok(true)
 }
 
-/// Returns whether two items of lists with an identity are the same item.
+/// Returns whether two items are the same item by the identity of their lists.
 pub(crate) fn same<'a>(
     identity: &Identity,
     one: &Value<'a>,
@@ -132,7 +132,7 @@ pub(crate) fn same<'a>(
     Ok(true)
 }
 
-/// Returns whether `holds` is true of the order of two values; `None` for types without an order between them.
+/// Returns the result of `holds` for the order of two values; `None` if their types have no order.
 pub(crate) fn ordered<'a>(
     one: &Value<'a>,
     other: &Value<'a>,
@@ -186,7 +186,7 @@ fn numbers(one: &Value, other: &Value) -> Option<Option<Ordering>> {
     })
 }
 
-/// Exact order of an integer of 64 bits and a double.
+/// Returns the exact order of an integer of 64 bits and a double.
 fn to_double(integer: i128, double: f64) -> Option<Ordering> {
     if double.is_nan() {
         return None;

@@ -159,7 +159,7 @@ impl<'e, 'a, 'm, 'b> Evaluator<'e, 'a, 'm, 'b> {
         result.and_then(Value::readable).map_err(|fault| fault.at(at))
     }
 
-    /// `a.or(b)` and `a.orValue(b)` evaluate `b` only if `a` is empty.
+    /// Evaluates `a.or(b)` or `a.orValue(b)`. Evaluates `b` only if `a` is empty.
     fn alternative(&mut self, at: u32, of: &'e Expr, name: &str, other: &'e Expr) -> Result<Value<'a>, Error> {
         match self.evaluate(of)? {
             Value::Optional(Some(value)) if name == "orValue" => {

@@ -129,7 +129,7 @@ impl Conversion<'_> {
         })
     }
 
-    /// A JSON object verbatim: its null fields are part of the result.
+    /// Converts a JSON object, including its null fields.
     fn fields(&mut self, fields: &Map<String, Json>, depth: usize) -> Result<Json, Fault> {
         let mut built = Map::new();
         for (name, value) in fields {

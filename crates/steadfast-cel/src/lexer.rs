@@ -28,7 +28,7 @@ pub(crate) enum TokenKind {
 }
 
 impl TokenKind {
-    /// Name in error messages. Literals are not quoted: an expression may contain a secret.
+    /// Returns the name in error messages. Literals are not quoted: an expression may contain a secret.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Name(name) | Self::Quoted(name) => format!("`{name}`"),
@@ -181,7 +181,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// A string or bytes, if one starts here.
+    /// Reads a string or bytes, if such a literal starts here.
     fn string(&mut self) -> Result<Option<TokenKind>, SyntaxError> {
         let rest = self.rest();
         // At most two letters precede the quote, so that the rest of a long text is not searched.

@@ -67,7 +67,7 @@ fn bind(at: usize, arguments: Vec<Expr>) -> Result<ExprKind, SyntaxError> {
     }
 }
 
-/// A macro over items, or a plain call for other names and numbers of arguments.
+/// Returns a macro over items; a plain call for other names and numbers of arguments.
 fn comprehension(range: Expr, name: String, mut arguments: Vec<Expr>) -> Result<ExprKind, SyntaxError> {
     use ComprehensionKind::{All, Entries, Exists, ExistsOne, List, Map, SortBy};
     let (kind, variables, has_condition, has_body) = match (name.as_str(), arguments.len()) {

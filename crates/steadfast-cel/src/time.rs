@@ -39,7 +39,7 @@ impl Moment {
         (at.as_second() >= FIRST_SECOND).then_some(Self { at, rate })
     }
 
-    /// Timestamp of a text in RFC 3339.
+    /// Parses a timestamp in RFC 3339.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         // jiff also accepts other forms of ISO 8601, which CEL rejects.
@@ -69,7 +69,7 @@ impl Moment {
         Span::new(self.at.duration_since(other.at), self.rate.saturating_sub(other.rate))
     }
 
-    /// Local date and time at a fixed offset, as `UTC`, `Z`, `+02:00` or `-08:00`.
+    /// Returns the local date and time at a fixed offset, such as `UTC`, `Z`, `+02:00` or `-08:00`.
     pub(crate) fn in_zone(self, zone: &str) -> Option<jiff::Zoned> {
         let offset = match zone {
             "" | "UTC" | "Z" | "Etc/UTC" => Offset::UTC,
@@ -118,7 +118,7 @@ impl Span {
         Self::new(self.length.checked_neg()?, self.rate.saturating_neg())
     }
 
-    /// Duration of a text such as `1h30m`, `-1.5s` or `250ms`.
+    /// Parses a duration such as `1h30m`, `-1.5s` or `250ms`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (is_negative, mut rest) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -166,7 +166,7 @@ impl Span {
         Self::constant(SignedDuration::new(seconds, (nanos % 1_000_000_000) as i32))
     }
 
-    /// Text in seconds, as `90s` or `1.5s`.
+    /// Returns the text in seconds, such as `90s` or `1.5s`.
     pub(crate) fn text(self) -> String {
         let nanos = self.length.as_nanos();
         let sign = if nanos < 0 { "-" } else { "" };

@@ -57,11 +57,11 @@ pub struct List<'a> {
 /// Criterion by which two items of two lists are the same, for equality and concatenation of lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Identity {
-    /// Their positions: an ordinary list.
+    /// The positions of the items: an ordinary list.
     Position,
-    /// Their values: a list that is a set.
+    /// The values of the items: a list that is a set.
     Value,
-    /// The values of these fields: a list that is a map.
+    /// The values of these fields of the items: a list that is a map.
     Fields(Arc<[String]>),
 }
 

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use super::Link;
 use crate::clock::Clock;
 
-/// Transport that can be aborted instead of closed in order.
+/// Transport that can be aborted instead of closed gracefully.
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Makes the next drop abort the connection.
     fn abort_on_drop(&mut self);

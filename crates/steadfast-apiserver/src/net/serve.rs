@@ -50,7 +50,8 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
     };
     tokio::select! {
         biased;
-        // A reset takes precedence over data in flight: dropping the future drops the transport, which aborts.
+        // A reset takes precedence over data in flight: dropping the future drops the transport, which aborts the
+        // connection.
         () = link.until_reset() => {}
         outcome = serving => {
             if let Err(error) = outcome {

@@ -88,7 +88,7 @@ pub(crate) fn put_item(message: &[u8], into: &mut Vec<u8>) {
     put_bytes(2, message, into);
 }
 
-/// Encodes an event of a watch after its length. `object` has its envelope.
+/// Encodes an event of a watch, preceded by its length. `object` has its envelope.
 pub(crate) fn event(kind: &str, object: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(object.len() + 32);
     put_bytes(1, kind.as_bytes(), &mut message);
@@ -120,7 +120,7 @@ fn write_named(name: &'static str, object: Option<&Value>, into: &mut Vec<u8>) {
     write_fields(object.and_then(Value::as_object).unwrap_or(&nothing), &fields, 0, into);
 }
 
-/// Writes fields with equal numbers before `depth`.
+/// Writes fields whose paths of numbers are equal up to `depth`.
 fn write_fields(object: &Map<String, Value>, fields: &[&'static Field], depth: usize, into: &mut Vec<u8>) {
     // Fields with an equal number belong to one embedded message.
     for together in fields.chunk_by(|one, other| one.numbers[depth] == other.numbers[depth]) {

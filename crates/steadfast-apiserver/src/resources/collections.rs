@@ -1,4 +1,4 @@
-//! Collections whose objects determine the other valid objects.
+//! Collections whose objects determine which other objects are valid.
 
 use std::sync::LazyLock;
 

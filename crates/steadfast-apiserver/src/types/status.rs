@@ -71,7 +71,7 @@ mod tests {
         object["status"].take()
     }
 
-    /// The values are those of a real server.
+    /// Compares the zero values with those of a real server.
     #[test]
     fn status_has_the_zero_values_of_go() {
         for (api_version, kind, status) in [

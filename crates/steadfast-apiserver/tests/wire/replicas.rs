@@ -74,7 +74,7 @@ async fn lagging_replica_serves_old_reads() {
     let newer = format!("{CONFIG_MAPS}?resourceVersion={}&resourceVersionMatch=NotOlderThan", server.revision());
     assert_eq!(behind.get(&newer).await.0, 504);
 
-    // A watch from a future version is accepted and waits; a streamed list is not.
+    // A watch from a future version is accepted and waits; a streamed list from a future version is rejected.
     let mut watch = behind.watch(&watch_from(server.revision())).await;
     watch.is_silent_for(Duration::from_secs(200)).await;
     let streamed =

@@ -29,7 +29,7 @@ impl std::error::Error for TypeError {}
 
 debug_as_message!(TypeError);
 
-/// Offset at which the implementation in Go reports an expression.
+/// Returns the offset at which the implementation in Go reports an expression.
 pub(super) fn position(expr: &Expr) -> usize {
     let at = expr.at as usize;
     match &expr.kind {

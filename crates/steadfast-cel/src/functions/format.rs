@@ -13,7 +13,7 @@ const MAX_PRECISION: usize = 100;
 /// Maximum nesting of lists and maps in a template.
 const MAX_DEPTH: usize = 64;
 
-/// `template.format([values])` with `%s`, `%d`, `%f`, `%e`, `%x`, `%X`, `%o`, `%b` and `%%`.
+/// Calls `template.format([values])` with `%s`, `%d`, `%f`, `%e`, `%x`, `%X`, `%o`, `%b` and `%%`.
 pub(super) fn format<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Result<Option<Value<'a>>, Fault> {
     let [Value::String(template), Value::List(values)] = arguments else { return Ok(None) };
     meter.charge_bytes(template.len())?;

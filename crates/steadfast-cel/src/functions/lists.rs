@@ -68,7 +68,7 @@ pub(super) fn member<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter)
     }
 }
 
-/// `includes`: whether a list has an item. A value other than a list must equal the argument.
+/// Calls `includes`: returns whether a list has an item. A value other than a list must equal the argument.
 pub(super) fn includes<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     match arguments {
         [Value::List(list), wanted] => {
@@ -84,7 +84,7 @@ pub(super) fn includes<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallRe
     }
 }
 
-/// `lists.range(n)`: the numbers from 0 up to `n`.
+/// Calls `lists.range(n)`: returns the numbers from 0 up to `n`, without `n`.
 pub(super) fn range<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [Value::Int(end)] = arguments else { return Ok(None) };
     if *end > MAX_RANGE {
@@ -163,7 +163,7 @@ fn sort<'a>(list: &List<'a>, meter: &mut Meter) -> CallResult<'a> {
     Ok(sorted.map(|sorted| sorted.into_iter().map(|(item, ())| item).collect::<Vec<_>>().into()))
 }
 
-/// `sortBy`: the items in the order of their keys. Items with equal keys keep their order.
+/// Returns the items in the order of their keys, for `sortBy`. Items with equal keys keep their order.
 pub(crate) fn sort_by<'a>(items: Vec<Value<'a>>, keys: Vec<Value<'a>>, meter: &mut Meter) -> Result<Value<'a>, Fault> {
     let types: Vec<_> = keys.first().map(|key| key.type_of().name()).into_iter().collect();
     let sorted = sorted_pairs(keys.into_iter().zip(items), meter)?;

@@ -4,7 +4,7 @@ use crate::error::Fault;
 use crate::meter::Meter;
 use crate::value::Value;
 
-/// `optional.of`, `optional.none` and `optional.ofNonZeroValue`.
+/// Calls `optional.of`, `optional.none` or `optional.ofNonZeroValue`.
 pub(super) fn build<'a>(name: &str, arguments: &[Value<'a>]) -> Option<Value<'a>> {
     match (name, arguments) {
         ("optional.none", []) => Some(Value::Optional(None)),
@@ -14,7 +14,7 @@ pub(super) fn build<'a>(name: &str, arguments: &[Value<'a>]) -> Option<Value<'a>
     }
 }
 
-/// `hasValue` and `value`.
+/// Calls `hasValue` or `value`.
 pub(super) fn read<'a>(name: &str, arguments: &[Value<'a>]) -> Result<Option<Value<'a>>, Fault> {
     match (name, arguments) {
         ("hasValue", [Value::Optional(value)]) => Ok(Some(Value::Bool(value.is_some()))),
@@ -24,7 +24,7 @@ pub(super) fn read<'a>(name: &str, arguments: &[Value<'a>]) -> Result<Option<Val
     }
 }
 
-/// `optional.unwrap` and `unwrapOpt`: the values of the present optionals in a list.
+/// Calls `optional.unwrap` or `unwrapOpt`: returns the values of the present optionals in a list.
 pub(super) fn unwrap<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> Result<Option<Value<'a>>, Fault> {
     let [Value::List(list)] = arguments else { return Ok(None) };
     meter.charge(1 + list.len() as u64)?;

@@ -4,7 +4,8 @@ use crate::error::Fault;
 use crate::meter::Meter;
 use crate::value::Value;
 
-/// `find`: the first match, or an empty string; `findAll`: all matches, or at most a number of them.
+/// Calls `find` or `findAll`. `find` returns the first match, or an empty string. `findAll` returns all matches, or at
+/// most the given number of matches.
 pub(super) fn find<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Result<Option<Value<'a>>, Fault> {
     let (text, pattern, most) = match (name, arguments) {
         ("find", [Value::String(text), Value::String(pattern)]) => (text, pattern, 1),

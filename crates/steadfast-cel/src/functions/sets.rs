@@ -5,7 +5,7 @@ use crate::error::Fault;
 use crate::meter::Meter;
 use crate::value::{List, Value};
 
-/// `sets.contains`, `sets.equivalent` and `sets.intersects`.
+/// Calls `sets.contains`, `sets.equivalent` or `sets.intersects`.
 pub(super) fn relation<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Result<Option<Value<'a>>, Fault> {
     let [Value::List(one), Value::List(other)] = arguments else { return Ok(None) };
     let result = match name {

@@ -38,7 +38,7 @@ pub(super) fn matches<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallRes
     meter.matches(text, pattern).map(|matches| Some(Value::Bool(matches)))
 }
 
-/// `strings.quote`: returns the string as a CEL string literal.
+/// Calls `strings.quote`: returns the string as a CEL string literal.
 pub(super) fn quote<'a>(arguments: &[Value<'a>], meter: &mut Meter) -> CallResult<'a> {
     let [Value::String(text)] = arguments else { return Ok(None) };
     meter.charge_bytes(2 * text.len() + 2)?;

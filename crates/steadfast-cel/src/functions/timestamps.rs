@@ -10,7 +10,7 @@ const SECOND: i128 = 1_000_000_000;
 const MINUTE: i128 = 60 * SECOND;
 const HOUR: i128 = 60 * MINUTE;
 
-/// Part of a timestamp or duration.
+/// Returns a part of a timestamp or duration.
 pub(super) fn part<'a>(name: &str, arguments: &[Value<'a>], meter: &mut Meter) -> Result<Option<Value<'a>>, Fault> {
     let part = match arguments {
         [Value::Timestamp(instant)] => of_instant(name, *instant, "UTC", meter)?,

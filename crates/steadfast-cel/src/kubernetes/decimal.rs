@@ -17,7 +17,7 @@ pub(super) struct Decimal {
     scale: i64,
 }
 
-/// Length as a signed number. No length in memory exceeds the range.
+/// Returns a length as a signed number. No length in memory exceeds the range.
 pub(super) fn signed(len: usize) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
 }

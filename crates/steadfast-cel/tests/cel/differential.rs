@@ -49,7 +49,7 @@ fn theirs(text: &str, object: &Json) -> Result<Json, String> {
     value.json().map_err(|error| format!("{error:?}"))
 }
 
-/// Number of random expressions: 500, or `STEADFAST_SEEDS`.
+/// Returns the number of random expressions: 500, or `STEADFAST_SEEDS`.
 fn cases() -> u32 {
     std::env::var("STEADFAST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(500)
 }

@@ -9,7 +9,7 @@ use crate::{assert_true, json_of};
 /// Results of the library of a real API server, version 1.37: an expression, a tab and the result.
 const RESULTS: &str = include_str!("kubernetes.txt");
 
-/// Text of a result as in [`RESULTS`]; `error` for a fault.
+/// Returns the text of a result as in [`RESULTS`]; `error` for a fault.
 fn result(text: &str) -> String {
     let program = Program::compile(text).unwrap_or_else(|error| panic!("{text}: {error} at {}", error.at));
     let outcome = program.evaluate(&Context::new(), &mut Budget::new(1_000_000));

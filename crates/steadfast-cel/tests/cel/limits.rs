@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 use steadfast_cel::{Budget, Context, Fault, MAX_DEPTH, Program, Value, to_json};
 
-/// Fault of `text` over `object` with a budget of `limit`, and what is left of the budget.
+/// Returns the fault of `text` over `object` with a budget of `limit`, and the rest of the budget.
 fn fault(text: &str, object: &Json, limit: u64) -> (Fault, u64) {
     let program = Program::compile(text).expect(text);
     let mut context = Context::new();

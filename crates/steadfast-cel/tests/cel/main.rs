@@ -14,7 +14,7 @@ use steadfast_cel::{Budget, Context, Fault, Program, Value, to_json};
 /// Budget that no ordinary test exceeds.
 const AMPLE_BUDGET: u64 = 1_000_000;
 
-/// An object with fields of all types.
+/// Returns an object with fields of all types.
 fn object() -> Json {
     json!({
         "name": "web", "replicas": 3, "ratio": 1.5, "big": u64::MAX, "on": true, "nothing": null,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use steadfast_cel::{Budget, Context, Program, Value, to_json};
 
-/// Random JSON of a few levels.
+/// Returns a strategy for random JSON of a few levels.
 pub(crate) fn json() -> impl Strategy<Value = Json> {
     let leaf = prop_oneof![
         Just(Json::Null),
@@ -23,7 +23,8 @@ pub(crate) fn json() -> impl Strategy<Value = Json> {
     })
 }
 
-/// Random expressions over `object` and the variables `x` and `y` of macros, most of them without type errors.
+/// Returns a strategy for random expressions over `object` and the macro variables `x` and `y`. Most of the expressions
+/// have no type errors.
 pub(crate) fn expression() -> impl Strategy<Value = String> {
     let leaf = prop::sample::select(vec![
         "object",

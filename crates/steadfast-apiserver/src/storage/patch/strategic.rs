@@ -6,8 +6,8 @@ use crate::status::Status;
 
 /// Fields with merged lists, and the key of their items; `""` marks lists of plain values.
 ///
-/// Kubernetes declares the keys per type. This table uses the field name, which has the same key in all types with this
-/// field.
+/// Kubernetes declares the keys per type. This table uses the field name, because a field has the same key in all types
+/// that contain it.
 const MERGED_LISTS: &[(&str, &str)] = &[
     ("addresses", "type"),
     ("conditions", "type"),
