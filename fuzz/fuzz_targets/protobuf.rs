@@ -130,7 +130,7 @@ fn item(item: &Item) {
 fn as_in_json<T: DeserializeOwned + Debug + PartialEq>(id: MessageId, bytes: &[u8]) {
     let Ok(value) = decode::<Value>(id, bytes, true) else { return };
     let text = value.to_string();
-    // The nesting levels of an embedded object may exceed the limit of `serde_json`.
+    // An embedded object may add as many nesting levels again. The total may exceed the limit of `serde_json`.
     let Ok(again) = serde_json::from_str::<Value>(&text) else { return };
     assert_eq!(again, value);
     // If a map contains a key twice, JSON keeps the last value, and the form may reject the first one.

@@ -340,7 +340,7 @@ impl<T: Clone + Eq + Hash> Workqueue<T> {
         drop(state);
         // Keys are user types with destructors. They drop after the lock is released.
         drop(dropped);
-        // One permit per key. Idle workers without a key stay asleep.
+        // Wakes one worker per ready key. Other idle workers stay asleep.
         for _ in 0..newly_ready {
             self.shared.ready.notify_one();
         }

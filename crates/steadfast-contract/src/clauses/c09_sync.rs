@@ -1,9 +1,9 @@
 //! C9, sync: an informer has synced when its first complete list is in the store. A registration has synced when its
 //! handler has returned from each `Added` of that list.
 //!
-//! An `Added` whose last retry panicked counts as returned, and so does an `Added` whose object was deleted in the
-//! meantime. `Added` states correctly whether it belongs to the initial list. A handler that is registered later has an
-//! initial list too: the content of the store at that time.
+//! An `Added` whose last retry panicked counts as returned, and so does an `Added` that a deletion superseded. `Added`
+//! states correctly whether it belongs to the initial list. A handler that is registered later has an initial list too:
+//! the content of the store at that time.
 
 use std::collections::BTreeSet;
 

@@ -128,7 +128,8 @@ impl DeclaredCache {
             tokio::select! {
                 biased;
                 notified = changed.changed() => if notified.is_err() {
-                    // The informer was replaced and dropped. Its receiver would stay ready.
+                    // The informer was replaced and dropped. Its receiver would stay ready, so a new receiver is
+                    // needed.
                     changed = self.view.changed();
                 },
                 // Doubt grows with time and without a notification, so the freshness is also polled.
@@ -151,7 +152,7 @@ impl DeclaredCache {
             biased;
             () = self.until(environment, is_over) => Ok(()),
             waited = self.view.wait_for_writes(writes, deadline) => match waited {
-                // Other diagnostics report a stopped informer.
+                // Nothing to report here: other diagnostics report a stopped informer.
                 Err(WaitError::Stopped { .. }) => Ok(()),
                 waited => waited,
             }

@@ -220,7 +220,7 @@ impl Worker {
     /// Runs the reconcile of `work` if the caches permit.
     async fn take(&self, work: Work<ObjectKey>, lifecycle: &mut Lifecycle) {
         let pool = &*self.pool;
-        // The supervisor checks once a second. A cache may have become doubtful since.
+        // The supervisor checks once a second. A cache may have become doubtful since the last check.
         pool.check_caches();
         if !pool.gate.admits(&work) {
             // The key is deferred if workers still process other keys. Otherwise, or if the gate has opened in between,

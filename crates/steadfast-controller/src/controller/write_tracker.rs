@@ -356,7 +356,7 @@ impl Inner {
     async fn seen(&self, writes: &Writes) -> Result<(), WaitError> {
         for view in self.read() {
             match view.wait_for_writes(writes, WARN_INTERVAL).await {
-                // Other diagnostics report a stopped informer.
+                // Nothing to report here: other diagnostics report a stopped informer.
                 Ok(()) | Err(WaitError::Stopped { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -392,13 +392,13 @@ impl Inner {
             let Some(pending) = all.by_key.get_mut(key).filter(own) else { return };
             pending.remove(&writes);
             if !pending.own.is_empty() {
-                // Another reconcile ended in the meantime, and wrote.
+                // Another reconcile of the key ended in the meantime, and made writes. The task waits for these too.
                 continue;
             }
             let (deferred, is_all) = (pending.deferred.take(), pending.is_empty());
             // More changes arrived. The reconcile runs anyway, so that a constantly changing key is not starved.
             pending.granted = !is_all && deferred.is_some();
-            // Under the lock, so that no writes are added to a removed entry.
+            // Removed under the lock, so that no writes are added to a removed entry.
             if is_all {
                 all.by_key.remove(key);
             }

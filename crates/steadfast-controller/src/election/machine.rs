@@ -63,7 +63,7 @@ pub(super) struct Term {
     pub(super) until: Instant,
     /// Version of the write that acquired the lease. Increases with each holder.
     pub(super) token: u64,
-    /// UID of the held lease. A recreated lease of the same name is a different one.
+    /// UID of the held lease. A recreated lease of the same name is a different lease.
     pub(super) uid: String,
 }
 

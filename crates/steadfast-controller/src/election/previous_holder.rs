@@ -89,7 +89,7 @@ impl PreviousHolder {
 
     /// Another holder may act until this time.
     pub(super) fn wait_for(&mut self, over: Instant) {
-        // Never earlier: several earlier holders may still act.
+        // The instant never moves back, because several earlier holders may still act.
         self.over = self.over.max(over);
     }
 

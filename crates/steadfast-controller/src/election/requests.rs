@@ -79,7 +79,7 @@ impl Requests {
     ) -> Result<Request<Vec<u8>>, String> {
         let mut request = request.map_err(|error| error.to_string())?;
         let patience = Some(self.patience);
-        // Both deadlines: a server that sends headers and then stalls counts as unresponsive.
+        // Both deadlines are set, so that a server that sends headers and then stalls counts as unresponsive.
         request.extensions_mut().insert(Deadlines { headers: patience, progress: patience });
         // The previous request got no response, so its connection may be dead.
         if elsewhere {

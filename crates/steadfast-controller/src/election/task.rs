@@ -143,7 +143,7 @@ impl ElectionTask {
 
     /// Sends one request and processes the response. Returns false if the election stops first.
     async fn attempt(&mut self, step: Step, stopping: &mut watch::Receiver<bool>) -> bool {
-        // The time before sending: other candidates see this write later.
+        // Taken before sending, so that other candidates see this write after `sent`.
         let sent = self.now();
         let answered = tokio::select! {
             biased;
@@ -268,7 +268,7 @@ impl ElectionTask {
 
     /// Writes an empty holder into the lease if held. Returns true on success.
     async fn give_up(&mut self) -> bool {
-        // At most two reads and two writes. After that the lease expires on its own.
+        // Makes at most two reads and two writes. After that the lease expires on its own.
         for _ in 0..4 {
             let Some(step) = self.machine.release(self.now(), self.wall()) else { return false };
             let sent = self.now();
@@ -319,7 +319,7 @@ impl Drop for ElectionTask {
 /// Waits until the election stops.
 pub(super) async fn stopped(stopping: &mut watch::Receiver<bool>) {
     if stopping.wait_for(|stopping| *stopping).await.is_err() {
-        // The task itself holds the sender.
+        // The task itself holds the sender, so this error cannot occur.
         std::future::pending::<()>().await;
     }
 }

@@ -217,7 +217,7 @@ impl Correlator {
     /// Returns a name that no other event of this recorder has. Its number is the time, or the last number plus one if that
     /// is higher.
     fn next_name(&mut self, key: &EventKey, nanoseconds: u64) -> String {
-        // Strictly increasing, so that names of one process never collide, even if the clock steps back.
+        // The numbers strictly increase, so that names of one process never collide, even if the clock steps back.
         self.named = nanoseconds.max(self.named + 1);
         event_name(&key.similarity.regarding.name, self.named)
     }

@@ -23,7 +23,7 @@ pub(super) async fn send_all(shared: Arc<Shared>) {
             }
         };
         tokio::select! {
-            // Responses first: each one may end a pause or free a request slot.
+            // Responses come first, because each response may end a pause or free a request slot.
             biased;
             Some((number, answer)) = in_flight.next() => shared.answered(number, answer),
             () = shared.work.notified() => {}

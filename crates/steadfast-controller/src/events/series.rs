@@ -193,7 +193,7 @@ impl Series {
 
     /// Processes a 404 (`NotFound`) and returns the next action.
     pub(super) fn on_not_found(&mut self) -> AfterResponse {
-        // For a create request, the namespace is missing.
+        // A 404 to a create request means that the namespace is missing.
         if !self.exists {
             return AfterResponse::Abandon;
         }

@@ -107,7 +107,7 @@ impl Shared {
         let mut state = self.lock();
         let now = self.now();
         let abandoned_events = state.correlator.answered(number, answer, now, random);
-        // Throttled under the lock, logged after it.
+        // The throttle runs under the lock. The log line is written after the lock is released.
         let count = abandoned_events.as_ref().and_then(|abandoned_events| state.failed.of(abandoned_events.count, now));
         drop(state);
         self.progress.notify_waiters();

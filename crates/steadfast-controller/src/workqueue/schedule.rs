@@ -192,7 +192,7 @@ impl<T: Clone + Eq> Schedule<T> {
                     item.stage = KeyState::Ready { position, since };
                 }
             }
-            // Never two runs of one key at a time: the addition waits for the end of the current run.
+            // A key never has two runs at a time: the addition waits for the end of the current run.
             KeyState::Running { since: begun, again } => {
                 if again.is_none() {
                     self.adds += 1;
@@ -242,7 +242,7 @@ impl<T: Clone + Eq> Schedule<T> {
         let item = self.item(number);
         item.failures = item.failures.saturating_add(1);
         let own = settings.wait(item.failures, random);
-        // The larger of the key's own backoff and the shared rate limit.
+        // The wait is the longer of the key's own backoff and the wait for the shared rate limit.
         let wait = self.bucket.as_mut().map_or(own, |bucket| own.max(bucket.take(now)));
         if !self.closed {
             self.retries += 1;
@@ -354,7 +354,8 @@ impl<T: Clone + Eq> Schedule<T> {
         while self.items.last().is_some_and(Option::is_none) {
             self.items.pop();
         }
-        // With hysteresis: a queue of alternating size does not reallocate each time.
+        // Hysteresis: shrinks only far above the needed capacity. A queue of alternating size does not reallocate each
+        // time.
         let enough = MIN_CAPACITY.max(2 * self.items.len());
         if self.items.capacity() > 2 * enough {
             self.items.shrink_to(enough);

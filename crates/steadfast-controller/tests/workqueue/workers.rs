@@ -78,7 +78,7 @@ async fn run_steps(steps: Vec<Step>, workers: usize, run_ms: u64, is_grouped: bo
                 keys.borrow_mut().entry(key).or_default().added.replace(Instant::now());
             }
             Step::AddAfter(key, delay) => {
-                // An earlier delay may apply, but no run before this step counts.
+                // An earlier delay of the key may apply, but only runs after this step count.
                 queue.add_after(key, Duration::from_millis(delay));
                 keys.borrow_mut().entry(key).or_default().added.replace(Instant::now());
             }

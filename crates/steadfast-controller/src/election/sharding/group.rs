@@ -45,7 +45,7 @@ impl GroupLeases {
     /// Deletes a lease if unchanged. Returns true on success.
     pub(super) async fn delete(&self, lapsed: &Lapsed) -> Result<bool, ElectionTrouble> {
         let asked = self.asked("delete", Some(&lapsed.name));
-        // Preconditions: a member that renewed since the read keeps its lease.
+        // The preconditions protect the lease of a member that renewed since the read.
         let same = Preconditions { uid: Some(lapsed.uid.clone()), resource_version: Some(lapsed.version.clone()) };
         let parameters = DeleteParams::default().preconditions(same);
         let deleted = self.requests.ask::<Value>(self.request.delete(&lapsed.name, &parameters), false).await;

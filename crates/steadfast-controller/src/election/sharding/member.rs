@@ -183,7 +183,7 @@ impl Member {
                     self.state.troubles.end("delete", RESOURCE);
                     tracing::info!(%namespace, %group, %identity, member = %lapsed.name, "deleted the expired lease of a \
                      member");
-                    // With a delay, because a finalizer may keep the deleted lease.
+                    // The next read is delayed, because a finalizer may keep the deleted lease.
                     self.next = self.now() + self.timing.retry / 4;
                 }
                 // Another member deleted the lease, or it was renewed.
@@ -203,7 +203,7 @@ impl Member {
         if let Step::Create(lease) | Step::Update(lease) = &mut step {
             self.membership.sign(lease);
         }
-        // The time before sending: other members see this write later.
+        // Taken before sending, so that other members see this write after `sent`.
         let sent = self.now();
         let answered = tokio::select! {
             biased;
@@ -318,7 +318,7 @@ impl Member {
             environment.sleep_until(environment.now() + settled.since(self.now())).await;
         }
         self.membership.renounce();
-        // At most two reads and two writes. After that the lease expires on its own.
+        // Makes at most two reads and two writes. After that the lease expires on its own.
         for _ in 0..4 {
             let Some(mut step) = self.machine.release(self.now(), (self.wall)()) else { return false };
             if let Step::Update(lease) = &mut step {

@@ -245,8 +245,8 @@ impl Membership {
     pub(super) fn part(&self) -> Option<OwnedKeys> {
         let is_deaf = inject!(self.timing.faults, sharding::IgnoredClaims);
         let mut views = Vec::new();
-        // Other members may know any of these views: the one last read, the published one, the one being written, or
-        // the next.
+        // Other members may know any of these views: the view at the last read, the published view, the view being
+        // written, or the next view.
         for view in [
             if is_deaf { &self.published } else { &self.cleared }.as_ref()?,
             self.published.as_ref()?,

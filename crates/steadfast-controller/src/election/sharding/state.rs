@@ -104,7 +104,7 @@ impl MemberState {
                 |standing: &MemberStatus| standing.over.is_some() || (standing.readers > 0 && standing.gains.lag());
             let lagging = standings.wait_for(lags).await.map(|standing| (standing.number, standing.over.is_some()));
             let Ok((number, false)) = lagging else { return };
-            // The readers run without the lock and may take long. Changes in the meantime start another pass.
+            // The readers run without the lock and may take a long time. Changes in the meantime start another pass.
             let all: Vec<_> = self.readers().iter().map(|(_, catch_up)| catch_up()).collect();
             join_all(all).await;
             self.standing.send_modify(|standing| {
