@@ -17,7 +17,7 @@ use crate::checksum::Checksum;
 /// Version before all objects. It has the same number of digits as all versions.
 const INITIAL_VERSION: u64 = 1_000_000_000;
 
-/// Distance between objects that change one after the other.
+/// Distance between the indexes of two objects that change one after the other.
 const STRIDE: usize = 7919;
 
 /// Number of changes of which one is a deletion, if deletions are enabled.

@@ -78,7 +78,7 @@ struct RunState {
 
 /// Outcome of a pass.
 struct PassOutcome {
-    /// True if steps were applied, whose effect is checked soon.
+    /// True if steps were applied. The next read then follows soon, to check their effect.
     has_acted: bool,
     /// Latest time of the next read.
     until: Option<Instant>,

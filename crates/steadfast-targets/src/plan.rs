@@ -128,7 +128,7 @@ pub(crate) fn plan<V: Value>(
     now: Now,
 ) -> Plan<V> {
     let ClaimResolution { mut values, origins, conflicts, contested } = ClaimResolution::resolve(wanted, found, record);
-    // After the claims: an invalid entry still holds its location, so that no other group takes it over.
+    // Validated after the claims: an invalid entry still holds its location, so that no other group takes it over.
     let invalid = validate(&mut values);
     let mut builder = PlanBuilder { wanted, found, plan_settings, kept: BTreeMap::new(), uncertain: None };
     builder.kept.extend(conflicts.into_iter().map(|(name, conflict)| (name, SkipReason::Conflict(conflict))));
@@ -195,7 +195,7 @@ pub(crate) fn plan<V: Value>(
         flow(&mut flows, origins.get(name).or_else(|| record.origin(name))).serving += 1;
     }
     for (name, step) in &outs {
-        // The recorded origin first: the object that gave the entry decides about its loss, not a new claimant.
+        // The recorded origin comes first: the object that gave the entry decides about its loss, not a new claimant.
         let origin = record.origin(name).or_else(|| origins.get(name)).cloned();
         let is_gone = origin
             .as_deref()

@@ -1,4 +1,4 @@
-//! Items of a registry by HTTP: one URL lists the items, and each item has a URL of its own for `PUT` and `DELETE`.
+//! Items of a registry over HTTP: one URL lists the items, and each item has its own URL for `PUT` and `DELETE`.
 //!
 //! An item is a JSON object with a key, an owner and a value. The item belongs to the mirror if its owner is the
 //! mirror's mark. The mirror changes no other items. A restarted mirror needs no other record of its items.

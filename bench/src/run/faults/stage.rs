@@ -92,7 +92,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Starts the client, waits until it has synced, and lets it follow for a while.
+    /// Starts the client, waits until it has synced, and lets it watch for a while.
     pub(super) async fn ready(&mut self) -> Result<(), BenchError> {
         self.start_client()?;
         if self.until_equal(Instant::now(), READY).await?.is_none() {

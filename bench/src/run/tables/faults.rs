@@ -39,8 +39,9 @@ pub(in crate::run) fn table(fault_results: &FaultResults) -> String {
     text
 }
 
-/// Returns a table with a row for each fault and a column for each library: the recovery time, the number of lists, and
-/// the numbers of lost, merged, repeated and older events. `chosen` selects faults by number and prefix of the title.
+/// Returns a table with a row for each fault and a column for each library. A cell contains the recovery time, the
+/// number of lists, and the numbers of lost, merged, repeated and older events. `chosen` selects faults by number and
+/// prefix of the title.
 pub(in crate::run) fn summary(fault_results: &FaultResults, chosen: Option<&[(&str, &str)]>) -> String {
     let mut text = String::from("| | Steadfast | kube-runtime | client-go |\n|---|---|---|---|\n");
     let mut titles: Vec<(&str, &str)> = Vec::new();

@@ -132,7 +132,7 @@ pub(super) fn updates(zone: &str, seen: &Seen, steps: &[Step<Record>]) -> (Vec<U
         }
         is_possible
     });
-    // Marks without a record remain after an update whose record another client deleted. A mark in use stays.
+    // If another client deletes a record, its mark remains without a record. A mark in use stays.
     let needed: BTreeSet<String> = updates.iter().flat_map(|update| update.records.keys().cloned()).collect();
     updates.extend(unused_marks(seen, zone).filter(|update| !update.records.keys().any(|mark| needed.contains(mark))));
     (updates, first)
@@ -208,7 +208,7 @@ pub(super) fn write(
     term: Option<TermRecord>,
     mut prerequisites: AnswerBuilder<Vec<u8>>,
 ) -> Result<AdditionalBuilder<Vec<u8>>, MessageFull> {
-    // Names and data were validated before, and a mark is short. So only the size of the message can be an error.
+    // Names and data were validated before, and a mark is short. So a failure means that the message is too large.
     fn too_large(_: impl Sized) -> MessageFull {
         MessageFull
     }

@@ -98,7 +98,8 @@ impl Zones {
                     tracing::warn!(zone = zone.name, %why, "cannot read the zone; its names stay unchanged");
                 }
                 last.failed = Some(why);
-                // The last contents stand in for an unreadable zone. Without them, its entries would look lost.
+                // The last contents replace those of an unreadable zone. Without contents, the zone's entries would
+                // look lost.
                 (last.found.clone(), Some(error))
             }
         }

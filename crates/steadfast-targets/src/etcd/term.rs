@@ -25,8 +25,8 @@ impl<R: EtcdClient> Etcd<R> {
     /// Records `term`, and makes each later transaction of this target require it. Returns false if a later term is
     /// already recorded.
     ///
-    /// The record has its own lease, and expires five minutes after its last renewal, because terms restart after a
-    /// restore of the API server from a backup.
+    /// The record has its own lease, and expires five minutes after its last renewal. It must expire, because terms
+    /// restart after a restore of the API server from a backup.
     ///
     /// If the user has no permission to write the record, transactions are sent without this condition.
     pub(super) async fn record_term(&self, term: u64) -> Result<bool, EtcdError> {

@@ -78,8 +78,8 @@ impl Relay<'_> {
         loop {
             let (mut condition, orders) = self.link.present(context);
             if orders.reset && condition.hole[Way::ToServer as usize] && self.link.lateness(Way::ToServer).is_some() {
-                // The client's kernel has discarded its data, and its reset does not pass yet. The server does not know
-                // about the reset, and processes the data it has received.
+                // The client's kernel has discarded its data, but its reset cannot reach the server yet. So the
+                // server does not know about the reset, and processes the data it has received.
                 self.to_server.drop_all();
                 // No timer is set: the next change of the conditions wakes the task.
                 return Poll::Pending;

@@ -31,8 +31,8 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Returns a client of a replica without faults. Writes of this client are points, too: the controller may see
-    /// them late, or only after the next write of the object.
+    /// Returns a client of a replica without faults. Disturbances can affect its writes, too: the controller may see
+    /// a write late, or only after the next write of the object.
     pub fn client(&self) -> Client {
         self.connection.client()
     }

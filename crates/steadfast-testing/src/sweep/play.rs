@@ -131,7 +131,7 @@ where
         // The network is registered once the connection exists. Requests of a process without a network count as
         // those of a dead process.
         runner.begins(process, network.clone());
-        // The caller's function runs within this future, so that a panic before it returns a future is caught too.
+        // The caller's function is called within this future, so that a panic of the call itself is caught too.
         let running = AssertUnwindSafe(async { (setting.controller)(connection).await }).catch_unwind();
         // A kill wins over an end in the same poll, because the disturbance decides the outcome.
         let how = tokio::select! {

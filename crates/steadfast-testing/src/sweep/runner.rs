@@ -55,7 +55,7 @@ struct State {
     under_way: HashMap<u64, Point>,
     /// Networks of the running processes.
     networks: HashMap<usize, NetworkFaults>,
-    /// Process that cannot renew its lease, and the end of that time.
+    /// Process that cannot renew its lease, and the end of this block.
     leaseless: Option<(usize, Instant)>,
     reached: bool,
     /// End of the fault's effect.
@@ -235,7 +235,7 @@ impl SweepRunner {
         Fate::Goes
     }
 
-    /// Kills the process of a replica. Requests that it has not sent are dropped.
+    /// Kills the process of a replica. Requests that the process has not sent yet are dropped.
     fn kill(&self, process: usize) -> Fate {
         // A map entry exists while the process is alive, so the second of two concurrent kills finds no entry.
         if let Some(network) = self.look(|state| state.networks.remove(&process)) {
