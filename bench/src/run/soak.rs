@@ -43,7 +43,7 @@ pub(crate) struct SoakArgs {
     out: PathBuf,
 }
 
-/// Number of events after which the server waits for the client, at most.
+/// Maximum number of events before the run waits for the client.
 const BATCH: usize = 10_000;
 
 /// Minimum number of batches.
