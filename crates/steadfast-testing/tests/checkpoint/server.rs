@@ -22,8 +22,8 @@ use crate::life::{config_maps, lists};
 /// Number of names.
 const NAMES: u64 = 40;
 
-/// Audit policy that logs each request for config maps once, on arrival. The response stage is not suitable: a
-/// streaming request reaches that stage only at its end.
+/// Audit policy that logs each request for config maps once, on arrival. The stage `ResponseComplete` would be too late:
+/// a streaming request reaches it only at its end.
 const POLICY: &str = r#"
 apiVersion: audit.k8s.io/v1
 kind: Policy

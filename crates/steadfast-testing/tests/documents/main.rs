@@ -26,7 +26,7 @@ const PAGES: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// Example on the page about controllers, which has its own test.
+/// Example on the page about controllers. The example also has a test of its own.
 const POOL: &str = concat!(
     include_str!("../../../../examples/pool/pool_spec.rs"),
     include_str!("../../../../examples/pool/with_steadfast.rs"),

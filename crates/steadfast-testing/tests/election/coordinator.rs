@@ -222,7 +222,7 @@ fn is_expired(lease: &Lease, now: Timestamp) -> bool {
     spec.renew_time.is_none_or(|renewed| renewed.0 + lasts < now)
 }
 
-/// Returns the definition of the candidates' type. Only servers with a coordinator have it.
+/// Returns the definition of the candidates' type. With this type, the library treats a server as coordinating.
 fn definition() -> Value {
     let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     json!({

@@ -32,7 +32,7 @@ const REPLICAS: usize = 2;
 const STEPS: usize = 10;
 /// Maximum time until all children exist after the last lag.
 const REPAIR: Duration = Duration::from_secs(90);
-/// Annotation of each child with the name of its creator.
+/// Label of each child with the name of its creator.
 const MAKER: &str = "maker";
 
 /// Protection under which a replica acts, or a deliberate bug that omits it.
@@ -51,12 +51,12 @@ enum Way {
 #[derive(Debug)]
 struct Told {
     problems: Vec<String>,
-    /// Number of changes of the replica that creates one parent's children.
+    /// Number of times that another replica took over the creation of a parent's children.
     moves: usize,
     log: String,
 }
 
-/// Permission on which a reconcile acts.
+/// Handle that decides whether a reconcile may act.
 enum Right {
     Sharding(Sharding),
     Leader(Leader),
@@ -69,7 +69,7 @@ struct Context {
     children: Informer<Pod>,
 }
 
-/// Creates the missing children, by the contents of the cache.
+/// Creates the children that the cache lacks.
 async fn keep(parent: Arc<ConfigMap>, context: Arc<Context>) -> Result<Action, kube::Error> {
     let key = ObjectKey::namespaced("default", parent.name_any());
     let held = match &context.right {
@@ -315,7 +315,7 @@ impl Stage {
     }
 }
 
-/// Returns the number of changes of the replica that creates a parent's children.
+/// Returns the number of times that another replica took over the creation of a parent's children.
 fn moves(server: &ApiServer) -> usize {
     let (history, mut last, mut moves) = (server.history(), BTreeMap::<String, String>::new(), 0);
     for change in history.of("", "pods").filter(|change| change.previous.is_none()) {

@@ -47,7 +47,7 @@ impl Imports {
                     Named::Item(from, name) if modules.is_extended(from, &name, id) => continue,
                     Named::Item(from, _) => from,
                     Named::Module(from) if is_glob => from,
-                    // An import of a module matters only at the use of its items.
+                    // The import of a module counts only where the file uses an item of that module.
                     Named::Module(_) | Named::Foreign => continue,
                 };
                 let from = &modules.all[from].file;

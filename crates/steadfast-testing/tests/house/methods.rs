@@ -15,11 +15,11 @@ pub(crate) struct Extension {
     pub(crate) is_of_trait: bool,
     /// Methods and associated functions that the block defines; none for a block of a trait.
     pub(crate) methods: BTreeSet<String>,
-    /// Number of calls of methods of the own type, by name.
+    /// Number of calls to each method of the block's own type.
     pub(crate) calls: BTreeMap<String, usize>,
 }
 
-/// Calls of methods from one file to another file with methods of the type.
+/// Calls between two files with methods of the type: calling file, called file, and the number of calls by method.
 pub(crate) type Calls = BTreeMap<(PathBuf, PathBuf), BTreeMap<String, usize>>;
 
 /// Methods of one type.

@@ -73,7 +73,8 @@ async fn pause(milliseconds: u64) {
     tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }
 
-/// Runs `scenario` without and with the fault, and requires that the checker distinguishes both by `clause`.
+/// Runs `scenario` without and with the fault, and requires that the checker reports a violation of `clause` only with
+/// the fault.
 macro_rules! caught {
     ($name:ident, $clause:ident, $fault:ident, $scenario:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

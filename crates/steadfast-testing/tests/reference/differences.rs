@@ -98,7 +98,7 @@ async fn relist_transfers_only_differing_objects() -> Result<(), WorldError> {
     others.wait_for_sync(SOON).await?;
     until_fresh(dynamic.informer()).await?;
 
-    // A restarted server has no events from before its start, and neither does the compacted etcd.
+    // A restarted server has no events from before its start, and the compacted etcd has none either.
     reference.kill(other);
     writer.set("object-1", "changed").await?;
     writer.delete("object-2").await?;

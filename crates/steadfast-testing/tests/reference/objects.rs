@@ -44,7 +44,7 @@ pub(crate) async fn one_nested_too_deeply(reference: &Reference) -> Result<(), W
         assert!(informer.freshness().to_string().contains("default/deep"), "{}", informer.freshness());
         informers.push(informer);
     }
-    // Its deletion is delivered by its identity alone, and later events are not affected.
+    // The deletion of this object is delivered with its identity only. Later events are not affected.
     let request = http::Request::delete(format!("{path}/deep")).body(Vec::new())?;
     client.request_text(request).await?;
     let later = wells.create(&PostParams::default(), &DynamicObject::new("later", &kind)).await?;

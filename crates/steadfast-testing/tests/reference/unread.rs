@@ -74,7 +74,7 @@ pub(crate) async fn answers_that_nobody_reads(reference: &Reference) -> Result<(
     let writer = Writer::new(client, "kube-public");
     writer.create_labelled("told", "unread").await?;
     for round in 0..4 {
-        // A silence in which the informers must request a proof, and then a change.
+        // First nothing changes, so the informers must request a proof. Then an object changes.
         let quiet = Instant::now();
         while quiet.elapsed() < PERIOD + PERIOD / 2 {
             for informer in &informers {

@@ -251,7 +251,7 @@ async fn false_freshness_while_cut_is_detected<K: CachedConfigMap>(cluster: &mut
     cluster.network().cut();
     writer.set("a", "2").await?;
     sleep(Duration::from_secs(4)).await;
-    // The sample must precede the recovery. After it, the claim of freshness is true again.
+    // The sample must precede the recovery. After the recovery, the claim of freshness is true again.
     of_broken.sample(broken.informer(), broken.informer().name());
     cluster.network().heal();
 

@@ -80,7 +80,7 @@ pub(crate) async fn config(file: &Path, context: Option<&str>) -> Result<kube::C
     KubeconfigFiles::one(file).read()?.config(context)
 }
 
-/// Returns a connection by the kubeconfig `content`, after writing it to a file in `folder`.
+/// Writes the kubeconfig `content` to a file in `folder`, and returns a connection with it.
 pub(crate) async fn connection(folder: &Folder, content: &Value) -> Result<Connection, ConnectError> {
     let file = folder.write("config.yaml", &content.to_string());
     let config = config(&file, None).await?;

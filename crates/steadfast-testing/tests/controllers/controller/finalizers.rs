@@ -1,4 +1,4 @@
-//! Finalizers: cleanup precedes the removal of an object, also if a step between them fails.
+//! Finalizers: cleanup precedes the removal of an object, even if a step between them fails.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //! yet.
 //!
 //! A compaction affects a whole server. Therefore all scripts run in two rounds on two servers of their own. Between
-//! the rounds, the servers are compacted and their caches restarted. After only a compaction, a real server continues
+//! the rounds, the servers are compacted and their caches restarted. After a compaction alone, a real server continues
 //! to serve from its cache, including exact lists and pages, while the cache contains the events and snapshots. The
 //! duration depends on other writes and on a timer, so it is not compared. Therefore the API server is replaced, and
 //! each collection is requested once before the second round. By then each cache contains the whole first round and

@@ -126,7 +126,8 @@ impl Plot {
         let place = format!("{}/{name}", self.path(version));
         self.steps.push(Step::new("get", "GET", place.clone()).with("plain"));
         let (last, place) = (self.steps.len() - 1, format!("{place}/scale"));
-        // For a real server, an unchanged scale may be a change, because of its managers.
+        // A random number nearly always changes the scale. A real server may treat an unchanged scale as a change,
+        // because of its managers.
         let replicas = if self.chance.percent(15) { json!(-1) } else { self.chance.below(100_000).into() };
         let scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1",
                            "metadata": {"name": name, "namespace": self.namespace}, "spec": {"replicas": replicas}});

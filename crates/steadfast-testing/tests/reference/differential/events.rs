@@ -15,7 +15,8 @@ pub const EVENTS: [Kind; 2] = [
 /// Adds a request for events through one of their two groups.
 pub fn life(plot: &mut Plot) {
     let drawn = plot.chance.below(8);
-    // In the newer group, nearly all fields are immutable, which is validation beyond metadata.
+    // A patch uses the core group only. In the newer group, nearly all fields are immutable, and the embedded server
+    // validates only metadata.
     let face = if drawn == 4 { 0 } else { plot.chance.below(2) };
     let Kind { root, plural, .. } = EVENTS[face];
     let group = if face == 0 { "core" } else { "events group" };

@@ -69,7 +69,7 @@ impl TestServer {
         Ok(course.seen)
     }
 
-    /// Runs a script up to the step `end` on a connection of its own. Its watches end before.
+    /// Runs a script up to the step `end` on a connection of its own. Waits for the end of its watches.
     pub async fn go_on(&self, script: &Script, end: usize, course: &mut Course) -> Result<(), WorldError> {
         self.open().await?.go_on(script, end, course).await
     }

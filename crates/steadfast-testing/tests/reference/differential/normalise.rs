@@ -177,7 +177,7 @@ fn without_suffix(text: &str, prefix: &str) -> String {
     named
 }
 
-/// A year is a number like a version, and an object of one server may have just this version.
+/// A year looks like a version, and an object of one of the servers may happen to have this version.
 #[test]
 fn years_and_examples_are_not_versions() {
     let message = "Invalid value: \"2020-01-01T00:00:00Z\": field is immutable, as '2020' and RFC-2020 are; not 2020";

@@ -8,7 +8,8 @@ use crate::differential::writes::{create, options};
 
 /// Adds a deletion with invalid or unusual options.
 ///
-/// If the request has a body, only the options in the body count. Both request a dry run, so that the object stays.
+/// If the request has a body, only the options in the body count. Query and body both request a dry run, so that the
+/// object stays.
 pub fn deletions(plot: &mut Plot) {
     let Some((kind, name, last)) = plot.existing() else { return create(plot) };
     let step = Step::new("odd deletion", "DELETE", plot.at(kind, name)).query("dryRun=All");

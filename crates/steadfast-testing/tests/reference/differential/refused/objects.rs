@@ -53,7 +53,7 @@ pub fn objects(plot: &mut Plot) {
         50 => step.query(&format!("fieldManager={}", "n".repeat(129))).with("manager too long").json(&object),
         _ => Step::new("odd object", "PUT", plot.at(index, "another")).with("other name").json(&object),
     };
-    // Some of these succeed, and no other script may see the object.
+    // Some of these requests succeed. They are dry runs, so that no other script sees the object.
     if !step.path.contains("dryRun") {
         step = step.query("dryRun=All");
     }
