@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, VersionMatch};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::ObjectMeta;
 use kube::runtime::controller::{Action, Controller};
@@ -99,7 +99,10 @@ where
 async fn watcher_tells(client: &Client, config: watcher::Config, how: &str) -> Outcome {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     for name in ["a", "b"] {
-        maps.create(&PostParams::default(), &config_map(name, "1")).await?;
+        let created = maps.create(&PostParams::default(), &config_map(name, "1")).await?;
+        // A streamed list may be older than the last write (kube requests version 0), so the server's cache must have it.
+        let version = created.resource_version().ok_or("a created object without a version")?;
+        maps.list(&ListParams::default().at(&version).matching(VersionMatch::NotOlderThan)).await?;
     }
     let mut events = pin!(watch(maps.clone(), config.labels("app=seen")));
     let told = async {
