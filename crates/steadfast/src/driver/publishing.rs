@@ -74,13 +74,13 @@ impl<K: Kept> Driver<K> {
         let informer = &self.shared.name;
         let spared = matches!(diagnostic, Diagnostic::Undecodable { .. })
             && !self.log_throttle.names(self.shared.environment.now());
-        match diagnostic.severity() {
-            Severity::Fault if let Diagnostic::Failed { code, reason, .. } = diagnostic => {
+        match (diagnostic.severity(), diagnostic) {
+            (Severity::Fault, Diagnostic::Failed { code, reason, .. }) => {
                 // Fields without a value are absent from the log line.
                 tracing::warn!(%informer, code, reason = reason.as_deref(), "{diagnostic}");
             }
-            Severity::Fault if !spared => tracing::warn!(%informer, "{diagnostic}"),
-            Severity::Fault | Severity::Routine => tracing::debug!(%informer, "{diagnostic}"),
+            (Severity::Fault, _) if !spared => tracing::warn!(%informer, "{diagnostic}"),
+            (Severity::Fault | Severity::Routine, _) => tracing::debug!(%informer, "{diagnostic}"),
         }
         self.shared.report(diagnostic);
     }
