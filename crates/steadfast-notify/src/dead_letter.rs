@@ -7,7 +7,7 @@
 //!   lock, a second `redrive` would take the letters of the first one again. The first `redrive` would then remove
 //!   the file with the letters of both.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Message;
+use crate::private_file::private_options;
 
 /// An undeliverable message.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -226,11 +227,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
 
 /// Opens a file for appending with read access for the owner only. Creates a missing file.
 fn owners_own(file: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(file)
+    private_options().read(true).append(true).create(true).open(file)
 }
 
 fn ends_whole(file: &mut File) -> io::Result<bool> {

@@ -4,6 +4,15 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
+/// Returns options that open or create a file with access for the owner only. An existing file keeps its mode.
+pub(crate) fn private_options() -> OpenOptions {
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "only Unix has modes"))]
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
 /// Writes a file atomically, with access for the owner only.
 pub(crate) fn write_private(file: &Path, text: &str) -> io::Result<()> {
     let mut name = file.file_name().unwrap_or_default().to_owned();
@@ -14,11 +23,7 @@ pub(crate) fn write_private(file: &Path, text: &str) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut open = options.open(&staged)?;
+    let mut open = private_options().write(true).create_new(true).open(&staged)?;
     open.write_all(text.as_bytes())?;
     drop(open);
     fs::rename(&staged, file)

@@ -1,6 +1,6 @@
 //! State folder across restarts, with a lock against concurrent programs.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use steadfast_targets::Memory;
 
 use crate::config::Cluster;
 use crate::mirror::Approvals;
-use crate::private_file::write_private;
+use crate::private_file::{private_options, write_private};
 use crate::short_hash::short_hash;
 
 /// File with the address of the status endpoint, while the program holds the folder.
@@ -197,11 +197,7 @@ fn holder(file: &mut File) -> io::Result<String> {
 
 /// Acquires the lock of a file, or returns the current holder.
 fn lock(path: &Path) -> io::Result<Result<File, String>> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
+    let mut file = private_options().read(true).write(true).create(true).truncate(false).open(path)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {

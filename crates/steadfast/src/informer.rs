@@ -44,7 +44,7 @@ pub(crate) const UNAIDED_WAIT: Duration = Duration::from_secs(1);
 /// pods.wait_for_sync(Duration::from_secs(30)).await?;
 ///
 /// let web = pods.lister()?.get("shop", "web-0")?;
-/// // A cache that may be incomplete says so, with the duration and the reason.
+/// // The freshness states whether the cache may be incomplete, since when, and why.
 /// println!("web-0 exists: {}; {}", web.is_some(), pods.freshness());
 /// # Ok(())
 /// # }

@@ -48,24 +48,35 @@ pub(crate) struct WrongPort {
 pub(crate) fn wrong_ports(api_version: &str, kind: &str, object: &Value) -> Vec<WrongPort> {
     let mut wrong = Vec::new();
     if let Some(name) = of_kind(api_version, kind) {
-        search(name, object, "", &mut wrong);
+        search(name, object, &mut wrong);
     }
     wrong
 }
 
-fn search(name: &'static str, object: &Value, path: &str, wrong: &mut Vec<WrongPort>) {
+/// Adds the wrong ports of `object`, with paths that start at `object`. Valid objects need no paths, so a path grows only
+/// on the way back from a wrong port.
+fn search(name: &'static str, object: &Value, wrong: &mut Vec<WrongPort>) {
     for field in fields(name).unwrap_or_default() {
         let Some(value) = object.get(field.name) else { continue };
-        let path = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
         if let Some((.., zero)) = PORTS.into_iter().find(|(of, port, _)| (*of, *port) == (name, field.name)) {
-            wrong.extend(check(name, field, value, path, zero));
+            wrong.extend(check(name, field, value, zero));
             continue;
         }
         match (field.holds, value) {
-            (Holds::One(Kind::Named(of)), _) => search(of, value, &path, wrong),
+            (Holds::One(Kind::Named(of)), _) => {
+                let first = wrong.len();
+                search(of, value, wrong);
+                for port in &mut wrong[first..] {
+                    port.path = format!("{}.{}", field.name, port.path);
+                }
+            }
             (Holds::List(Kind::Named(of)), Value::Array(items)) => {
                 for (index, item) in items.iter().enumerate() {
-                    search(of, item, &format!("{path}[{index}]"), wrong);
+                    let first = wrong.len();
+                    search(of, item, wrong);
+                    for port in &mut wrong[first..] {
+                        port.path = format!("{}[{index}].{}", field.name, port.path);
+                    }
                 }
             }
             // No type with ports is the value of a map.
@@ -78,23 +89,23 @@ fn search(name: &'static str, object: &Value, path: &str, wrong: &mut Vec<WrongP
         && is_unset
         && let Some(number) = object.get("port").and_then(Value::as_i64).filter(|port| !(1..=65_535).contains(port))
     {
-        wrong.push(WrongPort { path: format!("{path}.targetPort"), number: Some(number), why: RANGE });
+        wrong.push(WrongPort { path: "targetPort".to_owned(), number: Some(number), why: RANGE });
     }
 }
 
-fn check(name: &str, field: &Field, value: &Value, path: String, zero: Zero) -> Option<WrongPort> {
+fn check(name: &str, field: &Field, value: &Value, zero: Zero) -> Option<WrongPort> {
     // Ports by name have other rules.
     let number = value.as_i64()?;
-    match (number, zero) {
-        (1..=65_535, _) | (0, Zero::Unset) => None,
-        (0, Zero::Absent) => Some(WrongPort { path, number: None, why: "" }),
-        _ if name.starts_with("admissionregistration") && field.name == "port" => Some(WrongPort {
-            path,
-            number: Some(number),
-            why: "port is not valid: must be between 1 and 65535, inclusive",
-        }),
-        _ => Some(WrongPort { path, number: Some(number), why: RANGE }),
-    }
+    let (number, why) = match (number, zero) {
+        (1..=65_535, _) | (0, Zero::Unset) => return None,
+        (0, Zero::Absent) => (None, ""),
+        // The only port of this group.
+        _ if name.starts_with("admissionregistration") => {
+            (Some(number), "port is not valid: must be between 1 and 65535, inclusive")
+        }
+        _ => (Some(number), RANGE),
+    };
+    Some(WrongPort { path: field.name.to_owned(), number, why })
 }
 
 #[cfg(test)]

@@ -127,9 +127,8 @@ impl SharedState {
     }
 
     async fn try_forward(&self, approvals: &ForwardedApprovals) -> Result<Result<bool, Error>, String> {
-        let read = timeout(REQUEST_TIMEOUT, self.secrets.get_opt(&self.name)).await;
-        let read = read.map_err(|_| self.failed(&"no response"))?.map_err(|error| self.failed(&error))?;
-        let Some(mut secret) = read else { return Ok(Ok(false)) };
+        let read = self.respond(self.secrets.get_opt(&self.name)).await?;
+        let Some(mut secret) = read.map_err(|error| self.failed(&error))? else { return Ok(Ok(false)) };
         let data = secret.data.get_or_insert_default();
         let mut all = approvals_in(data);
         for (mirror, ids) in approvals {
@@ -144,14 +143,14 @@ impl SharedState {
         // The write carries the resource version of the read, so a concurrent write of the leader or another standby
         // causes a conflict.
         let options = PostParams::default();
-        let written = timeout(REQUEST_TIMEOUT, self.secrets.replace(&self.name, &options, &secret)).await;
-        Ok(written.map_err(|_| self.failed(&"no response"))?.map(|_| true))
+        let written = self.respond(self.secrets.replace(&self.name, &options, &secret)).await?;
+        Ok(written.map(|_| true))
     }
 
     /// Returns the approvals of standbys. Reads the Secret if another client has written it.
     pub(super) async fn forwarded(&mut self) -> Result<&ForwardedApprovals, String> {
-        let read = timeout(REQUEST_TIMEOUT, self.secrets.get_metadata_opt(&self.name)).await;
-        let read = read.map_err(|_| self.failed(&"no response"))?.map_err(|error| self.failed(&error))?;
+        let read = self.respond(self.secrets.get_metadata_opt(&self.name)).await?;
+        let read = read.map_err(|error| self.failed(&error))?;
         // A deleted Secret is created again by the next publication.
         if read.is_some_and(|secret| secret.metadata.resource_version != self.version) {
             self.resume().await?;
@@ -196,10 +195,14 @@ impl SharedState {
         Ok(())
     }
 
+    /// Awaits the response to `request`.
+    async fn respond<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<Result<T, Error>, String> {
+        timeout(REQUEST_TIMEOUT, request).await.map_err(|_| self.failed(&"no response"))
+    }
+
     async fn secret(&self) -> Result<Found, String> {
-        let read = timeout(REQUEST_TIMEOUT, self.secrets.get_opt(&self.name)).await;
-        let read = read.map_err(|_| self.failed(&"no response"))?.map_err(|error| self.failed(&error))?;
-        let Some(secret) = read else { return Ok(Found::default()) };
+        let read = self.respond(self.secrets.get_opt(&self.name)).await?;
+        let Some(secret) = read.map_err(|error| self.failed(&error))? else { return Ok(Found::default()) };
         let data = secret.data.unwrap_or_default();
         // Damaged content counts as empty: the replicas deliver all pending changes once more.
         let published = data.get(CONTENT).and_then(|ByteString(content)| serde_json::from_slice(content).ok());

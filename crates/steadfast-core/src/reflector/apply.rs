@@ -132,9 +132,9 @@ impl Reflector {
                 let effects = self.polling.version_rejected(now, &failure, settings, requester);
                 self.apply(now, effects, out);
             }
-            Effect::WatchUnavailable { failure, answered } => {
+            Effect::WatchUnavailable { failure, is_evidence } => {
                 let (cache, requester) = (&self.cache, &mut self.requester);
-                let effects = self.polling.watch_failed(now, &failure, answered, cache, requester);
+                let effects = self.polling.watch_failed(now, &failure, is_evidence, cache, requester);
                 self.apply(now, effects, out);
             }
             Effect::Wait { failure, then } => self.wait(now, &failure, then, out),

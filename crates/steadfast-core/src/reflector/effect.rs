@@ -97,8 +97,9 @@ pub(super) enum Effect {
     WatchFailed(Failure),
     /// The server rejects the version of the watch.
     VersionRejected(Failure),
-    /// The watch failed independently of its version. `answered` is set if the failure is evidence about watches.
-    WatchUnavailable { failure: Failure, answered: bool },
+    /// The watch failed independently of its version. `is_evidence` is set if the failure is evidence about
+    /// watches.
+    WatchUnavailable { failure: Failure, is_evidence: bool },
     /// Wait for the delay that the server requested, or for the backoff.
     Wait { failure: Failure, then: Next },
     /// Request the list again after the backoff.

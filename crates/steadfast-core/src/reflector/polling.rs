@@ -113,17 +113,17 @@ impl Polling {
         }
     }
 
-    /// Handles a failed watch: retries it, or replaces it by a list. `answered` is set if the failure is evidence about
-    /// watches.
+    /// Handles a failed watch: retries it, or replaces it by a list. `is_evidence` is set if the failure
+    /// is evidence about watches.
     pub(super) fn watch_failed(
         &mut self,
         now: Instant,
         failure: &Failure,
-        answered: bool,
+        is_evidence: bool,
         cache: &CacheState,
         requester: &mut Requester,
     ) -> Effects {
-        if answered {
+        if is_evidence {
             self.count_failure(now);
         } else if !self.on {
             return retry(failure);

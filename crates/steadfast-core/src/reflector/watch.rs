@@ -148,8 +148,8 @@ impl Watch {
                 effects
             }
             FailureKind::Unreachable | FailureKind::Busy | FailureKind::Denied | FailureKind::Unreadable => {
-                let answered = self.is_evidence(now, &failure, &cache.settings);
-                Effect::WatchUnavailable { failure, answered }.into()
+                let is_evidence = self.is_evidence(now, &failure, &cache.settings);
+                Effect::WatchUnavailable { failure, is_evidence }.into()
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Approvals of removals, passed from the command line to the running program by one file for each mirror.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use crate::private_file::write_private;
+use crate::private_file::{private_options, write_private};
 
 /// Prefix of the files, followed by the name of the mirror.
 const PREFIX: &str = "approved-";
@@ -117,11 +117,8 @@ impl Approvals {
     /// Runs `step` while no other process changes the files.
     fn locked<T>(&self, step: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let path = self.folder.join(LOCK_FILE);
-        let mut options = OpenOptions::new();
-        options.create(true).write(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(&path).map_err(|error| reported(&path, &error))?;
+        let opened = private_options().create(true).write(true).truncate(false).open(&path);
+        let file = opened.map_err(|error| reported(&path, &error))?;
         // Each holder only reads and writes one small file. The lock ends with the file handle.
         file.lock().map_err(|error| reported(&path, &error))?;
         step()

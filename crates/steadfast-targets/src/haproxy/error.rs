@@ -12,7 +12,7 @@ pub enum HaproxyError {
     /// The name contains characters that HAProxy would interpret.
     #[error("{0:?} is not a valid name in HAProxy: use letters, digits, `-`, `_` and `.`, at most 128 characters")]
     Name(String),
-    /// The prefix is so long that a server's name has too few bytes left.
+    /// The prefix leaves too few bytes for the name of a server.
     #[error("the prefix {0:?} is longer than 96 bytes; HAProxy allows 128 for the whole name of a server")]
     Prefix(String),
     /// HAProxy accepts no such weight.

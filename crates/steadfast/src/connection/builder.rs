@@ -198,7 +198,7 @@ impl ConnectionBuilder {
     /// Passes each warning of the API server to `receive`: deprecated versions, fields without effect, unsafe settings.
     ///
     /// Each warning is also logged once, with or without this callback. `receive` runs on a thread for the program's
-    /// code, where it may block.
+    /// code, and may block.
     #[must_use]
     pub fn on_warning(mut self, receive: impl Fn(&ServerWarning) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Arc::new(receive));

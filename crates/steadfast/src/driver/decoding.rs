@@ -120,10 +120,11 @@ impl<K: Kept> Decoding<K> {
         self.object_decoder.keep(object)
     }
 
-    /// Submits an object for decoding. `beside` is the number of further bytes that the object keeps in memory.
-    pub(super) fn hand_in(&mut self, purpose: Purpose, object: RawObject, beside: usize) {
+    /// Submits an object for decoding. The object keeps `further_bytes` in memory in
+    /// addition to its own.
+    pub(super) fn hand_in(&mut self, purpose: Purpose, object: RawObject, further_bytes: usize) {
         let number = self.first + self.in_flight.len() as u64;
-        let held = object.bytes.len() + beside;
+        let held = object.bytes.len() + further_bytes;
         self.held += held;
         self.undone += 1;
         self.edits += usize::from(matches!(purpose, Purpose::Edited { .. }));
