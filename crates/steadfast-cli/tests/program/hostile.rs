@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use steadfast::unstable::random::Random;
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
@@ -17,7 +18,7 @@ use crate::haproxy::Haproxy;
 use crate::nonsense::{TENANT, Victims, object, resource};
 use crate::outsides::Etcd;
 use crate::run::{KillOnDrop, start, stderr_text, steadfast};
-use crate::seeded_rng::{SeededRng, seeds};
+use crate::seeds::seeds;
 
 /// Namespaces of careful tenants.
 const SHOPS: [&str; 2] = ["shop-a", "shop-b"];
@@ -165,7 +166,7 @@ impl World {
 /// Objects of the careful tenants and their changes.
 struct Shops<'a> {
     server: &'a ApiServer,
-    rng: SeededRng,
+    rng: Random,
     created: u64,
     pods: Vec<(&'static str, String)>,
     victims: Victims,
@@ -174,7 +175,7 @@ struct Shops<'a> {
 impl<'a> Shops<'a> {
     fn create(server: &'a ApiServer, seed: u64) -> Self {
         let mut shops =
-            Self { server, rng: SeededRng(seed), created: 0, pods: Vec::new(), victims: Victims::default() };
+            Self { server, rng: Random::new(seed), created: 0, pods: Vec::new(), victims: Victims::default() };
         for shop in SHOPS {
             for _ in 0..PODS {
                 shops.add_pod(shop);
@@ -243,7 +244,7 @@ impl<'a> Shops<'a> {
 }
 
 /// Sends some objects of the tenant: creates, replaces and deletes.
-fn send_nonsense(server: &ApiServer, rng: &mut SeededRng, victims: &Victims) {
+fn send_nonsense(server: &ApiServer, rng: &mut Random, victims: &Victims) {
     for _ in 0..3 {
         let object = object(rng, victims);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -299,7 +300,7 @@ fn run_alone(seed: u64) -> Option<Contents> {
 /// Runs the careful tenants next to the hostile tenant until their entries equal those of `alone`.
 fn run_beside_nonsense(seed: u64, alone: &Contents) -> Option<usize> {
     let mut world = World::start(&format!("hostile-{seed}"), DnsKind::of_seed(seed))?;
-    let mut rng = SeededRng(seed ^ 0xbad);
+    let mut rng = Random::new(seed ^ 0xbad);
     let mut shops = Shops::create(&world.server, seed);
     let (begun, place_holds) =
         (Instant::now(), |contents: &Contents| alone.iter().filter(|(place, _)| contents.contains_key(*place)).count());
@@ -358,7 +359,7 @@ fn nonsense_is_mostly_accepted_by_api_server() {
     let server = runtime.block_on(ApiServer::start()).expect("the server starts");
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
     server.create(&namespace).expect("a namespace");
-    let mut rng = SeededRng(1);
+    let mut rng = Random::new(1);
     let victims = Victims { names: vec!["web-1".to_owned()], ..Victims::default() };
     let accepted = |object: &Value| server.create(object).or_else(|_| server.replace(object)).is_ok();
     let count = (0..200).filter(|_| accepted(&object(&mut rng, &victims))).count();

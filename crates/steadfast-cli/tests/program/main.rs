@@ -42,7 +42,7 @@ mod restarts;
 mod run;
 mod secrets;
 #[cfg(unix)]
-mod seeded_rng;
+mod seeds;
 mod serve;
 #[cfg(unix)]
 mod sinks;

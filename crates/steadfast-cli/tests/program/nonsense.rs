@@ -1,8 +1,7 @@
 //! Objects of a careless or hostile tenant: random nonsense within the rights of an ordinary user.
 
 use serde_json::{Map, Value, json};
-
-use crate::seeded_rng::SeededRng;
+use steadfast::unstable::random::Random;
 
 /// Namespace of the tenant. Sorts before all others.
 pub(crate) const TENANT: &str = "aaa";
@@ -24,17 +23,17 @@ pub(crate) struct Victims {
     pub(crate) keys: Vec<String>,
 }
 
-fn one_of<'a>(rng: &mut SeededRng, texts: &[&'a str]) -> &'a str {
+fn one_of<'a>(rng: &mut Random, texts: &[&'a str]) -> &'a str {
     texts[rng.below(texts.len() as u64) as usize]
 }
 
-fn victim(rng: &mut SeededRng, texts: &[String]) -> String {
+fn victim(rng: &mut Random, texts: &[String]) -> String {
     let default = String::from("nothing");
     texts.get(rng.below(texts.len().max(1) as u64) as usize).unwrap_or(&default).clone()
 }
 
 /// Text that no field expects.
-fn garbage(rng: &mut SeededRng) -> String {
+fn garbage(rng: &mut Random) -> String {
     match rng.below(8) {
         0 => "x".repeat(rng.below(HUGE as u64) as usize),
         1 => "\u{1b}[2J\u{1b}]0;owned\u{7}\r\n\u{0}mirror web: synced".to_owned(),
@@ -78,7 +77,7 @@ fn garbage(rng: &mut SeededRng) -> String {
 }
 
 /// Values of the annotations that rules read: mostly garbage, sometimes another tenant's, sometimes valid.
-fn annotations(rng: &mut SeededRng, victims: &Victims) -> Value {
+fn annotations(rng: &mut Random, victims: &Victims) -> Value {
     let mut annotations = Map::new();
     for name in ["port", "weight", "name", "type", "data", "ttl", "key", "value"] {
         let theirs = match name {
@@ -104,7 +103,7 @@ fn annotations(rng: &mut SeededRng, victims: &Victims) -> Value {
 }
 
 /// Returns a random pod, service or config map of the namespace [`TENANT`]. The API server rejects some of them.
-pub(crate) fn object(rng: &mut SeededRng, victims: &Victims) -> Value {
+pub(crate) fn object(rng: &mut Random, victims: &Victims) -> Value {
     let name = match rng.below(3) {
         0 => format!("n-{}", rng.below(20)),
         _ => victim(rng, &victims.names),

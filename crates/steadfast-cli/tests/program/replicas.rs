@@ -18,13 +18,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use steadfast::unstable::random::Random;
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
 use crate::haproxy::eventually;
 use crate::outsides::Etcd;
 use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast, temp_path};
-use crate::seeded_rng::{SeededRng, seeds};
+use crate::seeds::seeds;
 
 const REPLICAS: usize = 3;
 
@@ -251,11 +252,11 @@ impl World {
     }
 
     /// Creates, changes or deletes an object.
-    fn change(&mut self, rng: &mut SeededRng) {
+    fn change(&mut self, rng: &mut Random) {
         self.changes += 1;
         let value = format!("v{}", self.changes);
         let names: Vec<String> = self.objects.keys().cloned().collect();
-        let any = |rng: &mut SeededRng| names[rng.below(names.len() as u64) as usize].clone();
+        let any = |rng: &mut Random| names[rng.below(names.len() as u64) as usize].clone();
         match rng.below(4) {
             0 if names.len() > 4 => {
                 let name = any(rng);
@@ -285,7 +286,7 @@ impl World {
     }
 
     /// Changes objects for a while, and watches the keys.
-    fn run_changes(&mut self, rng: &mut SeededRng, lasts: Duration) {
+    fn run_changes(&mut self, rng: &mut Random, lasts: Duration) {
         let until = Instant::now() + lasts;
         while Instant::now() < until {
             self.change(rng);
@@ -304,7 +305,7 @@ impl World {
     }
 
     /// Causes one trouble, after which all replicas run again.
-    fn trouble(&mut self, rng: &mut SeededRng) -> String {
+    fn trouble(&mut self, rng: &mut Random) -> String {
         let leader = self.leader().unwrap_or_default();
         let other = (leader + 1 + rng.below(2) as usize) % REPLICAS;
         let lasts = Duration::from_millis(200 + rng.below(5000));
@@ -432,7 +433,7 @@ impl Drop for World {
 fn replicas_survive_kills_and_freezes_of_leaders() {
     let is_long = ["STEADFAST_SEED", "STEADFAST_SEEDS"].iter().any(|name| std::env::var_os(name).is_some());
     for seed in seeds(1) {
-        let mut rng = SeededRng(seed);
+        let mut rng = Random::new(seed);
         let mut world = World::start(&format!("replicas-{seed}"));
         let troubles = TROUBLES[usize::from(is_long)];
         (0..8).for_each(|_| world.change(&mut rng));

@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use steadfast::unstable::random::Random;
 use steadfast_apiserver::{ApiServer, Verb};
 use steadfast_contract::Change;
 use steadfast_testing::config_map;
@@ -20,7 +21,6 @@ use tokio::runtime::Runtime;
 
 use crate::haproxy::eventually;
 use crate::run::{signal, start, temp_path};
-use crate::seeded_rng::SeededRng;
 
 /// Rule that sends the old and the new version of each config map.
 const EACH: &str = "[[rules]]\nname = \"each\"\nresources = [\"cm\"]\nnamespaces = [\"default\"]\ninitial = true\n\
@@ -372,7 +372,7 @@ fn random_kills_lose_and_reorder_nothing() {
     let writer = {
         let (server, ended) = (world.server.clone(), ended.clone());
         std::thread::spawn(move || {
-            let (mut random, mut there) = (SeededRng(1), BTreeSet::new());
+            let (mut random, mut there) = (Random::new(1), BTreeSet::new());
             for round in 0.. {
                 if ended.load(Ordering::Relaxed) {
                     return;
@@ -391,7 +391,7 @@ fn random_kills_lose_and_reorder_nothing() {
             }
         })
     };
-    let (mut random, mut written) = (SeededRng(2), Vec::new());
+    let (mut random, mut written) = (Random::new(2), Vec::new());
     for _ in 0..kills {
         let life = world.begin();
         eventually("the first line of output", || !life.lines().is_empty());

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use steadfast::unstable::random::Random;
 use steadfast_apiserver::ApiServer;
 use tokio::runtime::Runtime;
 
@@ -33,7 +34,7 @@ use crate::nonsense::{TENANT, Victims, object, resource};
 use crate::outsides::Etcd;
 use crate::removals::{Loss, Sample, Truth, judge};
 use crate::run::{KillOnDrop, signal, start, stderr_text, steadfast};
-use crate::seeded_rng::{SeededRng, seeds};
+use crate::seeds::seeds;
 use cluster::{Cluster, Phase};
 use trouble::{TROUBLES, Trouble};
 
@@ -216,7 +217,7 @@ impl World {
     }
 
     /// Deletes one pod or makes it unready. At most one pod is unready at a time, within the defaults of the guard.
-    fn lose(&mut self, rng: &mut SeededRng) {
+    fn lose(&mut self, rng: &mut Random) {
         let ready = self.ready("web-");
         let exists = |number: &u64| self.server.pod(&format!("web-{number}")).is_some();
         let unready =
@@ -232,7 +233,7 @@ impl World {
         }
     }
 
-    fn change(&mut self, rng: &mut SeededRng) {
+    fn change(&mut self, rng: &mut Random) {
         if rng.below(5) == 0 {
             let far = self.ready("far-");
             if far.len() < 3 || far.len() < 6 && rng.below(2) == 0 {
@@ -262,7 +263,7 @@ impl World {
     }
 
     /// The tenant creates, replaces and deletes nonsense.
-    fn send_nonsense(&self, rng: &mut SeededRng) {
+    fn send_nonsense(&self, rng: &mut Random) {
         for _ in 0..30 {
             let object = object(rng, &self.victims);
             // The API server rejects some of these objects.
@@ -283,7 +284,7 @@ impl World {
     }
 
     /// Restores the server to its state of some changes ago.
-    fn restore(&mut self, rng: &mut SeededRng) {
+    fn restore(&mut self, rng: &mut Random) {
         let back = 3 + rng.below(20);
         if let Cluster::Real(real) = &mut self.server {
             real.back_up();
@@ -318,7 +319,7 @@ impl World {
     }
 
     /// Starts a trouble.
-    fn begin(&mut self, trouble: Trouble, acting: &mut KillOnDrop, rng: &mut SeededRng) {
+    fn begin(&mut self, trouble: Trouble, acting: &mut KillOnDrop, rng: &mut Random) {
         match trouble {
             Trouble::Restored => self.restore(rng),
             Trouble::Killed => {
@@ -433,7 +434,7 @@ impl Drop for Witness {
 }
 
 /// Continues with changes for the duration of a fault.
-fn meanwhile(world: &mut World, rng: &mut SeededRng, trouble: Trouble) {
+fn meanwhile(world: &mut World, rng: &mut Random, trouble: Trouble) {
     let until = Instant::now() + Duration::from_millis(LASTS / 2 + rng.below(LASTS));
     let is_writable = world.server.is_writable_during(trouble);
     while Instant::now() < until {
@@ -466,7 +467,7 @@ fn until_equal(world: &World, at: &str) {
 
 fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
     let mut world = World::start(&format!("story-{seed}"), DnsKind::of_seed(seed))?;
-    let mut rng = SeededRng(seed);
+    let mut rng = Random::new(seed);
     let mut acting = begin(&world);
     until_equal(&world, &format!("seed {seed}, at first"));
     let witness = Witness::begin(&world);
@@ -498,7 +499,7 @@ fn tell(seed: u64, troubles: &[Trouble]) -> Option<(usize, usize)> {
 fn random_troubles_remove_no_entry_of_ready_pod() {
     let runs_all = ["STEADFAST_SEED", "STEADFAST_SEEDS"].iter().any(|name| std::env::var_os(name).is_some());
     for seed in seeds(1) {
-        let mut rng = SeededRng(seed ^ 0x5eed);
+        let mut rng = Random::new(seed ^ 0x5eed);
         let mut troubles = TROUBLES.to_vec();
         for at in (1..troubles.len()).rev() {
             troubles.swap(at, rng.below(at as u64 + 1) as usize);

@@ -12,17 +12,17 @@ use steadfast_testing::{InMemory, WorldError};
 
 use crate::durable::{Does, Log, mirror};
 use crate::files::Folder;
-use crate::histories::{below, change};
+use crate::histories::change;
 use crate::judge::{Seen, Sum, judge, lines};
 use crate::life::{Life, config_maps};
 
 fn does(random: &Mutex<Random>, is_last: bool) -> Does {
     let mut random = random.lock();
-    match below(&mut random, if is_last { 40 } else { 12 }) {
+    match random.below(if is_last { 40 } else { 12 }) {
         0 => Does::Fail,
         1 => Does::Panic,
         2 => Does::Never,
-        3..6 => Does::TakeTime(Duration::from_millis(below(&mut random, 900))),
+        3..6 => Does::TakeTime(Duration::from_millis(random.below(900))),
         _ => Does::Acknowledge,
     }
 }
@@ -30,7 +30,7 @@ fn does(random: &Mutex<Random>, is_last: bool) -> Does {
 /// Damages the file between two runs: only a part of it remains.
 fn tear(path: &std::path::Path, random: &mut Random) -> std::io::Result<()> {
     let length = std::fs::metadata(path)?.len();
-    std::fs::OpenOptions::new().write(true).open(path)?.set_len(1 + below(random, length / 2))
+    std::fs::OpenOptions::new().write(true).open(path)?.set_len(1 + random.below(length / 2))
 }
 
 async fn run(seed: u64) -> Result<Sum, WorldError> {
@@ -39,7 +39,7 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
     let server = ApiServer::builder().in_memory().seed(seed).start().await?;
     let log = Log::default();
     let mut path = folder.file();
-    let lives = 3 + below(&mut random, 5);
+    let lives = 3 + random.below(5);
     for number in 0..lives {
         let is_last = number + 1 == lives;
         let network = InMemory { seed: seed * 100 + number, ..InMemory::default() };
@@ -49,15 +49,15 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
         let own = Log::default();
         let moods = Arc::new(Mutex::new(Random::new(seed * 1000 + number)));
         // The handler is added at the start or later. One in six runs has none.
-        if is_last || below(&mut random, 6) > 0 {
-            tokio::time::sleep(Duration::from_millis(below(&mut random, 2) * below(&mut random, 3000))).await;
+        if is_last || random.below(6) > 0 {
+            tokio::time::sleep(Duration::from_millis(random.below(2) * random.below(3000))).await;
             mirror(&life, &own, move |_| does(&moods, is_last))?;
         }
-        for round in 0..below(&mut random, 60) {
+        for round in 0..random.below(60) {
             change(&server, &mut random, round);
-            let wait = if below(&mut random, 8) == 0 { below(&mut random, 3000) } else { below(&mut random, 80) };
+            let wait = if random.below(8) == 0 { random.below(3000) } else { random.below(80) };
             tokio::time::sleep(Duration::from_millis(wait)).await;
-            if below(&mut random, 25) == 0 {
+            if random.below(25) == 0 {
                 server.faults().reset();
             }
         }
@@ -74,10 +74,10 @@ async fn run(seed: u64) -> Result<Sum, WorldError> {
         }
         log.extend(own.lock().iter().cloned());
         drop(log);
-        for round in 0..below(&mut random, 20) * u64::from(!is_last) {
+        for round in 0..random.below(20) * u64::from(!is_last) {
             change(&server, &mut random, 1000 + round);
         }
-        match below(&mut random, 6) * u64::from(!is_last) {
+        match random.below(6) * u64::from(!is_last) {
             1 => {
                 server.compact();
                 server.faults().expire_events();

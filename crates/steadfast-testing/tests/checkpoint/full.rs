@@ -13,7 +13,7 @@ use steadfast_testing::{InMemory, WorldError};
 
 use crate::durable::{Does, Log, mirror};
 use crate::files::Folder;
-use crate::histories::{below, change};
+use crate::histories::change;
 use crate::judge::{Seen, judge, lines};
 use crate::life::{Life, config_maps};
 
@@ -58,7 +58,7 @@ async fn run(from: u64, many: u64) -> Result<Option<Run>, WorldError> {
     let is_well = number >= from.saturating_add(many);
 
     change(&server, &mut random, 30);
-    tokio::time::sleep(Duration::from_millis(20 + below(&mut random, 100))).await;
+    tokio::time::sleep(Duration::from_millis(20 + random.below(100))).await;
     let path = life.die(&folder)?;
     log.lock().push(Seen::Died);
     change(&server, &mut random, 31);

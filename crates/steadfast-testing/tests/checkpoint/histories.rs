@@ -19,19 +19,15 @@ struct Told {
     restored: usize,
 }
 
-pub(crate) fn below(random: &mut Random, bound: u64) -> u64 {
-    random.draw() % bound
-}
-
 fn name(random: &mut Random) -> String {
-    format!("a-{}", below(random, 12))
+    format!("a-{}", random.below(12))
 }
 
 pub(crate) fn change(server: &ApiServer, random: &mut Random, round: u64) {
     let name = name(random);
     let there = server.get("configmaps", "default", &name).is_ok();
     // Changes that an earlier change has made impossible are skipped.
-    let _ = match (there, below(random, 4)) {
+    let _ = match (there, random.below(4)) {
         (true, 0) => server.delete_named("configmaps", "default", &name).map(drop),
         (true, 1) => server
             .delete_named("configmaps", "default", &name)
@@ -49,16 +45,16 @@ async fn run(seed: u64) -> Result<Told, WorldError> {
     let recorder = Recorder::of(&server);
     let mut told = Told::default();
     let mut path = folder.file();
-    let lives = 3 + below(&mut random, 4);
+    let lives = 3 + random.below(4);
     for number in 0..lives {
         let network = InMemory { seed: seed * 100 + number, ..InMemory::default() };
         let life = Life::begin_over(&server, &network, &path).await?;
         let recording = recorder.record_as(&life.informer, &format!("life {number}"));
-        for round in 0..below(&mut random, 40) {
+        for round in 0..random.below(40) {
             change(&server, &mut random, round);
-            let wait = if below(&mut random, 5) == 0 { below(&mut random, 4000) } else { below(&mut random, 60) };
+            let wait = if random.below(5) == 0 { random.below(4000) } else { random.below(60) };
             tokio::time::sleep(Duration::from_millis(wait)).await;
-            if below(&mut random, 25) == 0 {
+            if random.below(25) == 0 {
                 server.faults().reset();
             }
         }
@@ -73,10 +69,10 @@ async fn run(seed: u64) -> Result<Told, WorldError> {
             break;
         }
         path = life.die(&folder)?;
-        for round in 0..below(&mut random, 20) {
+        for round in 0..random.below(20) {
             change(&server, &mut random, 1000 + round);
         }
-        match below(&mut random, 5) {
+        match random.below(5) {
             0 => {
                 server.compact();
                 server.faults().expire_events();
@@ -84,7 +80,7 @@ async fn run(seed: u64) -> Result<Told, WorldError> {
             1 => server.faults().restart(),
             _ => {}
         }
-        tokio::time::sleep(Duration::from_millis(below(&mut random, 3000))).await;
+        tokio::time::sleep(Duration::from_millis(random.below(3000))).await;
     }
     told.lists = lists(&server);
     check(&history(&server, "", "configmaps")?, &recorder.trace())

@@ -285,10 +285,6 @@ async fn unsuitable_sets_of_scopes_are_errors() -> Result<(), WorldError> {
     Ok(())
 }
 
-fn below(random: &mut Random, bound: u64) -> u64 {
-    random.draw() % bound
-}
-
 /// Random changes and faults in three namespaces: the handler's view equals the server's objects in the end.
 #[tokio::test(start_paused = true)]
 async fn random_histories_of_namespaces_converge() -> Result<(), WorldError> {
@@ -328,9 +324,9 @@ async fn one_history(seed: u64) -> Result<(), WorldError> {
         }
     })?;
     for step in 0..60 {
-        let namespace = ["team-a", "team-b", "team-c"][below(&mut random, 3) as usize];
-        let name = ["x", "y", "z"][below(&mut random, 3) as usize];
-        match below(&mut random, 9) {
+        let namespace = ["team-a", "team-b", "team-c"][random.below(3) as usize];
+        let name = ["x", "y", "z"][random.below(3) as usize];
+        match random.below(9) {
             0..=3 => {
                 let patch = json!({ "data": { "value": step.to_string() } });
                 if world.server.merge_patch("configmaps", namespace, name, patch).is_err() {
@@ -346,7 +342,7 @@ async fn one_history(seed: u64) -> Result<(), WorldError> {
                 world.server.faults().end_watches();
             }
         }
-        tokio::time::sleep(Duration::from_millis(below(&mut random, 3_000))).await;
+        tokio::time::sleep(Duration::from_millis(random.below(3_000))).await;
     }
     world.server.faults().answer_truly();
     tokio::time::sleep(Duration::from_secs(120)).await;

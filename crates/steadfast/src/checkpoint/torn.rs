@@ -76,10 +76,10 @@ impl Fake {
         let bytes = self.0.lock();
         let mut left = bytes.synced.clone();
         for change in &bytes.since {
-            match (below(random, 3), change) {
+            match (random.below(3), change) {
                 (0, _) => {}
                 (1, Change::Write(offset, data)) => {
-                    let torn = below(random, data.len() as u64 + 1) as usize;
+                    let torn = random.below(data.len() as u64 + 1) as usize;
                     Change::Write(*offset, data[..torn].to_vec()).carry_out(&mut left);
                 }
                 _ => change.carry_out(&mut left),
@@ -138,10 +138,6 @@ impl Disk for Fake {
     }
 }
 
-fn below(random: &mut Random, bound: u64) -> u64 {
-    random.draw() % bound
-}
-
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const NAME: &str = "/api/v1/configmaps?";
@@ -160,13 +156,13 @@ fn states(seed: u64) -> Vec<State> {
     let mut states = vec![State::new()];
     for _ in 0..6 {
         let mut state = states.last().cloned().unwrap_or_default();
-        for _ in 0..=below(&mut random, 30) {
-            let key = format!("shop\0web-{}", below(&mut random, 60)).into_bytes();
-            if below(&mut random, 4) == 0 {
+        for _ in 0..=random.below(30) {
+            let key = format!("shop\0web-{}", random.below(60)).into_bytes();
+            if random.below(4) == 0 {
                 state.remove(&key);
             } else {
-                let length = if below(&mut random, 20) == 0 { 9000 } else { below(&mut random, 300) };
-                state.insert(key, (0..length).map(|_| below(&mut random, 256) as u8).collect());
+                let length = if random.below(20) == 0 { 9000 } else { random.below(300) };
+                state.insert(key, (0..length).map(|_| random.below(256) as u8).collect());
             }
         }
         states.push(state);
@@ -307,12 +303,12 @@ fn corrupted_bytes_never_yield_wrong_data() {
     let (mut fresh, mut random) = (0, Random::new(7));
     for _ in 0..200 {
         let mut bytes = whole.clone();
-        for _ in 0..=below(&mut random, 3) {
-            let at = below(&mut random, bytes.len() as u64) as usize;
-            bytes[at] ^= 1 << below(&mut random, 8);
+        for _ in 0..=random.below(3) {
+            let at = random.below(bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << random.below(8);
         }
-        if below(&mut random, 4) == 0 {
-            bytes.truncate(below(&mut random, bytes.len() as u64) as usize);
+        if random.below(4) == 0 {
+            bytes.truncate(random.below(bytes.len() as u64) as usize);
         }
         match read(&Fake::of(bytes)) {
             Ok((index, state)) => assert_eq!(state, states[index], "a complete state that was written"),
