@@ -125,21 +125,56 @@ pub(super) fn scaled(row: &Row) -> Value {
     format!("{}/{}", row.text("/spec/scaleTargetRef/kind"), row.text("/spec/scaleTargetRef/name")).into()
 }
 
-/// Formats the current and the target value of each metric.
+/// Number of metrics that a cell of an autoscaler shows.
+const SHOWN_METRICS: usize = 2;
+
+/// Formats the current and the target value of the first metrics.
 pub(super) fn targets(row: &Row) -> Value {
-    let wanted = row.items("/spec/metrics");
-    let shown = wanted.iter().enumerate().map(|(place, metric)| {
-        let of = |key: &str, side: &str| metric.pointer(&format!("/{key}/{side}")).map(ToString::to_string);
-        // Current metrics are matched by position, as in `kubectl`.
-        let now = row.object.pointer(&format!("/status/currentMetrics/{place}/resource/current/averageUtilization"));
-        let utilization = of("resource", "target/averageUtilization").map(|percent| format!("{percent}%"));
-        let value = || text_of(metric.pointer("/resource/target").unwrap_or(&Value::Null), "averageValue").to_owned();
-        let name = metric.pointer("/resource/name").and_then(Value::as_str);
-        let now = now.map_or_else(|| "<unknown>".to_owned(), |now| format!("{now}%"));
-        let target = utilization.unwrap_or_else(value);
-        name.map_or_else(|| format!("{now}/{target}"), |name| format!("{name}: {now}/{target}"))
-    });
-    or_none(shown.collect::<Vec<_>>().join(", ")).into()
+    let metrics = row.items("/spec/metrics");
+    let current = row.items("/status/currentMetrics");
+    // Current values are matched by position, as on a real server.
+    let shown = metrics.iter().take(SHOWN_METRICS).enumerate();
+    let shown = shown.map(|(place, metric)| metric_values(metric, current.get(place).unwrap_or(&Value::Null)));
+    let shown = or_none(shown.collect::<Vec<_>>().join(", "));
+    match metrics.len().checked_sub(SHOWN_METRICS) {
+        None | Some(0) => shown.into(),
+        Some(more) => format!("{shown} + {more} more...").into(),
+    }
+}
+
+/// Formats the current and the target value of one metric.
+fn metric_values(metric: &Value, current: &Value) -> String {
+    const SOURCES: [(&str, &str); 5] = [
+        ("Resource", "resource"),
+        ("ContainerResource", "containerResource"),
+        ("Pods", "pods"),
+        ("Object", "object"),
+        ("External", "external"),
+    ];
+    let kind = text_of(metric, "type");
+    let Some((_, key)) = SOURCES.into_iter().find(|(name, _)| *name == kind) else {
+        return "<unknown type>".to_owned();
+    };
+    let source = metric.get(key).unwrap_or(&Value::Null);
+    let target = source.get("target").unwrap_or(&Value::Null);
+    let current = current.pointer(&format!("/{key}/current")).unwrap_or(&Value::Null);
+    let values = |field: &str| {
+        let of = |side: &Value| match side.get(field) {
+            Some(Value::String(quantity)) => Some(quantity.clone()),
+            Some(Value::Number(percent)) => Some(format!("{percent}%")),
+            _ => None,
+        };
+        of(target).map(|target| format!("{}/{target}", of(current).unwrap_or_else(|| "<unknown>".to_owned())))
+    };
+    let average = values("averageValue");
+    match key {
+        "resource" | "containerResource" => {
+            let values = average.or_else(|| values("averageUtilization"));
+            format!("{}: {}", text_of(source, "name"), values.unwrap_or_else(|| "<unknown>/<auto>".to_owned()))
+        }
+        "pods" => average.unwrap_or_default(),
+        _ => average.map(|average| format!("{average} (avg)")).or_else(|| values("value")).unwrap_or_default(),
+    }
 }
 
 pub(super) fn quota(row: &Row, limits: bool) -> Value {

@@ -46,14 +46,23 @@ fn cell(column: &PrinterColumn, object: &Value, clock: &Clock) -> Value {
         ("integer", Found::Json(Value::Number(number))) if number.is_f64() => {
             json!(number.as_f64().unwrap_or_default() as i64)
         }
-        ("integer" | "number", Found::Json(value @ Value::Number(_)))
-        | ("boolean", Found::Json(value @ Value::Bool(_))) => value.clone(),
-        ("number", Found::Float(number)) => json!(number),
+        ("integer", Found::Json(value @ Value::Number(_))) | ("boolean", Found::Json(value @ Value::Bool(_))) => {
+            value.clone()
+        }
+        ("integer", Found::Float(number)) => json!(number as i64),
+        // Go converts a large integer, which loses its last digits.
+        ("number", Found::Json(Value::Number(number))) => whole_or_float(number.as_f64().unwrap_or_default()),
+        ("number", Found::Float(number)) => whole_or_float(number),
         ("boolean", Found::Bool(flag)) => flag.into(),
         ("date", Found::Json(Value::String(text))) => clock.age_of(text).into(),
         ("date", Found::Text(text)) => clock.age_of(text).into(),
         _ => Value::Null,
     }
+}
+
+/// Returns the JSON of a float, without a fraction if it has none, as Go writes it.
+fn whole_or_float(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() < i64::MAX as f64 { json!(number as i64) } else { json!(number) }
 }
 
 #[cfg(test)]
@@ -73,6 +82,7 @@ mod tests {
         let columns = definition.version("v1").and_then(|version| version.columns.as_deref()).expect("columns");
         let object = json!({
             "metadata": {"name": "a"}, "a": [{"b": 1, "on": true}, {"b": 2.5}], "at": "2026-01-01T00:00:00Z",
+            "large": 9_007_199_254_740_993_i64,
             "status": {"conditions": [{"type": "Lit", "status": "Unknown"}]},
         });
         let clock = Clock::starting_at("2026-01-01T01:00:00Z".parse::<Timestamp>().expect("a time"));
@@ -94,6 +104,9 @@ mod tests {
     fn columns_show_values_of_their_type_only() {
         assert_eq!(shown("integer", ".a[-1].b"), 2);
         assert_eq!(shown("number", ".a[-1].b"), 2.5);
+        assert_eq!(shown("number", ".a[0].b"), 1);
+        assert_eq!(shown("number", ".large"), 9_007_199_254_740_992_i64);
+        assert_eq!(shown("integer", ".large"), 9_007_199_254_740_993_i64);
         assert_eq!(shown("boolean", ".a[0].on"), true);
         assert_eq!(shown("boolean", ".a[0].b"), json!(null));
         assert_eq!(shown("integer", ".a[7].b"), json!(null));

@@ -120,3 +120,33 @@ fn selector_is_sorted_by_key_and_value() {
     let policy = json!({"metadata": {"name": "x"}, "spec": {"podSelector": selector}});
     assert_eq!(cells("networking.k8s.io", "NetworkPolicy", &policy)[1], "a notin (y,z),b=1,c");
 }
+
+/// Expected texts are the output of `kubectl get hpa` on a real server.
+#[test]
+fn autoscaler_shows_current_and_target_values() {
+    let shown = |metrics: Value, current: Value| {
+        let object = json!({"spec": {"metrics": metrics}, "status": {"currentMetrics": current}});
+        cells("autoscaling", "HorizontalPodAutoscaler", &object)[2].clone()
+    };
+    let percent = |percent: u8| json!({"averageUtilization": percent});
+    let average = |quantity: &str| json!({"averageValue": quantity});
+    let value = |quantity: &str| json!({"value": quantity});
+    let metric = |kind: &str, key: &str, target: Value| json!({"type": kind, key: {"name": "cpu", "target": target}});
+    let now = |key: &str, current: Value| json!({key: {"current": current}});
+
+    let cpu = metric("Resource", "resource", percent(70));
+    let pods = metric("Pods", "pods", average("5"));
+    assert_eq!(shown(json!([pods, cpu]), json!([])), "<unknown>/5, cpu: <unknown>/70%");
+    let memory = metric("Resource", "resource", average("100Mi"));
+    let current = json!([now("pods", average("3")), now("resource", average("50Mi"))]);
+    assert_eq!(shown(json!([pods, memory]), current), "3/5, cpu: 50Mi/100Mi");
+    let external = [metric("External", "external", value("10")), metric("External", "external", average("7"))];
+    let current = json!([now("external", value("1500m"))]);
+    assert_eq!(shown(json!([external[0], external[1], pods]), current), "1500m/10, <unknown>/7 (avg) + 1 more...");
+    let object = json!([metric("Object", "object", value("10")), metric("Object", "object", average("7"))]);
+    let current = json!([now("object", value("4")), now("object", average("6"))]);
+    assert_eq!(shown(object, current), "4/10, 6/7 (avg)");
+    let container = json!([metric("ContainerResource", "containerResource", percent(70))]);
+    assert_eq!(shown(container, json!([now("containerResource", percent(33))])), "cpu: 33%/70%");
+    assert_eq!(shown(json!([]), json!([])), "<none>");
+}

@@ -80,6 +80,9 @@ pub const KINDS: &[Kind] = &[
     built_in("/apis/networking.k8s.io/v1", "networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
     built_in("/apis/discovery.k8s.io/v1", "discovery.k8s.io/v1", "EndpointSlice", "endpointslices"),
     built_in("/apis/policy/v1", "policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+    // Two versions of one collection.
+    built_in("/apis/autoscaling/v1", "autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
+    built_in("/apis/autoscaling/v2", "autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"),
     built_in(RBAC, "rbac.authorization.k8s.io/v1", "Role", "roles"),
     of_cluster(RBAC, "rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles"),
     of_cluster("/apis/scheduling.k8s.io/v1", "scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"),
@@ -131,6 +134,7 @@ pub fn fields(kind: &Kind, chance: &mut SeededRng) -> Value {
             json!({"addressType": "IPv4", "endpoints": endpoints, "ports": [{"name": "web", "port": 80}]})
         }
         "PodDisruptionBudget" => json!({"spec": {"maxUnavailable": number, "selector": selector}}),
+        "HorizontalPodAutoscaler" => json!({"spec": autoscaler(kind, number, text)}),
         "Role" | "ClusterRole" => json!({"rules": rules}),
         "PriorityClass" => json!({"value": 10, "description": text, "preemptionPolicy": "Never"}),
         "StorageClass" => json!({"provisioner": "example.com/none", "allowVolumeExpansion": number > 1}),
@@ -138,4 +142,25 @@ pub fn fields(kind: &Kind, chance: &mut SeededRng) -> Value {
         "RuntimeClass" => json!({"handler": "none"}),
         _ => json!({"spec": {"color": text, "size": number, "parts": ["p", "q"]}}),
     }
+}
+
+/// Returns the specification of an autoscaler in the version of `kind`.
+fn autoscaler(kind: &Kind, number: usize, text: &str) -> Value {
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": text});
+    let bounds = (1 + number, 9);
+    if kind.api_version == "autoscaling/v1" {
+        return json!({"scaleTargetRef": target, "minReplicas": bounds.0, "maxReplicas": bounds.1,
+            "targetCPUUtilizationPercentage": 50 + number});
+    }
+    let utilization = json!({"type": "Utilization", "averageUtilization": 60 + number});
+    let average = json!({"type": "AverageValue", "averageValue": format!("{}m", 100 + number)});
+    let value = json!({"type": "Value", "value": format!("{number}k")});
+    let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+    let metrics = [
+        json!({"type": "Resource", "resource": {"name": "cpu", "target": utilization}}),
+        json!({"type": "Pods", "pods": {"metric": {"name": "queue"}, "target": average}}),
+        json!({"type": "External", "external": {"metric": {"name": "lag"}, "target": value}}),
+        json!({"type": "Object", "object": {"metric": {"name": "rate"}, "describedObject": object, "target": value}}),
+    ];
+    json!({"scaleTargetRef": target, "minReplicas": bounds.0, "maxReplicas": bounds.1, "metrics": metrics[number..]})
 }
