@@ -31,6 +31,15 @@ func processorTime() float64 {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
 }
 
+// contextSwitches returns the number of context switches of this process so far.
+func contextSwitches() int64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		fail(err)
+	}
+	return usage.Nvcsw + usage.Nivcsw
+}
+
 // memory returns the current and the maximum resident memory, the part of it without mapped files such as the program
 // itself, and the heap in use, in bytes.
 func memory() map[string]any {

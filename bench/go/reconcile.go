@@ -210,6 +210,7 @@ func reconcile(arguments []string) error {
 		objects[number] = event.GenericEvent{Object: object}
 	}
 	begun, used, before := time.Now(), processorTime(), work.calls.Load()
+	switched := contextSwitches()
 	for range *rounds {
 		calls := work.calls.Load() + int64(*keys)
 		for _, object := range objects {
@@ -228,6 +229,7 @@ func reconcile(arguments []string) error {
 	tell(map[string]any{
 		"phase": "calls", "calls": calls, "writes": *writes * *keys,
 		"seconds": time.Since(begun).Seconds(), "processor": processorTime() - used,
+		"switches": contextSwitches() - switched,
 	})
 	tell(memory())
 	select {

@@ -8,6 +8,7 @@
 //! | `duplicates` | a naive controller with lagging watches, with each of the Rust libraries |
 //! | `refused` | a controller with one rejected source, with each of the Rust libraries |
 //! | `reconciles` | the controllers of all three libraries |
+//! | `handover` | the cost of a thread between a socket and its reader |
 //! | `run` | the whole benchmark: builds the programs, runs the rounds, writes tables, JSON and pictures |
 //!
 //! A program in `go/` measures client-go and generates the data. The controllers in Rust are separate programs in
@@ -17,6 +18,7 @@ mod bench_error;
 mod checksum;
 mod client;
 mod duplicates;
+mod handover;
 mod reconciles;
 mod refused;
 mod run;
@@ -49,6 +51,8 @@ enum Command {
     Refused(refused::RefusedArgs),
     /// Compares controllers: reconciles per second, their cost, delay of a change; from the repository's root
     Reconciles(reconciles::ReconcilesArgs),
+    /// Measures the cost of a thread between a socket and its reader
+    Handover(handover::HandoverArgs),
     /// Serves generated data
     #[command(hide = true)]
     Serve(serve::ServeArgs),
@@ -68,6 +72,7 @@ async fn main() -> ExitCode {
         Command::Duplicates(args) => duplicates::run(&args),
         Command::Refused(args) => refused::run(&args),
         Command::Reconciles(args) => reconciles::run(args).await,
+        Command::Handover(args) => tokio::task::block_in_place(|| handover::run(&args)),
         Command::Serve(args) => serve::run(args).await,
         Command::Client(args) => client::run(args).await,
     };

@@ -41,6 +41,15 @@ pub(crate) struct ReconcilesArgs {
     /// Numbers of keys, one row each
     #[arg(long, value_delimiter = ',', default_values_t = [1, 100, 10_000, 100_000])]
     keys: Vec<usize>,
+    /// Runs only the rows whose title contains one of these texts, for example `written`
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<String>,
+    /// Number of runs per row of throughput, in turn with the other programs; the table shows medians
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
+    /// A `controller-steadfast` of an earlier commit, for one more line per row
+    #[arg(long)]
+    earlier: Option<PathBuf>,
     /// Folder of programs and files
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
@@ -55,47 +64,49 @@ struct Row {
     measures_delay: bool,
 }
 
-impl Row {
-    /// Returns the number of runs.
-    fn runs(&self) -> usize {
-        if self.measures_delay { RUNS } else { 1 }
-    }
-}
-
 /// Runs all measurements, and writes a table.
 pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), BenchError> {
     std::fs::create_dir_all(&args.out)?;
     let out = args.out.canonicalize()?;
     let [go, steadfast, kube_runtime] = build_programs(&out).await?;
+    let mut programs: Vec<(&str, PathBuf, &[&str])> = vec![
+        ("steadfast", steadfast, &[]),
+        ("kube-runtime", kube_runtime, &[]),
+        ("controller-runtime", go, &["reconcile"]),
+    ];
+    if let Some(earlier) = &args.earlier {
+        programs.insert(0, ("steadfast earlier", earlier.canonicalize()?, &[]));
+    }
     let mut table = String::from(
-        "| | | reconciles a second | processor a reconcile | resident | without files | peak |\n|---|---|---|---|---|---|---|\n",
+        "| | | reconciles a second | processor a reconcile | thread switches a reconcile | resident | without files | peak |\n\
+         |---|---|---|---|---|---|---|---|\n",
     );
     let mut urgent = String::from("| | change to reconcile, p50 | p99 |\n|---|---|---|\n");
-    for row in rows(&args.keys) {
-        for (name, program, extra_args) in [
-            ("steadfast", &steadfast, [].as_slice()),
-            ("kube-runtime", &kube_runtime, &[]),
-            ("controller-runtime", &go, &["reconcile"]),
-        ] {
-            let mut runs = Vec::new();
-            // A row that times out has no result at all, because a median of fewer runs would not be comparable.
-            while runs.len() < row.runs() {
-                let Some(responses) =
-                    run_row(&out, &row, program, extra_args).await.map_err(|error| format!("{name}: {error}"))?
-                else {
-                    break;
-                };
-                eprintln!("{}, {name}: {responses:?}", row.title);
-                runs.push(responses);
+    let is_selected =
+        |row: &Row| args.rows.is_empty() || args.rows.iter().any(|text| row.title.contains(text.as_str()));
+    for row in rows(&args.keys).into_iter().filter(is_selected) {
+        let wanted = if row.measures_delay { RUNS } else { args.runs.max(1) };
+        let mut measured: Vec<Vec<Vec<Value>>> = vec![Vec::new(); programs.len()];
+        // The programs run in turn, so that a change of the machine's load affects all of them.
+        for _ in 0..wanted {
+            for ((name, program, extra_args), runs) in programs.iter().zip(&mut measured) {
+                let run = run_row(&out, &row, program, extra_args).await.map_err(|error| format!("{name}: {error}"))?;
+                if let Some(responses) = run {
+                    eprintln!("{}, {name}: {responses:?}", row.title);
+                    runs.push(responses);
+                }
             }
+        }
+        for ((name, ..), runs) in programs.iter().zip(&measured) {
             let table = if row.measures_delay { &mut urgent } else { &mut table };
-            if runs.len() < row.runs() {
+            // A row that times out has no result at all, because a median of fewer runs would not be comparable.
+            if runs.len() < wanted {
                 writeln!(table, "| {} | {name} | not in {} s |", row.title, ROW_TIMEOUT.as_secs())?;
             } else if row.measures_delay {
-                let (p50, p99) = (median_and_range(&runs, "p50_us"), median_and_range(&runs, "p99_us"));
+                let (p50, p99) = (median_and_range(runs, "p50_us"), median_and_range(runs, "p99_us"));
                 writeln!(table, "| {}, {name} | {p50} | {p99} |", row.title)?;
             } else {
-                writeln!(table, "| {} | {name} | {} |", row.title, figures(&runs[0]))?;
+                writeln!(table, "| {} | {name} | {} |", row.title, figures(runs))?;
             }
         }
     }
@@ -105,7 +116,7 @@ pub(crate) async fn run(args: ReconcilesArgs) -> Result<(), BenchError> {
 
 /// Runs `program` for the row on its own server. Returns its output, or `None` after the timeout.
 async fn run_row(out: &Path, row: &Row, program: &Path, extra_args: &[&str]) -> Result<Option<Vec<Value>>, BenchError> {
-    // Each run has its own server, so that versions and watch caches start equal.
+    // A server of its own for each run, so that versions and watch caches start equal.
     let server = ApiServer::builder().start().await?;
     for number in 0..row.keys {
         server.create(&config_map(&format!("map-{number}"), "1"))?;
@@ -114,7 +125,7 @@ async fn run_row(out: &Path, row: &Row, program: &Path, extra_args: &[&str]) -> 
     std::fs::write(&kubeconfig, server.kubeconfig())?;
     let mut command = Command::new(program);
     command.args(extra_args).arg("--kubeconfig").arg(&kubeconfig).arg("--keys").arg(row.keys.to_string());
-    // The timeout drops the future, which kills the process: `kill_on_drop` is set.
+    // The dropped future kills the process: `kill_on_drop` is set.
     timeout(ROW_TIMEOUT, run_to_end(command.args(&row.arguments))).await.ok().transpose()
 }
 
@@ -123,25 +134,35 @@ fn phase_field(responses: &[Value], phase: &str, field: &str) -> Option<f64> {
     responses.iter().find(|response| response["phase"] == phase)?[field].as_f64()
 }
 
-/// Returns the reconciles per second, the cost of each, and the memory.
-fn figures(responses: &[Value]) -> String {
-    // If reconciles write, the row counts the writes. Their number is equal for each controller, while the number of
-    // reconciles differs.
-    let written = phase_field(responses, "calls", "writes").filter(|written| *written > 0.0);
-    let calls = written.or_else(|| phase_field(responses, "calls", "calls")).unwrap_or_default();
-    let each = |field| phase_field(responses, "calls", field).unwrap_or_default() / calls;
-    let megabytes = |field| phase_field(responses, "memory", field).unwrap_or_default() / 1e6;
+/// Returns the reconciles per second, the cost of each, and the memory: the median of each figure over `runs`.
+fn figures(runs: &[Vec<Value>]) -> String {
+    // If reconciles write, the writes count: their number is equal for each controller, while the number of reconciles
+    // differs.
+    let calls = |run: &[Value]| {
+        let written = phase_field(run, "calls", "writes").filter(|written| *written > 0.0);
+        written.or_else(|| phase_field(run, "calls", "calls")).unwrap_or_default()
+    };
+    let each = |run: &[Value], field| phase_field(run, "calls", field).unwrap_or_default() / calls(run);
+    let megabytes = |field| median(runs, |run| phase_field(run, "memory", field).unwrap_or_default() / 1e6);
     format!(
-        "{:.0} | {:.2} µs | {:.1} MB | {:.1} MB | {:.1} MB",
-        1.0 / each("seconds"),
-        each("processor") * 1e6,
+        "{:.0} | {:.2} µs | {:.2} | {:.1} MB | {:.1} MB | {:.1} MB",
+        median(runs, |run| 1.0 / each(run, "seconds")),
+        median(runs, |run| each(run, "processor") * 1e6),
+        median(runs, |run| each(run, "switches")),
         megabytes("resident"),
         megabytes("own"),
         megabytes("peak"),
     )
 }
 
-/// Returns the median of a field over several runs, with the minimum and the maximum, in milliseconds.
+/// Returns the median of a figure over at least one run.
+fn median(runs: &[Vec<Value>], figure: impl Fn(&[Value]) -> f64) -> f64 {
+    let mut all: Vec<f64> = runs.iter().map(|run| figure(run)).collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// Returns the median of several runs for a field, with the minimum and the maximum, in milliseconds.
 fn median_and_range(runs: &[Vec<Value>], field: &str) -> String {
     let mut all: Vec<f64> = runs.iter().filter_map(|responses| phase_field(responses, "urgent", field)).collect();
     all.sort_by(f64::total_cmp);
@@ -153,7 +174,7 @@ fn median_and_range(runs: &[Vec<Value>], field: &str) -> String {
     }
 }
 
-/// Builds the programs for controller-runtime, Steadfast and kube-runtime, with the build settings of this program.
+/// Builds the programs with the settings of this one: for controller-runtime, Steadfast and kube-runtime.
 async fn build_programs(out: &Path) -> Result<[PathBuf; 3], BenchError> {
     let go = out.join("bench-go");
     let mut build = Command::new("go");

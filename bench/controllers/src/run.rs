@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::answers::quantiles;
 use super::controller_under_test::{BenchError, ControllerUnderTest};
-use super::usage::{memory, processor_time};
+use super::usage::{context_switches, memory, processor_time};
 use super::work::Work;
 
 /// Number of keys, and behaviour of the reconciles.
@@ -87,6 +87,7 @@ async fn measure<C: ControllerUnderTest>(args: Args) -> Result<(), BenchError> {
     // Waits for the end of the start-up work.
     sleep(Duration::from_secs(1)).await;
     let (started, used, before) = (Instant::now(), processor_time()?, work.calls());
+    let switched = context_switches()?;
     for _ in 0..args.rounds {
         // Each round waits for its reconciles, because a queue merges keys that are enqueued twice.
         let calls = work.calls() + args.keys as u64;
@@ -100,10 +101,18 @@ async fn measure<C: ControllerUnderTest>(args: Args) -> Result<(), BenchError> {
     }
     let calls = work.calls() - before;
     let (seconds, processor) = (started.elapsed().as_secs_f64(), processor_time()? - used);
+    let switches = context_switches()? - switched;
     let writes = args.writes * args.keys as u64;
     println!(
         "{}",
-        json!({ "phase": "calls", "calls": calls, "writes": writes, "seconds": seconds, "processor": processor })
+        json!({
+            "phase": "calls",
+            "calls": calls,
+            "writes": writes,
+            "seconds": seconds,
+            "processor": processor,
+            "switches": switches,
+        })
     );
     println!("{}", memory()?);
     Ok(())

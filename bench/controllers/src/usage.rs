@@ -16,6 +16,17 @@ pub fn processor_time() -> Result<f64, BenchError> {
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
+/// Returns the number of context switches of this process so far: each time a thread slept, or was interrupted for another
+/// thread.
+///
+/// # Errors
+///
+/// Returns an error if the system does not report it.
+pub fn context_switches() -> Result<i64, BenchError> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    Ok(usage.voluntary_context_switches() + usage.involuntary_context_switches())
+}
+
 /// Returns the current and the maximum resident memory in bytes. `own` is the part without mapped files, such as the
 /// program itself.
 ///

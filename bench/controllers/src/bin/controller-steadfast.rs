@@ -7,19 +7,20 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Connection, InformerFactory, ObjectKey, Scope};
 use steadfast_bench_controllers::{BenchError, ControllerUnderTest, Work, run};
 use steadfast_controller::{Action, Controller, RunningController, back_off};
+use tokio::runtime::Handle;
 
 struct Ours {
     controller: RunningController,
     keys: Vec<ObjectKey>,
-    // Declared last, so that it is dropped after the controller.
+    // Dropped after the controller.
     _factory: InformerFactory,
 }
 
 impl ControllerUnderTest for Ours {
     fn start(config: kube::Config, keys: usize, concurrency: usize, work: Arc<Work>) -> Result<Self, BenchError> {
         let connection = Connection::new(config)?;
-        // The writes share the connection of the informers, as in a user's program.
-        work.set_client(|| connection.client());
+        // The writes share the connection of the informers and the runtime of the reconciles, as in a user's program.
+        work.set_client(|| connection.client_on(&Handle::current()));
         let factory = InformerFactory::new(&connection);
         let reconcile = |map: Arc<ConfigMap>, work: Arc<Work>| async move {
             work.call(&map).await.map(|()| Action::await_change())

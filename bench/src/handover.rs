@@ -1,0 +1,176 @@
+//! Cost of a thread between a socket and the reader of its events: the alternative to the library's executor, where
+//! sockets and informers share a thread.
+//!
+//! A writer sends records of the size of an event over TCP. One variant processes them on the socket's thread. The other
+//! passes each chunk through a bounded channel to another thread.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+
+use crate::BenchError;
+
+/// Size of a record in bytes. A record starts with the time of its write.
+const RECORD: usize = 2048;
+
+/// Capacity of the channel in chunks.
+const CAPACITY: usize = 16;
+
+/// Passes over a record, which cost about as much as the processing of an event.
+const PASSES: usize = 4;
+
+/// Arguments of the measurement.
+#[derive(clap::Args)]
+pub(crate) struct HandoverArgs {
+    /// Records per run
+    #[arg(long, default_value_t = 5_000)]
+    records: usize,
+    /// Time between two records in microseconds, one row each; 0 writes without a pause
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000, 0])]
+    pause_us: Vec<u64>,
+    /// Runs of each variant, in turn; the table shows medians
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+}
+
+/// Figures of one run.
+struct Figures {
+    processor: Duration,
+    switches: i64,
+    delays: Vec<Duration>,
+}
+
+/// Runs all measurements, and prints a table.
+pub(crate) fn run(args: &HandoverArgs) -> Result<(), BenchError> {
+    println!("| pause | | processor a record | thread switches a record | delay, p50 | p99 |\n|---|---|---|---|---|---|");
+    for &pause in &args.pause_us {
+        let mut runs = [Vec::new(), Vec::new()];
+        for _ in 0..args.runs.max(1) {
+            for (passes_on, runs) in [false, true].into_iter().zip(&mut runs) {
+                runs.push(measure(args.records, Duration::from_micros(pause), passes_on)?);
+            }
+        }
+        for (name, runs) in ["one thread", "a thread in between"].iter().zip(&runs) {
+            let records = args.records as f64;
+            let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
+            println!(
+                "| {pause} µs | {name} | {:.2} µs | {:.2} | {:.0} µs | {:.0} µs |",
+                median(runs, |run| micros(run.processor) / records),
+                median(runs, |run| run.switches as f64 / records),
+                median(runs, |run| micros(run.delays[run.delays.len() / 2])),
+                median(runs, |run| micros(run.delays[run.delays.len() * 99 / 100])),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn median(runs: &[Figures], figure: impl Fn(&Figures) -> f64) -> f64 {
+    let mut all: Vec<f64> = runs.iter().map(figure).collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// Returns the processor time and the thread switches of this process so far.
+fn usage() -> Result<(Duration, i64), BenchError> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let micros = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1_000_000 + time.tv_usec() as u64;
+    let processor = Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()));
+    Ok((processor, usage.voluntary_context_switches() + usage.involuntary_context_switches()))
+}
+
+fn runtime() -> Result<Runtime, BenchError> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
+
+/// Sends and processes all records. With `passes_on`, another thread than the socket's processes them.
+fn measure(records: usize, pause: Duration, passes_on: bool) -> Result<Figures, BenchError> {
+    let reader = runtime()?;
+    let (address, listener) = reader.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        Ok::<_, std::io::Error>((listener.local_addr()?, listener))
+    })?;
+    let begun = Instant::now();
+    let (used, switched) = usage()?;
+    let writer = std::thread::spawn(move || -> Result<(), std::io::Error> {
+        use std::io::Write as _;
+        let mut socket = std::net::TcpStream::connect(address)?;
+        socket.set_nodelay(true)?;
+        let mut record = vec![b'x'; RECORD];
+        for number in 0..records {
+            // A thread that slept for longer than the pause catches up without pauses.
+            let due = begun + pause * u32::try_from(number).unwrap_or(u32::MAX);
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            record[..8].copy_from_slice(&(begun.elapsed().as_nanos() as u64).to_le_bytes());
+            socket.write_all(&record)?;
+        }
+        socket.shutdown(std::net::Shutdown::Write)
+    });
+    let mut processor = Processor { begun, rest: Vec::new(), delays: Vec::with_capacity(records) };
+    let processed = if passes_on {
+        let (sender, mut chunks) = mpsc::channel::<Vec<u8>>(CAPACITY);
+        let processing = std::thread::spawn(move || -> Result<Processor, std::io::Error> {
+            Builder::new_current_thread().build()?.block_on(async {
+                while let Some(chunk) = chunks.recv().await {
+                    processor.take(&chunk);
+                }
+            });
+            Ok(processor)
+        });
+        reader.block_on(read(listener, async |chunk| drop(sender.send(chunk.to_vec()).await)))?;
+        drop(sender);
+        processing.join().map_err(|_| "the processing thread panicked")??
+    } else {
+        reader.block_on(read(listener, async |chunk| processor.take(chunk)))?;
+        processor
+    };
+    writer.join().map_err(|_| "the writing thread panicked")??;
+    let (now_used, now_switched) = usage()?;
+    let mut delays = processed.delays;
+    delays.sort_unstable();
+    if delays.len() != records {
+        return Err(format!("{} of {records} records arrived", delays.len()).into());
+    }
+    Ok(Figures { processor: now_used - used, switches: now_switched - switched, delays })
+}
+
+/// Reads the accepted connection to its end.
+async fn read(listener: TcpListener, mut pass: impl AsyncFnMut(&[u8])) -> Result<(), std::io::Error> {
+    let (mut socket, _): (TcpStream, _) = listener.accept().await?;
+    socket.flush().await?;
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match socket.read(&mut buffer).await? {
+            0 => return Ok(()),
+            length => pass(&buffer[..length]).await,
+        }
+    }
+}
+
+/// Reader of the records.
+struct Processor {
+    begun: Instant,
+    rest: Vec<u8>,
+    delays: Vec<Duration>,
+}
+
+impl Processor {
+    fn take(&mut self, chunk: &[u8]) {
+        self.rest.extend_from_slice(chunk);
+        let whole = self.rest.len() / RECORD * RECORD;
+        for record in self.rest[..whole].chunks_exact(RECORD) {
+            let mut sum = 0_u64;
+            for _ in 0..PASSES {
+                sum = std::hint::black_box(record).iter().fold(sum, |sum, byte| sum.rotate_left(5) ^ u64::from(*byte));
+            }
+            std::hint::black_box(sum);
+            let sent = record[..8].iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
+            self.delays.push(self.begun.elapsed().saturating_sub(Duration::from_nanos(sent)));
+        }
+        self.rest.drain(..whole);
+    }
+}
