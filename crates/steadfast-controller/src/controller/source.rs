@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use steadfast::{
-    Call, DynamicType, Event, Handler, HandlerError, Informer, InformerError, InformerFactory, Kept,
+    AsyncHandler, Call, DynamicType, Event, HandlerError, Informer, InformerError, InformerFactory, Kept,
     MultiNamespaceInformer, Object, ObjectKey, Registration, Scope, Writes,
 };
 
@@ -189,7 +189,7 @@ impl<K: Kept> HandlerTemplate<K> {
             Some(period) => handler.resync(period),
             None => handler,
         };
-        handler.add_handler(self.handler(informer))
+        handler.add_async_handler(self.handler(informer))
     }
 }
 
@@ -361,20 +361,30 @@ impl<K: Kept> SourceHandler<K> {
     }
 }
 
-impl<K: Kept> Handler<K> for SourceHandler<K> {
-    fn handle(&self, event: Event<K>, call: Call) {
+/// Runs on the runtime of the reconciles. A key then reaches a worker without a thread in between.
+impl<K: Kept> AsyncHandler<K> for SourceHandler<K> {
+    async fn handle(&self, event: Event<K>, call: Call) {
+        // Yields regularly: a long series of events must not keep a thread of the runtime from the reconciles.
+        tokio::task::coop::consume_budget().await;
+        self.enqueue_event(&event, &call);
+    }
+}
+
+impl<K: Kept> SourceHandler<K> {
+    /// Enqueues the keys of the objects in `event`.
+    fn enqueue_event(&self, event: &Event<K>, call: &Call) {
         if call.missed > 0 {
             // The queue was full and events were merged. The keys of the skipped states are unknown.
             self.requeue.request();
         }
-        let priority = match &event {
+        let priority = match event {
             // An initial object that has already changed again is as urgent as any changed object.
             Event::Added { initial: true, .. } if call.changes <= 1 => Priority::LOW,
             Event::Resynced { .. } => Priority::LOW,
             _ => Priority::NORMAL,
         };
         let mut mapped = self.map(event.object());
-        if let Event::Updated { old, new } = &event {
+        if let Event::Updated { old, new } = event {
             let before = self.map(old);
             // The filter must not hide a change of the mapped keys: this event is the only notice for an owner that lost or
             // gained a child.
@@ -385,11 +395,11 @@ impl<K: Kept> Handler<K> for SourceHandler<K> {
             mapped.keys.sort_unstable();
             mapped.keys.dedup();
         }
-        let unseen = match &event {
+        let unseen = match event {
             // The first reconcile waits for the other caches anyway.
             Event::Added { initial: true, .. } if !self.lifecycle.has_started() => Writes::default(),
             Event::Resynced { .. } => Writes::default(),
-            _ => self.factory.unseen_elsewhere(&self.informer, &event),
+            _ => self.factory.unseen_elsewhere(&self.informer, event),
         };
         self.enqueue(mapped.keys, &unseen, priority);
     }
