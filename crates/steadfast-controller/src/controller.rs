@@ -233,7 +233,7 @@ impl<K: Kept> Controller<K> {
     }
 
     /// Reconciles the keys that `keys` returns for a changed object in `source`. After an update, `keys` runs for the old
-    /// and the new state.
+    /// and the new state. `keys` runs on the runtime of the reconciles and must not block.
     ///
     /// [`run`](Self::run) ignores a key that no object of this controller can have, such as a key outside the namespace of
     /// its [`Scope`](steadfast::Scope). The first such key is logged ([`ControllerDiagnostic::OutsideScope`]).
