@@ -154,7 +154,7 @@ fn autoscaler(kind: &Kind, number: usize, text: &str) -> Value {
     }
     let utilization = json!({"type": "Utilization", "averageUtilization": 60 + number});
     let average = json!({"type": "AverageValue", "averageValue": format!("{}m", 100 + number)});
-    let value = json!({"type": "Value", "value": format!("{number}k")});
+    let value = json!({"type": "Value", "value": format!("{}k", 1 + number)});
     let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
     let metrics = [
         json!({"type": "Resource", "resource": {"name": "cpu", "target": utilization}}),
