@@ -18,7 +18,7 @@ use kube::runtime::{self, watcher};
 use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use steadfast::{Connection, InformerFactory, Scope};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule};
+use steadfast_apiserver::{InjectedResponse, ApiServer, RequestRule};
 use steadfast_controller::{Action, Controller, back_off};
 use steadfast_testing::{InMemory, config_map, pod};
 use tokio::time::Instant;
@@ -137,7 +137,7 @@ fn run_scenario(library: Library, fault: InjectedFault, every: Duration, count: 
     runtime.block_on(async {
         let server = ApiServer::builder().in_memory().start().await?;
         if fault == InjectedFault::Refusal {
-            server.faults().respond(RequestRule::any().resource("secrets"), Answer::Forbidden);
+            server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::Forbidden);
         }
         let (objects, owners) = (names("object", count), names("owner", count));
         for name in objects.iter().chain(&owners) {

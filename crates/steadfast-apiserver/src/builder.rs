@@ -24,7 +24,7 @@ use crate::resources::{Registry, ResourceDeclaration};
 use crate::server::ApiServer;
 use crate::signal::Signal;
 use crate::status::Status;
-use crate::storage::{Asked, Cache, Endings, Part, State, Store, WriteTarget};
+use crate::storage::{Cache, Part, RequestProperties, State, Store, TerminatingNamespaces, WriteTarget};
 use crate::streams::Streams;
 
 /// Start of the calendar of servers in memory, so that their runs are reproducible.
@@ -236,8 +236,8 @@ impl ApiServerBuilder {
         let mut random = Random::seeded(self.seed);
         // A separate generator, so that watch timeouts do not influence generated names and UIDs.
         let timeouts = Random::seeded(random.next());
-        let endings = Endings::with_grace(self.settings.namespace_grace);
-        let mut state = State::new(clock, random, Registry::with_declared(&self.declared), endings);
+        let terminating = TerminatingNamespaces::with_grace(self.settings.namespace_grace);
+        let mut state = State::new(clock, random, Registry::with_declared(&self.declared), terminating);
         // The caches start before the first namespace, so that a watch from the first version receives its creation.
         state.caches = vec![Cache::starting_at(state.revision()); self.replicas];
         for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -267,7 +267,7 @@ impl ApiServerBuilder {
             next_link: AtomicU64::new(0),
         });
         let tasks = TaskGroup::on(runtime);
-        tasks.spawn(namespaces::keep(Arc::clone(&cluster)));
+        tasks.spawn(namespaces::run(Arc::clone(&cluster)));
         for (index, replica) in cluster.replicas.iter().enumerate() {
             if let Some(port) = &replica.port {
                 port.set_open(true)?;
@@ -286,7 +286,7 @@ impl ApiServerBuilder {
             port: if self.memory { None } else { Some(Port::reserve(port)?) },
             conditions: Conditions::default(),
             streams: Streams::default(),
-            asked_for: AtomicU64::new(0),
+            requested_revision: AtomicU64::new(0),
         })
     }
 }
@@ -314,7 +314,7 @@ fn create_namespace(state: &mut State, name: &str) -> Result<(), Status> {
         name: name.to_owned(),
         part: Part::Whole,
         dry_run: false,
-        asked: Asked::default(),
+        request: RequestProperties::default(),
     };
     state.create(&target, json!({"metadata": {"name": name}}))?;
     Ok(())

@@ -49,7 +49,7 @@ pub(crate) struct Replica {
     pub(crate) conditions: Conditions,
     pub(crate) streams: Streams,
     /// Revision that the last consistent read requested from the cache.
-    pub(crate) asked_for: AtomicU64,
+    pub(crate) requested_revision: AtomicU64,
 }
 
 impl Replica {
@@ -101,7 +101,7 @@ impl Cluster {
     /// Records an accepted connection.
     pub(crate) fn open_link(&self, replica: usize) -> Arc<Link> {
         let id = self.next_link.fetch_add(1, Ordering::Relaxed);
-        let black_hole = self.replicas[replica].conditions.look(|now| now.black_hole);
+        let black_hole = self.replicas[replica].conditions.read(|now| now.black_hole);
         let link = Arc::new(Link::new(id, replica, self.clock.elapsed(), black_hole));
         self.links.lock().push(Arc::clone(&link));
         link

@@ -8,7 +8,9 @@ use serde_json::Value;
 use crate::cluster::Cluster;
 use crate::resources::{ServedResource, version_of};
 use crate::status::Status;
-use crate::storage::{Asked, Deletion, ObjectKey, Outcome, Part, Patch, State, Update, WriteTarget, metadata};
+use crate::storage::{
+    Deletion, ObjectKey, Outcome, Part, Patch, RequestProperties, State, Update, WriteTarget, metadata,
+};
 
 /// Creates an object. Returns the object and the API's warnings.
 pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<(Value, Vec<String>), Status> {
@@ -17,7 +19,7 @@ pub(crate) fn create(cluster: &Cluster, object: &impl Serialize) -> Result<(Valu
     // A creation takes the name from the object, not from a URL.
     target.name.clear();
     let stored = cluster.store.write(|state| state.create(&target, object))?;
-    Ok((shown(&target, &stored), target.asked.warnings.take()))
+    Ok((shown(&target, &stored), target.request.warnings.take()))
 }
 
 pub(crate) fn replace(cluster: &Cluster, object: &impl Serialize) -> Result<Value, Status> {
@@ -99,13 +101,13 @@ fn aim(resource: Arc<ServedResource>, version: &str, namespace: &str, name: &str
         (true, "") => "default",
         (true, namespace) => namespace,
     };
-    let asked = Asked { version: version.to_owned(), ..Asked::default() };
+    let request = RequestProperties { version: version.to_owned(), ..RequestProperties::default() };
     WriteTarget {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         part: Part::Whole,
         dry_run: false,
-        asked,
+        request,
         resource,
     }
 }

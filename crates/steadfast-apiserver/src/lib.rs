@@ -46,7 +46,7 @@
 //! | configure and start a server | [`ApiServer`], [`ApiServerBuilder`], [`ResourceDeclaration`], [`StartError`] |
 //! | connect in memory or with certificates | [`Dialer`], [`MemoryStream`], [`ClientIdentity`], [`Port`] |
 //! | switch faults of replicas | [`Faults`], [`FaultRecord`], [`LinkEnd`] |
-//! | replace or corrupt selected responses | [`RequestRule`], [`Answer`], [`Fate`], [`Moment`], [`Corruption`], [`Spoiling`], [`TooLarge`] |
+//! | replace or corrupt selected responses | [`RequestRule`], [`InjectedResponse`], [`InterceptAction`], [`RequestStage`], [`BodyCorruption`], [`ObjectCorruption`], [`TooLargeVersionForm`] |
 //! | check a client against the server | [`History`], [`Change`], [`GroupResource`], [`RequestRecord`], [`RequestCounts`], [`ConnectionRecord`], [`Verb`] |
 //! | report errors like the Kubernetes API | [`Status`] |
 //! | encode built-in types | [`protobuf`] |
@@ -118,7 +118,10 @@ mod types;
 
 pub use builder::ApiServerBuilder;
 pub use error::StartError;
-pub use faults::{Answer, Corruption, Fate, FaultRecord, Faults, Moment, RequestRule, Spoiling, TooLarge};
+pub use faults::{
+    BodyCorruption, FaultRecord, Faults, InjectedResponse, InterceptAction, ObjectCorruption, RequestRule,
+    RequestStage, TooLargeVersionForm,
+};
 pub use net::{ClientIdentity, Dialer, LinkEnd, MemoryStream, Port};
 pub use records::{RequestCounts, RequestRecord, Verb};
 pub use resources::{GroupResource, ResourceDeclaration};

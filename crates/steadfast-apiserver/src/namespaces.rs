@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::cluster::Cluster;
 
 /// Runs the controller for the server's lifetime.
-pub(crate) async fn keep(cluster: Arc<Cluster>) {
-    let mut endings = cluster.store.endings();
+pub(crate) async fn run(cluster: Arc<Cluster>) {
+    let mut terminating = cluster.store.terminating();
     loop {
-        let Some(due) = cluster.store.read(|state| state.endings.next()) else {
-            if endings.changed().await.is_err() {
+        let Some(due) = cluster.store.read(|state| state.terminating.next()) else {
+            if terminating.changed().await.is_err() {
                 return;
             }
             continue;

@@ -144,7 +144,7 @@ impl RequestEntry {
         self.record.id
     }
 
-    pub(crate) fn answered(&self, code: u16) {
+    pub(crate) fn set_code(&self, code: u16) {
         self.code.store(code, Ordering::Relaxed);
     }
 

@@ -132,15 +132,15 @@ impl Status {
     /// Creates the status of a rejected object with its causes.
     pub(crate) fn invalid_causes(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let mut complaints: Vec<String> = Vec::new();
+        let mut violations: Vec<String> = Vec::new();
         for cause in causes {
-            let complaint = format!("{}: {}", cause.field, cause.message);
-            // The real server reports equal complaints once.
-            if !complaints.contains(&complaint) {
-                complaints.push(complaint);
+            let violation = format!("{}: {}", cause.field, cause.message);
+            // The real server reports equal violations once.
+            if !violations.contains(&violation) {
+                violations.push(violation);
             }
         }
-        let list = match complaints.as_slice() {
+        let list = match violations.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
@@ -164,8 +164,8 @@ impl Status {
             .with_details(json!({}))
     }
 
-    pub(crate) fn too_large_resource_version(asked: u64, current: u64) -> Self {
-        Self::new(504, "Timeout", format_args!("Timeout: Too large resource version: {asked}, current: {current}"))
+    pub(crate) fn too_large_resource_version(requested: u64, current: u64) -> Self {
+        Self::new(504, "Timeout", format_args!("Timeout: Too large resource version: {requested}, current: {current}"))
             .with_details(json!({
                 "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
                 "retryAfterSeconds": 1,
@@ -173,8 +173,8 @@ impl Status {
             .with_retry_after(Duration::from_secs(1))
     }
 
-    pub(crate) fn too_old_resource_version(asked: u64, oldest: u64) -> Self {
-        Self::new(410, "Expired", format_args!("too old resource version: {asked} ({oldest})"))
+    pub(crate) fn too_old_resource_version(requested: u64, oldest: u64) -> Self {
+        Self::new(410, "Expired", format_args!("too old resource version: {requested} ({oldest})"))
     }
 
     pub(crate) fn etcd_timeout() -> Self {
@@ -225,7 +225,7 @@ pub(crate) fn object_details(resource: &GroupResource, name: &str) -> Value {
     Value::Object(details)
 }
 
-fn cause_reason(complaint: &str) -> &'static str {
+fn cause_reason(violation: &str) -> &'static str {
     let reasons = [
         ("Forbidden", "FieldValueForbidden"),
         ("Required", "FieldValueRequired"),
@@ -234,7 +234,7 @@ fn cause_reason(complaint: &str) -> &'static str {
         ("Unsupported", "FieldValueNotSupported"),
         ("Too long", "FieldValueTooLong"),
     ];
-    reasons.iter().find(|(start, _)| complaint.starts_with(start)).map_or("FieldValueInvalid", |(_, reason)| reason)
+    reasons.iter().find(|(start, _)| violation.starts_with(start)).map_or("FieldValueInvalid", |(_, reason)| reason)
 }
 
 debug_as_message!(Status);

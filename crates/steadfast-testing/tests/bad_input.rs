@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use steadfast::ObjectKey;
 use steadfast::{Connection, Freshness, Informer, InformerFactory, Kept, Scope};
-use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, Corruption, RequestRule, Verb};
+use steadfast_apiserver::{ApiServer, ApiServerBuilder, BodyCorruption, InjectedResponse, RequestRule, Verb};
 use steadfast_contract::check;
 use steadfast_testing::{Recorder, WorldError, config_map, history, kube_config, widget_definition};
 use tracing_subscriber::EnvFilter;
@@ -220,13 +220,13 @@ async fn wrong_token_is_reported_until_accepted() -> Result<(), WorldError> {
 async fn forbidden_resource_does_not_delay_others() -> Result<(), WorldError> {
     let server = server(ApiServer::builder()).await?;
     server.create(&config_map("a", "1"))?;
-    server.faults().respond(RequestRule::any().resource("secrets"), Answer::Forbidden);
+    server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::Forbidden);
     let connection = Connection::new(kube_config(&server).await?)?;
     let (forbidden, notes) = informer::<Secret>(&connection, &(), true)?;
     recovers(&informer::<ConfigMap>(&connection, &(), true)?.0, 1).await?;
     complains(&forbidden, &notes, &["403 Forbidden", "secrets"]).await;
     assert!(matches!(forbidden.freshness(), Freshness::Failed(_)), "{}", forbidden.freshness());
-    server.faults().answer_truly();
+    server.faults().clear_rules();
     recovers(&forbidden, 2).await
 }
 
@@ -243,11 +243,11 @@ async fn missing_resource_is_reported_until_defined() -> Result<(), WorldError> 
 }
 
 /// Corruptions of responses, and the messages of an informer about them.
-const CORRUPTIONS: [(Corruption, &str); 4] = [
-    (Corruption::Malformed, "malformed JSON"),
-    (Corruption::Truncated, "ended early"),
-    (Corruption::Oversized(2 * LIMIT), "longer than the limit of 65536 bytes"),
-    (Corruption::WrongContentType, "unsupported content type \"text/html\""),
+const CORRUPTIONS: [(BodyCorruption, &str); 4] = [
+    (BodyCorruption::Malformed, "malformed JSON"),
+    (BodyCorruption::Truncated, "ended early"),
+    (BodyCorruption::Oversized(2 * LIMIT), "longer than the limit of 65536 bytes"),
+    (BodyCorruption::WrongContentType, "unsupported content type \"text/html\""),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -256,9 +256,9 @@ async fn unreadable_list_is_reported_and_retried() -> Result<(), WorldError> {
         for streamed in [true, false] {
             // `Malformed` corrupts the frame of a list, so the list must be empty. A streamed list has no frame, only
             // records.
-            let malformed = corruption == Corruption::Malformed;
+            let malformed = corruption == BodyCorruption::Malformed;
             // A streamed record above the limit would make one object unknown, and not the list unreadable.
-            let in_one_record = malformed || matches!(corruption, Corruption::Oversized(_));
+            let in_one_record = malformed || matches!(corruption, BodyCorruption::Oversized(_));
             if in_one_record && streamed {
                 continue;
             }
@@ -270,7 +270,7 @@ async fn unreadable_list_is_reported_and_retried() -> Result<(), WorldError> {
             complains(&informer, &notes, &[cause]).await;
             let requested = server.requests().len();
             assert!(requested < 20, "{requested} requests, {corruption:?}, streamed: {streamed}");
-            server.faults().answer_truly();
+            server.faults().clear_rules();
             recovers(&informer, if malformed { 0 } else { 2 }).await?;
         }
     }
@@ -279,7 +279,7 @@ async fn unreadable_list_is_reported_and_retried() -> Result<(), WorldError> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn corrupt_object_is_the_only_unknown() -> Result<(), WorldError> {
-    let (malformed, oversized) = (Corruption::Malformed, Corruption::Oversized(2 * LIMIT));
+    let (malformed, oversized) = (BodyCorruption::Malformed, BodyCorruption::Oversized(2 * LIMIT));
     for (corruption, streamed) in [(malformed, true), (malformed, false), (oversized, true)] {
         let server = server(ApiServer::builder()).await?;
         server.faults().corrupt(RequestRule::any().resource("secrets"), corruption);
@@ -295,7 +295,7 @@ async fn corrupt_object_is_the_only_unknown() -> Result<(), WorldError> {
         let lister = informer.lister()?;
         let known = ["a", "b"].map(|name| lister.get("default", name).is_ok());
         assert_eq!(known, ["a", "b"].map(|name| name != key.name()), "only {key} may be unknown");
-        server.faults().answer_truly();
+        server.faults().clear_rules();
 
         let patch = json!({ "metadata": { "labels": { "app": "web" } } });
         let written: Secret = serde_json::from_value(server.merge_patch("secrets", "default", key.name(), patch)?)?;
@@ -328,7 +328,7 @@ async fn unreadable_watch_is_reported_without_loss() -> Result<(), WorldError> {
         let waited = tokio::time::timeout(TIMEOUT, named).await;
         let _ = writeln!(Said, "{}", notes.text());
         waited.map_err(|_| format!("{corruption:?} was not reported: {}", notes.text()))?;
-        server.faults().answer_truly();
+        server.faults().clear_rules();
         recorder.fault("corrupt", false);
 
         recorder.settle(&server).await;

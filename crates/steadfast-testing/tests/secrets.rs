@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use steadfast::connection::WithheldAnswer;
 use steadfast::metrics::Metrics;
 use steadfast::{Connection, InformerFactory, Scope};
-use steadfast_apiserver::{ApiServer, Corruption, RequestRule};
+use steadfast_apiserver::{ApiServer, BodyCorruption, RequestRule};
 use steadfast_testing::{WorldError, kube_config};
 
 type Outcome = Result<(), WorldError>;
@@ -258,11 +258,11 @@ async fn undecodable_secret_is_withheld_from_kube() -> Outcome {
         assert!(ours.is::<WithheldAnswer>(), "{error}");
         tell_error(&error);
     };
-    for corruption in [Corruption::Malformed, Corruption::Truncated] {
+    for corruption in [BodyCorruption::Malformed, BodyCorruption::Truncated] {
         server.faults().corrupt(RequestRule::any().resource("secrets"), corruption);
         withheld(api.get("db").await.expect_err("not decoded"));
         withheld(api.list(&ListParams::default()).await.expect_err("not decoded"));
-        server.faults().answer_truly();
+        server.faults().clear_rules();
     }
     server.faults().undecodable("default", "db", true);
     withheld(api.get("db").await.expect_err("not decoded"));

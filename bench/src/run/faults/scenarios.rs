@@ -10,7 +10,7 @@ use std::future::ready;
 use std::pin::Pin;
 use std::time::Duration;
 
-use steadfast_apiserver::{Answer, Faults, RequestRule, Status, TooLarge, Verb};
+use steadfast_apiserver::{InjectedResponse, Faults, RequestRule, Status, TooLargeVersionForm, Verb};
 use steadfast_testing::proxy::Direction;
 use tokio::time::sleep;
 
@@ -232,7 +232,7 @@ async fn deleted(stage: &mut Stage) -> Result<(), BenchError> {
 async fn gone_in_stream(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
-    let gone = Answer::InStream(Status::of_code(410));
+    let gone = InjectedResponse::InStream(Status::of_code(410));
     stage.faults().respond(RequestRule::any().verb(Verb::Watch).times(1), gone);
     stage.faults().end_watches();
     stage.write(20)
@@ -254,7 +254,7 @@ async fn too_large(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     let rule = RequestRule::any().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList).times(2);
-    stage.faults().respond(rule, Answer::too_large(TooLarge::Cause));
+    stage.faults().respond(rule, InjectedResponse::too_large(TooLargeVersionForm::Cause));
     stage.faults().end_watches();
     stage.write(20)
 }
@@ -283,7 +283,7 @@ async fn lagging(stage: &mut Stage) -> Result<(), BenchError> {
 
 async fn lagging_list(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
-    stage.faults().replica(1).respond(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    stage.faults().replica(1).respond(RequestRule::any().verb(Verb::Watch).times(1), InjectedResponse::code(410));
     move_to_lagging(stage).await
 }
 
@@ -319,29 +319,29 @@ async fn too_many(stage: &mut Stage) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     let rule = RequestRule::any().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList).times(2);
-    stage.faults().respond(rule, Answer::retry_after(429, Duration::from_secs(5)));
+    stage.faults().respond(rule, InjectedResponse::retry_after(429, Duration::from_secs(5)));
     stage.faults().end_watches();
     stage.write(20)
 }
 
 /// Makes the server respond to every read with `answer` for a while.
-async fn refused(stage: &mut Stage, answer: Answer) -> Result<(), BenchError> {
+async fn refused(stage: &mut Stage, answer: InjectedResponse) -> Result<(), BenchError> {
     stage.ready().await?;
     stage.fault();
     stage.faults().respond(RequestRule::any().resource("configmaps"), answer);
     stage.faults().end_watches();
     stage.write_for(FAULT_DURATION).await?;
-    stage.faults().answer_truly();
+    stage.faults().clear_rules();
     stage.healed();
     Ok(())
 }
 
 async fn unavailable(stage: &mut Stage) -> Result<(), BenchError> {
-    refused(stage, Answer::code(503)).await
+    refused(stage, InjectedResponse::code(503)).await
 }
 
 async fn forbidden(stage: &mut Stage) -> Result<(), BenchError> {
-    refused(stage, Answer::Forbidden).await
+    refused(stage, InjectedResponse::Forbidden).await
 }
 
 async fn unauthorized(stage: &mut Stage) -> Result<(), BenchError> {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::items::{items_of, steps};
 use super::path::Step;
 use super::set::Set;
-use super::types::{Fields, List, Merging, Shape, Type};
+use super::types::{Fields, List, MergeStrategy, Shape, Type};
 
 /// Added, changed and removed fields.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +79,7 @@ impl Difference {
             }
             Shape::List(list) => {
                 let (before, after) = (items_of(old), items_of(new));
-                if list.merging == Merging::Atomic || before.is_empty() && after.is_empty() {
+                if list.strategy == MergeStrategy::Atomic || before.is_empty() && after.is_empty() {
                     return self.leaf(old, new, path);
                 }
                 self.items(list, before, after, path);

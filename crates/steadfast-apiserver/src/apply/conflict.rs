@@ -10,7 +10,7 @@ use crate::status::Status;
 pub(super) fn status(conflicts: &Conflicts) -> Status {
     let each: Vec<(String, Vec<String>)> = conflicts
         .iter()
-        .map(|(manager, fields)| (manager.told(), fields.paths().iter().map(|path| path_text(path)).collect()))
+        .map(|(manager, fields)| (manager.description(), fields.paths().iter().map(|path| path_text(path)).collect()))
         .collect();
     let count: usize = each.iter().map(|(_, paths)| paths.len()).sum();
     let message = match each.as_slice() {

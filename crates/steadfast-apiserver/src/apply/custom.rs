@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::types::{Atom, Field, Fields, List, Merging, Scalar, Type};
+use super::types::{Atom, Field, Fields, List, MergeStrategy, Scalar, Type};
 
 /// Name of the type of object metadata.
 pub(super) const OBJECT_META: &str = "meta.v1.ObjectMeta";
@@ -81,17 +81,17 @@ fn fields(schema: &Value, preserving: bool) -> Fields {
 
 fn list(schema: &Value, preserving: bool) -> List {
     let item = if schema["items"].is_object() { of(&schema["items"], preserving) } else { Type::Raw };
-    let merging = match schema["x-kubernetes-list-type"].as_str() {
-        Some("set") => Merging::Set,
+    let strategy = match schema["x-kubernetes-list-type"].as_str() {
+        Some("set") => MergeStrategy::Set,
         Some("map") => {
             let keys = schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
             let mut keys: Vec<String> = keys.filter_map(|key| key.as_str().map(str::to_owned)).collect();
             // Sorted keys give each item exactly one path.
             keys.sort();
-            Merging::Keys(keys)
+            MergeStrategy::Keys(keys)
         }
         // Lists are atomic unless the schema declares a list type.
-        _ => Merging::Atomic,
+        _ => MergeStrategy::Atomic,
     };
-    List { item, merging }
+    List { item, strategy }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::items::{step_of, steps};
 use super::path::Step;
 use super::set::Set;
-use super::types::{Field, Fields, Merging, Shape, Type};
+use super::types::{Field, Fields, MergeStrategy, Shape, Type};
 
 /// Returns the set of an object's fields.
 pub(super) fn field_set(of: &Type, object: &Value) -> Set {
@@ -20,7 +20,7 @@ fn walk(of: &Type, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
     match of.atom().shape(Some(value)) {
         Shape::Scalar(_) => set.insert(path),
         Shape::Map(map) if map.atomic => set.insert(path),
-        Shape::List(list) if list.merging == Merging::Atomic => set.insert(path),
+        Shape::List(list) if list.strategy == MergeStrategy::Atomic => set.insert(path),
         Shape::Map(map) => {
             for (key, below) in value.as_object().into_iter().flatten() {
                 path.push(Step::field(key));
@@ -71,7 +71,7 @@ pub(super) fn without(of: &Type, value: &Value, gone: &Set) -> Option<Value> {
     match of.atom().shape(Some(value)) {
         Shape::Scalar(_) => Some(value.clone()),
         Shape::Map(map) if !map.atomic => without_fields(map, value.as_object()?, gone),
-        Shape::List(list) if list.merging != Merging::Atomic => {
+        Shape::List(list) if list.strategy != MergeStrategy::Atomic => {
             let kept = value.as_array()?.iter().filter_map(|item| {
                 // An item without a path step has no owner, so no manager can remove the item.
                 let Ok(step) = step_of(list, item) else { return Some(item.clone()) };

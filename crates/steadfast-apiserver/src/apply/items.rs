@@ -3,19 +3,19 @@
 use serde_json::Value;
 
 use super::path::Step;
-use super::types::{List, Merging};
+use super::types::{List, MergeStrategy};
 
 /// Returns the path step of an item in a merged list. The error is the real server's message.
 pub(super) fn step_of(list: &List, item: &Value) -> Result<Step, String> {
-    match &list.merging {
-        Merging::Atomic => Err("invalid indexing of non-associative list".to_owned()),
-        Merging::Set => match item {
+    match &list.strategy {
+        MergeStrategy::Atomic => Err("invalid indexing of non-associative list".to_owned()),
+        MergeStrategy::Set => match item {
             Value::Object(_) => Err("associative list without keys has an element that's a map type".to_owned()),
             Value::Array(_) => Err("not supported: associative list with lists as elements".to_owned()),
             Value::Null => Err("associative list without keys has an element that's an explicit null".to_owned()),
             plain => Ok(Step::Value(plain.clone())),
         },
-        Merging::Keys(keys) => by_keys(list, keys, item),
+        MergeStrategy::Keys(keys) => by_keys(list, keys, item),
     }
 }
 

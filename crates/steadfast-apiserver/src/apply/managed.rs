@@ -47,7 +47,7 @@ impl Manager {
     }
 
     /// Returns the manager's name for conflict messages.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn description(&self) -> String {
         let subresource = match self.subresource.as_str() {
             "" => String::new(),
             subresource => format!(" with subresource {subresource:?}"),
@@ -87,16 +87,16 @@ impl Managers {
             if text("apiVersion").is_empty() || text("fieldsType") != "FieldsV1" {
                 return None;
             }
-            let mut who = Manager::new(text("manager"), operation, text("apiVersion"), text("subresource"));
+            let mut manager = Manager::new(text("manager"), operation, text("apiVersion"), text("subresource"));
             // An empty name stays empty here, although `Manager::new` substitutes `unknown`.
-            text("manager").clone_into(&mut who.name);
+            text("manager").clone_into(&mut manager.name);
             let managed = Managed {
                 fields: entry.get("fieldsV1").map_or_else(|| Some(Set::default()), Set::decode)?,
                 api_version: text("apiVersion").to_owned(),
                 time: entry.get("time").and_then(Value::as_str).map(str::to_owned),
             };
             // If several entries have an equal identity, only the last entry stays.
-            managers.insert(who, managed);
+            managers.insert(manager, managed);
         }
         Some(Self(managers))
     }
@@ -121,13 +121,13 @@ impl Managers {
             let (name, version) = (manager.name.clone(), managed.api_version.clone());
             (manager.operation, seconds(managed), name, version, manager.subresource.clone())
         });
-        let encoded: Vec<Value> = entries.into_iter().map(|(who, managed)| encoded(who, managed)).collect();
+        let encoded: Vec<Value> = entries.into_iter().map(|(manager, managed)| encoded(manager, managed)).collect();
         (!encoded.is_empty()).then_some(Value::Array(encoded))
     }
 
     /// Limits the managers that update to ten. The oldest managers beyond the limit are merged into one per version.
-    pub(super) fn cap(&mut self) {
-        const MOST: usize = 10;
+    pub(super) fn merge_oldest(&mut self) {
+        const MAX_UPDATERS: usize = 10;
         let updaters = self.0.iter().filter(|(manager, _)| manager.operation == Operation::Update);
         let mut updaters: Vec<(Option<i64>, Manager)> =
             updaters.map(|(manager, managed)| (seconds(managed), manager.clone())).collect();
@@ -136,7 +136,7 @@ impl Managers {
         updaters.sort();
         let mut firsts: BTreeMap<String, Manager> = BTreeMap::new();
         for (_, manager) in updaters {
-            if count <= MOST {
+            if count <= MAX_UPDATERS {
                 return;
             }
             // Fields of different versions cannot be merged, because their paths may differ.
@@ -167,16 +167,16 @@ fn seconds(managed: &Managed) -> Option<i64> {
     managed.time.as_ref()?.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
 
-fn encoded(who: &Manager, managed: &Managed) -> Value {
+fn encoded(manager: &Manager, managed: &Managed) -> Value {
     let mut entry = json!({
-        "manager": who.name, "operation": who.operation.as_str(), "apiVersion": managed.api_version,
+        "manager": manager.name, "operation": manager.operation.as_str(), "apiVersion": managed.api_version,
         "fieldsType": "FieldsV1", "fieldsV1": managed.fields.encode(),
     });
     if let Some(time) = &managed.time {
         entry["time"] = time.as_str().into();
     }
-    if !who.subresource.is_empty() {
-        entry["subresource"] = who.subresource.as_str().into();
+    if !manager.subresource.is_empty() {
+        entry["subresource"] = manager.subresource.as_str().into();
     }
     entry
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::items::{items_of, steps};
 use super::path::Step;
-use super::types::{List, Merging, Shape, Type};
+use super::types::{List, MergeStrategy, Shape, Type};
 
 /// Merges the applied object into the live one. Returns `None` if both are absent, or if nothing remains.
 pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {
@@ -36,7 +36,7 @@ pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -
             }
             (!fields.is_empty()).then_some(Value::Object(fields))
         }
-        Shape::List(list) if list.merging != Merging::Atomic => {
+        Shape::List(list) if list.strategy != MergeStrategy::Atomic => {
             let (before, after) = (items_of(live), items_of(applied));
             if before.is_empty() && after.is_empty() {
                 return Some(applied_value.clone());

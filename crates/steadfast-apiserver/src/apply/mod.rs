@@ -34,7 +34,7 @@ use set::Set;
 use update::{Unconvertible, Write};
 
 pub(crate) use types::Type;
-pub(crate) use yaml::{flaw, parse};
+pub(crate) use yaml::{duplicate_field, parse};
 
 /// Field manager of `kubectl apply --server-side`.
 const KUBECTL: &str = "kubectl";
@@ -57,7 +57,7 @@ pub(crate) struct Tracking<'a> {
 impl<'a> Tracking<'a> {
     /// Creates the field management of a write; `None` if this part of the object has no managers.
     pub(crate) fn of(target: &'a WriteTarget, now: &'a str) -> Option<Self> {
-        let manager = target.asked.manager.as_ref()?;
+        let manager = target.request.manager.as_ref()?;
         Some(Self { resource: &target.resource, part: target.part, version: target.version(), manager, now })
     }
 
@@ -71,7 +71,7 @@ impl<'a> Tracking<'a> {
         if let (Some(fields), Some(status)) = (sent.as_object_mut(), status) {
             fields.insert("status".to_owned(), status);
         }
-        self.follow(&json!({}), &sent, &mut managers);
+        self.track_changes(&json!({}), &sent, &mut managers);
         metadata::set(object, "managedFields", managers.encode());
     }
 
@@ -98,7 +98,7 @@ impl<'a> Tracking<'a> {
         if self.manager.subresource == "scale" {
             self.rescale(live, object, &mut managers);
         } else if !managers.0.is_empty() {
-            self.follow(live, sent.unwrap_or(object), &mut managers);
+            self.track_changes(live, sent.unwrap_or(object), &mut managers);
         }
         let managed = managers.encode();
         // An update that only changes times must not create a new version.
@@ -116,13 +116,13 @@ impl<'a> Tracking<'a> {
     pub(crate) fn apply(&self, live: Option<&Value>, applied: &Value) -> Result<Value, Status> {
         self.check(applied)?;
         let of = self.types();
-        if let Some(why) = validate::complaint(&of, applied) {
+        if let Some(why) = validate::violations(&of, applied) {
             let what = format!("{}; {}", place_of(applied), kind_of(applied));
             return Err(Status::new(500, "", format_args!("failed to create typed patch object ({what}): {why}")));
         }
         let mut managers = self.managers(live.and_then(|live| live.pointer(MANAGED_FIELDS)));
         let nothing = json!({});
-        let mut plain = self.seen(live.unwrap_or(&nothing));
+        let mut plain = self.comparable(live.unwrap_or(&nothing));
         if live.is_some() {
             metadata::set(&mut plain, "managedFields", None);
         }
@@ -131,7 +131,7 @@ impl<'a> Tracking<'a> {
         let write = |operation| Write {
             of: &of,
             ignored: &ignored,
-            ignored_elsewhere: &ignored,
+            ignored_in_other_versions: &ignored,
             manager: Manager::new(&self.manager.name, operation, &api_version, self.subresource()),
             api_version: &api_version,
             now: self.now,
@@ -141,7 +141,7 @@ impl<'a> Tracking<'a> {
             let manager = Manager::before_first_apply(&api_version, self.subresource());
             // The object has no managers yet, in any version.
             let write = Write { manager, ..write(Operation::Update) };
-            let _ = write.update(&self.seen(&nothing), &plain, &mut managers, &|_| None);
+            let _ = write.update(&self.comparable(&nothing), &plain, &mut managers, &|_| None);
         }
         let apply = |managers: &mut Managers, force| write(Operation::Apply).apply(&plain, applied, managers, force);
         let untouched = managers.clone();
@@ -187,9 +187,9 @@ impl<'a> Tracking<'a> {
         conflicts
     }
 
-    fn follow(&self, live: &Value, object: &Value, managers: &mut Managers) {
+    fn track_changes(&self, live: &Value, object: &Value, managers: &mut Managers) {
         let bare = |object: &Value| {
-            let mut bare = self.seen(object);
+            let mut bare = self.comparable(object);
             if bare.get("metadata").is_some() {
                 metadata::set(&mut bare, "managedFields", None);
             }
@@ -206,17 +206,17 @@ impl<'a> Tracking<'a> {
             of: &of,
             ignored: &ignored,
             // Except in writes of the status, a real server ignores these fields only in the version of the request.
-            ignored_elsewhere: if self.part == Part::Status { &ignored } else { &none },
+            ignored_in_other_versions: if self.part == Part::Status { &ignored } else { &none },
             manager: Manager::new(&self.manager.name, Operation::Update, &self.api_version(), self.subresource()),
             api_version: &self.api_version(),
             now: self.now,
         };
         let others = |api_version: &str| {
             let version = api_version.rsplit('/').next().unwrap_or_default();
-            self.resource.custom.then(|| self.resource.merged_by(version))
+            self.resource.custom.then(|| self.resource.merge_type(version))
         };
         if write.update(&live, &object, managers, &others) != Err(Unconvertible) {
-            managers.cap();
+            managers.merge_oldest();
         }
     }
 
@@ -239,12 +239,12 @@ impl<'a> Tracking<'a> {
     }
 
     fn types(&self) -> Type {
-        self.resource.merged_by(self.version)
+        self.resource.merge_type(self.version)
     }
 
     /// Returns the form of an object for comparisons. Objects of built-in kinds take the form of the real server's
     /// structs.
-    fn seen(&self, object: &Value) -> Value {
+    fn comparable(&self, object: &Value) -> Value {
         if self.resource.custom { object.clone() } else { fields::as_struct(&self.types(), object) }
     }
 

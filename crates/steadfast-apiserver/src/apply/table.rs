@@ -5,18 +5,18 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 
-use super::types::{Atom, Field, Fields, List, Merging, Scalar, Type};
+use super::types::{Atom, Field, Fields, List, MergeStrategy, Scalar, Type};
 use crate::types::{self, Holds, Kind};
 
 static NOTHING: Atom = Atom { scalar: None, list: None, map: None };
 static DEDUCED: LazyLock<Atom> = LazyLock::new(|| Atom {
     scalar: Some(Scalar::Any),
-    list: Some(List { item: Type::Raw, merging: Merging::Atomic }),
+    list: Some(List { item: Type::Raw, strategy: MergeStrategy::Atomic }),
     map: Some(Fields { named: BTreeMap::new(), others: Some(Type::Deduced), atomic: false }),
 });
 static RAW: LazyLock<Atom> = LazyLock::new(|| Atom {
     scalar: Some(Scalar::Any),
-    list: Some(List { item: Type::Raw, merging: Merging::Atomic }),
+    list: Some(List { item: Type::Raw, strategy: MergeStrategy::Atomic }),
     map: Some(Fields { named: BTreeMap::new(), others: Some(Type::Raw), atomic: true }),
 });
 
@@ -77,9 +77,9 @@ fn read(field: &types::Field) -> Field {
     let of = match field.holds {
         Holds::One(Kind::Named(name)) if atomic => Type::Whole(name),
         Holds::One(kind) => single(kind),
-        Holds::List(kind) => list(single(kind), merging(field)),
+        Holds::List(kind) => list(single(kind), merge_strategy(field)),
         Holds::Map(kind) => map(single(kind), atomic),
-        Holds::MapOfLists(kind) => map(list(single(kind), Merging::Atomic), atomic),
+        Holds::MapOfLists(kind) => map(list(single(kind), MergeStrategy::Atomic), atomic),
     };
     let has_fields =
         matches!(field.holds, Holds::One(Kind::Named(name)) if types::fields(name).is_some_and(|of| !of.is_empty()));
@@ -109,8 +109,8 @@ fn single(kind: Kind) -> Type {
     Type::Inline(Arc::new(Atom { scalar: Some(scalar), ..Atom::default() }))
 }
 
-fn list(item: Type, merging: Merging) -> Type {
-    Type::Inline(Arc::new(Atom { list: Some(List { item, merging }), ..Atom::default() }))
+fn list(item: Type, strategy: MergeStrategy) -> Type {
+    Type::Inline(Arc::new(Atom { list: Some(List { item, strategy }), ..Atom::default() }))
 }
 
 fn map(of: Type, atomic: bool) -> Type {
@@ -120,17 +120,17 @@ fn map(of: Type, atomic: bool) -> Type {
 
 /// Returns the merge strategy of a list. The markers of strategic patches (`patch` and `key`) apply only if the newer
 /// markers (`map` and `list`) are missing.
-fn merging(field: &types::Field) -> Merging {
+fn merge_strategy(field: &types::Field) -> MergeStrategy {
     if let Some(keys) = field.of_trait("map") {
         let mut keys: Vec<String> = keys.map(str::to_owned).collect();
         keys.sort_unstable();
-        return Merging::Keys(keys);
+        return MergeStrategy::Keys(keys);
     }
     let is_merged = || field.of_trait("patch").is_some_and(|mut strategies| strategies.any(|one| one == "merge"));
     match (field.first_of_trait("list"), field.first_of_trait("key")) {
-        (Some("set"), _) => Merging::Set,
-        (None, Some(key)) if is_merged() => Merging::Keys(vec![key.to_owned()]),
-        (None, None) if is_merged() => Merging::Set,
-        _ => Merging::Atomic,
+        (Some("set"), _) => MergeStrategy::Set,
+        (None, Some(key)) if is_merged() => MergeStrategy::Keys(vec![key.to_owned()]),
+        (None, None) if is_merged() => MergeStrategy::Set,
+        _ => MergeStrategy::Atomic,
     }
 }

@@ -46,8 +46,8 @@ fn apply(live: Option<&Value>, name: &str, force: bool, second: u8, fields: &Val
 fn managers(object: &Value) -> Vec<(String, Value)> {
     let entries = object.pointer(MANAGED_FIELDS).and_then(Value::as_array).cloned().unwrap_or_default();
     let each = entries.into_iter().map(|entry| {
-        let who = format!("{} {}", entry["operation"].as_str().unwrap(), entry["manager"].as_str().unwrap());
-        (who, entry["fieldsV1"].clone())
+        let manager = format!("{} {}", entry["operation"].as_str().unwrap(), entry["manager"].as_str().unwrap());
+        (manager, entry["fieldsV1"].clone())
     });
     each.collect()
 }
@@ -94,7 +94,7 @@ fn set_operations_match_their_names() {
 #[test]
 fn every_builtin_kind_has_a_type() {
     for served in Registry::with_declared(&[]).all() {
-        let of = served.merged_by(&served.versions[0]);
+        let of = served.merge_type(&served.versions[0]);
         assert!(matches!(of, Type::Named(_)), "{} has none", served.kind);
         let metadata = of.atom().map.as_ref().and_then(|map| map.named.get("metadata"));
         assert_eq!(metadata.map(|field| &field.of), Some(&Type::Named("meta.v1.ObjectMeta")), "{}", served.kind);
@@ -164,9 +164,9 @@ fn custom_resource_merges_by_its_schema() {
                        "f:whole": {}, "f:free": {"f:list": {}, "f:deep": {".": {}, "f:er": {}}}},
         })
     );
-    assert_eq!(validate::complaint(&of, &object), None);
+    assert_eq!(validate::violations(&of, &object), None);
     let unknown = json!({"spec": {"nothing": 1}});
-    assert_eq!(validate::complaint(&of, &unknown).as_deref(), Some(".spec.nothing: field not declared in schema"));
+    assert_eq!(validate::violations(&of, &unknown).as_deref(), Some(".spec.nothing: field not declared in schema"));
     assert_eq!(Type::of_schema(None), Type::Deduced);
 }
 
@@ -283,7 +283,7 @@ fn applied_yaml_bounds_its_aliases() {
     }
     let twice = b"data:\n  a: \"1\"\n  a: \"2\"\n";
     assert_eq!(yaml::parse(twice).unwrap(), json!({"data": {"a": "2"}}));
-    assert!(yaml::flaw(twice).is_some() && yaml::flaw(b"data:\n  a: x\n").is_none());
+    assert!(yaml::duplicate_field(twice).is_some() && yaml::duplicate_field(b"data:\n  a: x\n").is_none());
     let levels = (1..12).map(|level| {
         let below = vec![format!("*a{}", level - 1); 10].join(",");
         format!("a{level}: &a{level} [{below}]\n")

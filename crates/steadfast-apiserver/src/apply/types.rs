@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-/// Possible values of a type. A type without any restriction allows scalars, lists and maps.
+/// Possible values of a type, an atom in the terms of structured-merge-diff. A type without any restriction allows scalars, lists and maps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Atom {
     pub(super) scalar: Option<Scalar>,
@@ -41,12 +41,12 @@ pub(super) enum Scalar {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct List {
     pub(super) item: Type,
-    pub(super) merging: Merging,
+    pub(super) strategy: MergeStrategy,
 }
 
 /// Merge strategy of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Merging {
+pub(super) enum MergeStrategy {
     /// The list is atomic.
     Atomic,
     /// A set of plain values.

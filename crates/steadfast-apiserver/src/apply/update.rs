@@ -14,7 +14,7 @@ use super::types::Type;
 use super::validate;
 
 /// Fields that the server owns and no manager manages.
-static OWN: LazyLock<Set> = LazyLock::new(|| {
+static SERVER_OWNED: LazyLock<Set> = LazyLock::new(|| {
     Set::of_fields(&[
         &["apiVersion"],
         &["kind"],
@@ -44,7 +44,7 @@ pub(super) struct Write<'a> {
     /// Fields that this write cannot change.
     pub(super) ignored: &'a Set,
     /// Fields that this write cannot change, for managers that own fields in other versions.
-    pub(super) ignored_elsewhere: &'a Set,
+    pub(super) ignored_in_other_versions: &'a Set,
     pub(super) manager: Manager,
     pub(super) api_version: &'a str,
     pub(super) now: &'a str,
@@ -66,10 +66,10 @@ impl Write<'_> {
         for version in managers.0.values().map(|managed| managed.api_version.as_str()) {
             let Some(of) = others(version).filter(|_| version != self.api_version) else { continue };
             // An object that does not fit the type of another version cannot be compared in that version.
-            if validate::complaint(&of, live).is_some() || validate::complaint(&of, new).is_some() {
+            if validate::violations(&of, live).is_some() || validate::violations(&of, new).is_some() {
                 return Err(Unconvertible);
             }
-            let difference = Difference::between(&of, live, new).without(self.ignored_elsewhere);
+            let difference = Difference::between(&of, live, new).without(self.ignored_in_other_versions);
             by_version.insert(version, difference);
         }
         let lost: Vec<Set> = managers
@@ -85,7 +85,7 @@ impl Write<'_> {
         }
         managers.0.retain(|_, managed| !managed.fields.is_empty());
         // Identity and metadata of the server have no manager.
-        let fields = difference.modified.union(&difference.added).difference(&OWN);
+        let fields = difference.modified.union(&difference.added).difference(&SERVER_OWNED);
         if fields.is_empty() {
             return Ok(());
         }
@@ -131,9 +131,9 @@ impl Write<'_> {
             return Err(conflicts);
         }
         // A forced apply takes the fields from the other managers.
-        take_away(managers, &difference, &conflicts, &self.manager);
+        remove_from_others(managers, &difference, &conflicts, &self.manager);
         if let Some(own) = managers.0.get_mut(&self.manager) {
-            own.fields = own.fields.difference(&OWN);
+            own.fields = own.fields.difference(&SERVER_OWNED);
             // The time only changes with the object, so a repeated apply creates no new version.
             if *live != new {
                 own.time = Some(self.now.to_owned());
@@ -165,7 +165,7 @@ impl Write<'_> {
 }
 
 /// Removes the deleted fields and the fields in conflict from all managers except one.
-fn take_away(managers: &mut Managers, difference: &Difference, conflicts: &Conflicts, but: &Manager) {
+fn remove_from_others(managers: &mut Managers, difference: &Difference, conflicts: &Conflicts, but: &Manager) {
     for (manager, managed) in managers.0.iter_mut().filter(|(manager, _)| *manager != but) {
         let lost = conflicts.get(manager).cloned().unwrap_or_default();
         managed.fields = managed.fields.difference(&lost).difference(&difference.removed);

@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::items::step_of;
 use super::path::Step;
-use super::types::{Merging, Scalar, Shape, Type};
+use super::types::{MergeStrategy, Scalar, Shape, Type};
 
 /// Returns all violations, with the messages of the real server; `None` if the object is valid.
-pub(super) fn complaint(of: &Type, object: &Value) -> Option<String> {
-    let mut complaints = Vec::new();
-    walk(of, object, "", Duplicates::Refused, &mut complaints);
-    match complaints.as_slice() {
+pub(super) fn violations(of: &Type, object: &Value) -> Option<String> {
+    let mut violations = Vec::new();
+    walk(of, object, "", Duplicates::Rejected, &mut violations);
+    match violations.as_slice() {
         [] => None,
         [one] => Some(one.clone()),
         many => Some(format!("errors:\n  {}", many.join("\n  "))),
@@ -22,21 +22,21 @@ pub(super) fn complaint(of: &Type, object: &Value) -> Option<String> {
 /// Returns whether an object of a write other than an apply can be compared by a type. Its lists may contain duplicate
 /// items.
 pub(super) fn fits(of: &Type, object: &Value) -> bool {
-    let mut complaints = Vec::new();
-    walk(of, object, "", Duplicates::Allowed, &mut complaints);
-    complaints.is_empty()
+    let mut violations = Vec::new();
+    walk(of, object, "", Duplicates::Allowed, &mut violations);
+    violations.is_empty()
 }
 
 /// Treatment of duplicate items in a list with keys or a set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Duplicates {
     Allowed,
-    Refused,
+    Rejected,
 }
 
-fn walk(of: &Type, value: &Value, path: &str, duplicates: Duplicates, complaints: &mut Vec<String>) {
-    let mut complain = |why: &str| {
-        complaints.push(if path.is_empty() { why.to_owned() } else { format!("{path}: {why}") });
+fn walk(of: &Type, value: &Value, path: &str, duplicates: Duplicates, violations: &mut Vec<String>) {
+    let mut report = |why: &str| {
+        violations.push(if path.is_empty() { why.to_owned() } else { format!("{path}: {why}") });
     };
     match of.atom().shape(Some(value)) {
         _ if value.is_null() => {}
@@ -48,46 +48,46 @@ fn walk(of: &Type, value: &Value, path: &str, duplicates: Duplicates, complaints
                 Scalar::Any => (!value.is_object() && !value.is_array(), "any scalar"),
             };
             if !fits {
-                complain(&format!("expected {wanted}, got {}", described(value, scalar)));
+                report(&format!("expected {wanted}, got {}", described(value, scalar)));
             }
         }
         Shape::Map(map) => {
             let Some(fields) = value.as_object() else {
-                return complain(&format!("expected map, got {}", described(value, Scalar::Any)));
+                return report(&format!("expected map, got {}", described(value, Scalar::Any)));
             };
             for (key, value) in fields {
                 let path = format!("{path}.{key}");
                 match map.of(key) {
-                    Some(of) => walk(of, value, &path, duplicates, complaints),
-                    None => complaints.push(format!("{path}: field not declared in schema")),
+                    Some(of) => walk(of, value, &path, duplicates, violations),
+                    None => violations.push(format!("{path}: field not declared in schema")),
                 }
             }
         }
         Shape::List(list) => {
             let Some(items) = value.as_array() else {
-                return complain(&format!("expected list, got {}", described(value, Scalar::Any)));
+                return report(&format!("expected list, got {}", described(value, Scalar::Any)));
             };
             let mut seen = BTreeSet::new();
             for (place, item) in items.iter().enumerate() {
-                let step = if list.merging == Merging::Atomic {
+                let step = if list.strategy == MergeStrategy::Atomic {
                     Step::Index(i64::try_from(place).unwrap_or(i64::MAX))
                 } else {
                     match step_of(list, item) {
                         Ok(step) => step,
                         Err(why) => {
-                            complaints.push(format!("{path}: element {place}: {why}"));
+                            violations.push(format!("{path}: element {place}: {why}"));
                             return;
                         }
                     }
                 };
                 let below = format!("{path}{step}");
-                if !seen.insert(step.clone()) && duplicates == Duplicates::Refused {
-                    complaints.push(format!("{path}: duplicate entries for key {step}"));
+                if !seen.insert(step.clone()) && duplicates == Duplicates::Rejected {
+                    violations.push(format!("{path}: duplicate entries for key {step}"));
                 }
-                walk(&list.item, item, &below, duplicates, complaints);
+                walk(&list.item, item, &below, duplicates, violations);
             }
         }
-        Shape::Nothing => complain("schema error: invalid atom"),
+        Shape::Nothing => report("schema error: invalid atom"),
     }
 }
 

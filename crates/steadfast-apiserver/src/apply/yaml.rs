@@ -30,13 +30,13 @@ fn parse_yaml(_: &[u8], error: &serde_json::Error) -> Result<Value, String> {
 
 /// Returns the error that names a duplicate field in otherwise valid YAML.
 #[cfg(feature = "yaml")]
-pub(crate) fn flaw(body: &[u8]) -> Option<String> {
+pub(crate) fn duplicate_field(body: &[u8]) -> Option<String> {
     read(body, DuplicateKeyPolicy::Error).err().map(|error| error.to_string())
 }
 
 /// Returns no error: builds without YAML report duplicate fields of JSON elsewhere.
 #[cfg(not(feature = "yaml"))]
-pub(crate) fn flaw(_: &[u8]) -> Option<String> {
+pub(crate) fn duplicate_field(_: &[u8]) -> Option<String> {
     None
 }
 

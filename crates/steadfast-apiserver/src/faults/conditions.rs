@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::rules::Spoiling;
+use super::rules::ObjectCorruption;
 
 /// Active faults of a replica.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub(crate) struct Condition {
     /// Number of events before its start version that a resumed watch receives again.
     pub(crate) repeat_events: usize,
     /// Objects, by namespace and name, whose content is corrupted.
-    pub(crate) spoiled: Arc<BTreeMap<(String, String), Spoiling>>,
+    pub(crate) corrupted_objects: Arc<BTreeMap<(String, String), ObjectCorruption>>,
     /// Number of continue tokens that expire on their next use.
     pub(crate) expired_tokens: u32,
     /// Maximum size of a body chunk in bytes; 0 for no limit.
@@ -48,13 +48,13 @@ impl Condition {
 pub(crate) struct Conditions(Mutex<Condition>);
 
 impl Conditions {
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Condition) -> T) -> T {
-        look(&self.0.lock())
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Condition) -> T) -> T {
+        read(&self.0.lock())
     }
 
     /// Returns whether connections are accepted.
     pub(crate) fn reachable(&self) -> bool {
-        self.look(Condition::reachable)
+        self.read(Condition::reachable)
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Condition)) {

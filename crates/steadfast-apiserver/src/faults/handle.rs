@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::conditions::Condition;
-use super::interception::{Fate, Moment};
+use super::interception::{InterceptAction, RequestStage};
 use super::log::FaultRecord;
-use super::rules::{Answer, Corruption, RequestRule, Ruling, Spoiling};
+use super::rules::{BodyCorruption, InjectedResponse, ObjectCorruption, RequestRule, RuleEffect};
 use crate::cluster::Cluster;
 use crate::records::RequestRecord;
 use crate::storage::Change;
@@ -232,44 +232,44 @@ impl Faults {
 
     /// Sends an object with fields of a wrong type, also on open watches.
     pub fn undecodable(&self, namespace: &str, name: &str, on: bool) {
-        self.spoil(namespace, name, on.then_some(Spoiling::WrongTypes));
+        self.corrupt_object(namespace, name, on.then_some(ObjectCorruption::WrongTypes));
     }
 
     /// Sends a corrupted object, also on open watches. `None` ends the fault.
-    pub fn spoil(&self, namespace: &str, name: &str, how: Option<Spoiling>) {
+    pub fn corrupt_object(&self, namespace: &str, name: &str, corruption: Option<ObjectCorruption>) {
         let key = (namespace.to_owned(), name.to_owned());
-        self.set("spoil", how.is_some(), |now| {
-            let spoiled = Arc::make_mut(&mut now.spoiled);
-            match how {
-                Some(how) => spoiled.insert(key.clone(), how),
-                None => spoiled.remove(&key),
+        self.set("corrupt_object", corruption.is_some(), |now| {
+            let corrupted_objects = Arc::make_mut(&mut now.corrupted_objects);
+            match corruption {
+                Some(corruption) => corrupted_objects.insert(key.clone(), corruption),
+                None => corrupted_objects.remove(&key),
             };
         });
     }
 
-    /// Sends `answer` instead of the real response to requests that match the rule.
-    pub fn respond(&self, rule: RequestRule, answer: impl Into<Answer>) {
+    /// Sends `response` instead of the real response to requests that match the rule.
+    pub fn respond(&self, rule: RequestRule, response: impl Into<InjectedResponse>) {
         self.log("respond", Some(true));
-        self.cluster.rules.add(self.replica, rule, Ruling::Answer(answer.into()));
+        self.cluster.rules.add(self.replica, rule, RuleEffect::Respond(response.into()));
     }
 
     /// Corrupts the response bodies of requests that match the rule.
-    pub fn corrupt(&self, rule: RequestRule, corruption: Corruption) {
+    pub fn corrupt(&self, rule: RequestRule, corruption: BodyCorruption) {
         self.log("corrupt", Some(true));
-        self.cluster.rules.add(self.replica, rule, Ruling::Corrupt(corruption));
+        self.cluster.rules.add(self.replica, rule, RuleEffect::Corrupt(corruption));
     }
 
     /// Delays the response to requests that match the rule by `wait`, like a slow conversion of objects.
-    pub fn answer_late(&self, rule: RequestRule, wait: Duration) {
-        self.log("answer_late", Some(true));
-        self.cluster.rules.add(self.replica, rule, Ruling::Late(wait, None));
+    pub fn delay_matching(&self, rule: RequestRule, wait: Duration) {
+        self.log("delay_matching", Some(true));
+        self.cluster.rules.add(self.replica, rule, RuleEffect::Delay(wait, None));
     }
 
-    /// Delays requests that match the rule by `wait` and then sends `answer`, like a dead conversion webhook with a
+    /// Delays requests that match the rule by `wait` and then sends `response`, like a dead conversion webhook with a
     /// `500` after its deadline.
-    pub fn hang(&self, rule: RequestRule, wait: Duration, answer: impl Into<Answer>) {
-        self.log("hang", Some(true));
-        self.cluster.rules.add(self.replica, rule, Ruling::Late(wait, Some(answer.into())));
+    pub fn respond_after(&self, rule: RequestRule, wait: Duration, response: impl Into<InjectedResponse>) {
+        self.log("respond_after", Some(true));
+        self.cluster.rules.add(self.replica, rule, RuleEffect::Delay(wait, Some(response.into())));
     }
 
     /// Replaces the accepted tokens. Without any token, all requests are accepted.
@@ -278,35 +278,38 @@ impl Faults {
         self.cluster.set_tokens(tokens);
     }
 
-    /// Ends [`respond`](Self::respond), [`corrupt`](Self::corrupt), [`answer_late`](Self::answer_late) and
-    /// [`hang`](Self::hang) for new requests.
-    pub fn answer_truly(&self) {
+    /// Ends [`respond`](Self::respond), [`corrupt`](Self::corrupt), [`delay_matching`](Self::delay_matching) and
+    /// [`respond_after`](Self::respond_after) for new requests.
+    pub fn clear_rules(&self) {
         self.log("respond", Some(false));
         self.cluster.rules.clear(self.replica);
     }
 
-    /// Calls `interceptor` for each request, on arrival and after processing, to decide its outcome.
+    /// Calls `interceptor` for each request, on arrival and after processing, to decide how it continues.
     ///
     /// A new interceptor replaces the previous one. It applies to all replicas, even if this handle selects one. The
     /// task that serves the request calls the interceptor, which should return quickly. It may switch faults.
     ///
     /// ```
-    /// # use steadfast_apiserver::{ApiServer, Fate, Moment, Verb};
+    /// # use steadfast_apiserver::{ApiServer, InterceptAction, RequestStage, Verb};
     /// # async fn example(server: &ApiServer) {
     /// // Objects are created, and the client receives no response.
-    /// server.faults().intercept(|request, moment| match (request.verb, moment) {
-    ///     (Verb::Create, Moment::After) => Fate::Lost,
-    ///     _ => Fate::Goes,
+    /// server.faults().intercept(|request, stage| match (request.verb, stage) {
+    ///     (Verb::Create, RequestStage::Processed) => InterceptAction::Reset,
+    ///     _ => InterceptAction::Continue,
     /// });
     /// # }
     /// ```
-    pub fn intercept(&self, interceptor: impl Fn(&RequestRecord, Moment) -> Fate + Send + Sync + 'static) {
+    pub fn intercept(
+        &self,
+        interceptor: impl Fn(&RequestRecord, RequestStage) -> InterceptAction + Send + Sync + 'static,
+    ) {
         self.log_of(None, "intercept", Some(true));
         self.cluster.interception.set(Some(Arc::new(interceptor)));
     }
 
     /// Ends [`intercept`](Self::intercept).
-    pub fn intercept_no_more(&self) {
+    pub fn clear_interceptor(&self) {
         self.log_of(None, "intercept", Some(false));
         self.cluster.interception.set(None);
     }

@@ -1,4 +1,4 @@
-//! Callback that decides the outcome of each request.
+//! Interceptor: a callback that delays or resets requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use crate::records::RequestRecord;
 
 /// Stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Moment {
+pub enum RequestStage {
     /// The request has arrived and is about to be processed.
-    Before,
+    Arrived,
     /// The request is processed, and no part of the response has been sent.
-    After,
+    Processed,
 }
 
-/// Outcome of a request.
+/// Decision of an interceptor about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum InterceptAction {
     /// The request continues.
-    Goes,
+    Continue,
     /// The request continues after this delay, if its client still waits.
-    Waits(Duration),
-    /// The connection is reset, including its other streams. A request at [`Moment::Before`] is not processed. A
-    /// request at [`Moment::After`] is processed, but its client receives no response.
-    Lost,
+    Delay(Duration),
+    /// The connection is reset, including its other streams. A request at [`RequestStage::Arrived`] is not processed. A
+    /// request at [`RequestStage::Processed`] is processed, but its client receives no response.
+    Reset,
 }
 
-type Interceptor = dyn Fn(&RequestRecord, Moment) -> Fate + Send + Sync;
+type Interceptor = dyn Fn(&RequestRecord, RequestStage) -> InterceptAction + Send + Sync;
 
 /// The registered callback, if any.
 #[derive(Default)]
@@ -40,11 +40,11 @@ impl Interception {
         *self.0.lock() = interceptor;
     }
 
-    /// Returns the outcome of a request; without a callback, the request continues.
-    pub(crate) fn ask(&self, request: &RequestRecord, moment: Moment) -> Fate {
+    /// Returns the decision about a request. Without a callback, the request continues.
+    pub(crate) fn decide(&self, request: &RequestRecord, stage: RequestStage) -> InterceptAction {
         // The callback may switch faults, so no lock is held during the call.
         let interceptor = self.0.lock().clone();
-        interceptor.map_or(Fate::Goes, |interceptor| interceptor(request, moment))
+        interceptor.map_or(InterceptAction::Continue, |interceptor| interceptor(request, stage))
     }
 }
 

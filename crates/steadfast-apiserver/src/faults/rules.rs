@@ -74,7 +74,7 @@ impl RequestRule {
 
 /// Response that replaces the real one.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum InjectedResponse {
     /// Status as an HTTP response.
     Status(Status),
     /// Status within a watch: HTTP 200 and one `ERROR` event, then the end of the stream. Other requests receive a
@@ -87,21 +87,21 @@ pub enum Answer {
     Forbidden,
 }
 
-impl Answer {
+impl InjectedResponse {
     /// Creates a response with an HTTP code and its usual reason and message.
     pub fn code(code: u16) -> Self {
         Self::Status(Status::of_code(code))
     }
 
     /// Creates a `ResourceVersionTooLarge` response in the form of a server version.
-    pub fn too_large(spelling: TooLarge) -> Self {
+    pub fn too_large(form: TooLargeVersionForm) -> Self {
         let known = Status::too_large_resource_version(9_000_000, 1);
         // Servers report this condition in three forms, depending on the release.
-        Self::Status(match spelling {
-            TooLarge::Cause => known,
-            TooLarge::CauseMessage => known
+        Self::Status(match form {
+            TooLargeVersionForm::Cause => known,
+            TooLargeVersionForm::CauseMessage => known
                 .with_details(json!({"causes": [{"message": "Too large resource version"}], "retryAfterSeconds": 1})),
-            TooLarge::Message => known.with_details(Value::Null),
+            TooLargeVersionForm::Message => known.with_details(Value::Null),
         })
     }
 
@@ -114,7 +114,7 @@ impl Answer {
 
 /// Form of the error for a version that the server has not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TooLarge {
+pub enum TooLargeVersionForm {
     /// A cause with its own reason: since 1.19.
     Cause,
     /// A cause with a message only: 1.17 and 1.18.
@@ -123,7 +123,7 @@ pub enum TooLarge {
     Message,
 }
 
-impl From<Status> for Answer {
+impl From<Status> for InjectedResponse {
     fn from(status: Status) -> Self {
         Self::Status(status)
     }
@@ -131,7 +131,7 @@ impl From<Status> for Answer {
 
 /// Corruption of an object. The identity of the object stays readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spoiling {
+pub enum ObjectCorruption {
     /// Fields of a wrong type.
     WrongTypes,
     /// A field nested this number of levels deep, and `managedFields` of the same depth.
@@ -142,7 +142,7 @@ pub enum Spoiling {
 
 /// Corruption of the body of a real response; for a stream, of its first chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Corruption {
+pub enum BodyCorruption {
     /// A changed byte in the middle makes the JSON invalid.
     Malformed,
     /// The body ends in the middle; the HTTP response itself is valid.
@@ -157,20 +157,20 @@ pub enum Corruption {
 
 /// Effect of a rule.
 #[derive(Clone, Debug)]
-pub(crate) enum Ruling {
-    Answer(Answer),
-    Corrupt(Corruption),
+pub(crate) enum RuleEffect {
+    Respond(InjectedResponse),
+    Corrupt(BodyCorruption),
     /// A delay, and then a replacement of the response, if any.
-    Late(Duration, Option<Answer>),
+    Delay(Duration, Option<InjectedResponse>),
 }
 
 /// Active rules.
 #[derive(Default)]
-pub(crate) struct Rules(Mutex<Vec<(Option<usize>, RequestRule, Ruling)>>);
+pub(crate) struct Rules(Mutex<Vec<(Option<usize>, RequestRule, RuleEffect)>>);
 
 impl Rules {
-    pub(crate) fn add(&self, replica: Option<usize>, rule: RequestRule, ruling: Ruling) {
-        self.0.lock().push((replica, rule, ruling));
+    pub(crate) fn add(&self, replica: Option<usize>, rule: RequestRule, effect: RuleEffect) {
+        self.0.lock().push((replica, rule, effect));
     }
 
     /// Removes the rules of a replica; all rules if `replica` is `None`.
@@ -181,14 +181,14 @@ impl Rules {
     }
 
     /// Returns the first rule for a request, and counts its use.
-    pub(crate) fn apply(&self, request: &RequestRecord) -> Option<Ruling> {
+    pub(crate) fn apply(&self, request: &RequestRecord) -> Option<RuleEffect> {
         let mut rules = self.0.lock();
         // The first matching rule counts, in the order of their addition.
-        let (_, rule, ruling) = rules.iter_mut().find(|(replica, rule, _)| rule.is_for(*replica, request))?;
+        let (_, rule, effect) = rules.iter_mut().find(|(replica, rule, _)| rule.is_for(*replica, request))?;
         if let Some(times) = &mut rule.times {
             *times -= 1;
         }
-        Some(ruling.clone())
+        Some(effect.clone())
     }
 }
 

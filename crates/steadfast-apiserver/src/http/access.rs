@@ -31,7 +31,7 @@ pub(super) fn authenticate(cluster: &Cluster, request: &RequestContext) -> Resul
     if !cluster.settings.anonymous || has_credentials {
         return Err(Status::of_code(401));
     }
-    if is_from_elsewhere(request) {
+    if is_cross_origin(request) {
         let why = "a request without a token must not come from a page of another origin; send the token";
         return Err(Status::new(403, "Forbidden", why));
     }
@@ -42,7 +42,7 @@ pub(super) fn authenticate(cluster: &Cluster, request: &RequestContext) -> Resul
 ///
 /// Checks the origin of the page, and the host name. A site can let its name server resolve its own host name to this
 /// machine.
-fn is_from_elsewhere(request: &RequestContext) -> bool {
+fn is_cross_origin(request: &RequestContext) -> bool {
     let host = request.headers.get(header::HOST).and_then(|value| value.to_str().ok());
     let authority = request.authority.as_deref().or(host);
     let host = authority.and_then(|authority| authority.parse::<http::uri::Authority>().ok());

@@ -44,7 +44,7 @@ impl RequestContext {
         let accept = accept(cluster, headers);
         Self {
             verb: verb(request.method(), &route, &query),
-            encoding: negotiate::told_in(&accept),
+            encoding: negotiate::status_encoding(&accept),
             accept: accept.into_owned(),
             user: credentials::user(cluster, link, headers),
             method: request.method().clone(),
@@ -68,7 +68,7 @@ impl RequestContext {
     }
 
     /// Interprets the request as if it had the method `method`.
-    pub(super) fn read_as(&mut self, method: Method) {
+    pub(super) fn set_method(&mut self, method: Method) {
         self.verb = verb(&method, &self.route, &self.query);
         self.method = method;
     }
@@ -117,11 +117,11 @@ fn verb(method: &Method, route: &Route, query: &Query) -> Verb {
             let everything = query.flag("sendInitialEvents") == Some(true)
                 || matches!(query.text("resourceVersion"), "" | "0") && query.flag("sendInitialEvents").is_none();
             // A streamed list that matches no object does not count as a full transfer.
-            if everything && !is_of_nothing(query) { Verb::StreamedList } else { Verb::Watch }
+            if everything && !matches_no_object(query) { Verb::StreamedList } else { Verb::Watch }
         }
         ("GET", false) if !query.text("continue").is_empty() => Verb::Page,
         // A client sends such a list only to read the version of the collection.
-        ("GET", false) if query.text("limit") == "1" || is_of_nothing(query) => Verb::Probe,
+        ("GET", false) if query.text("limit") == "1" || matches_no_object(query) => Verb::Probe,
         // Steadfast sends such a list of one name at an exact version, to read the state of an object at that version.
         ("GET", false) if query.text("resourceVersionMatch") == "Exact" && names(query) == 1 => Verb::State,
         ("GET", false) => Verb::List,
@@ -136,7 +136,7 @@ fn verb(method: &Method, route: &Route, query: &Query) -> Verb {
 
 /// Returns whether the field selector requires two names at once, which matches no object. The response then transfers
 /// only a version.
-fn is_of_nothing(query: &Query) -> bool {
+fn matches_no_object(query: &Query) -> bool {
     names(query) > 1
 }
 

@@ -4,24 +4,24 @@ use bytes::Bytes;
 use futures::StreamExt;
 use serde_json::Value;
 
-use super::answer::{Answer, Content};
-use crate::faults::Corruption;
+use super::response::{ApiResponse, Content};
+use crate::faults::BodyCorruption;
 use crate::protobuf;
 
 const PAGE: &[u8] = b"<html><body>It works!</body></html>";
 
 /// Corrupts the body of a response; for a stream, its first chunk.
-pub(super) fn corrupted(mut answer: Answer, corruption: Corruption) -> Answer {
-    if corruption == Corruption::WrongContentType {
-        answer.content_type = "text/html";
-        answer.content = Content::Whole(Bytes::from_static(PAGE));
-        return answer;
+pub(super) fn corrupted(mut response: ApiResponse, corruption: BodyCorruption) -> ApiResponse {
+    if corruption == BodyCorruption::WrongContentType {
+        response.content_type = "text/html";
+        response.content = Content::Whole(Bytes::from_static(PAGE));
+        return response;
     }
-    let corrupt: fn(&Bytes, Corruption) -> Bytes = match answer.content_type {
+    let corrupt: fn(&Bytes, BodyCorruption) -> Bytes = match response.content_type {
         protobuf::CONTENT_TYPE | protobuf::WATCHED => corrupted_message,
         _ => corrupted_json,
     };
-    answer.content = match answer.content {
+    response.content = match response.content {
         Content::Whole(body) | Content::Document(body, _) => Content::Whole(corrupt(&body, corruption)),
         Content::Chunks(chunks) => {
             // Only the first chunk is corrupted; later records of a stream stay intact.
@@ -33,22 +33,22 @@ pub(super) fn corrupted(mut answer: Answer, corruption: Corruption) -> Answer {
                     },
                 );
             // A truncated stream ends after the corrupted chunk.
-            let chunks = if corruption == Corruption::Truncated { 1 } else { usize::MAX };
+            let chunks = if corruption == BodyCorruption::Truncated { 1 } else { usize::MAX };
             Content::Chunks(Box::pin(changed.take(chunks)))
         }
         switched @ Content::Switched { .. } => switched,
     };
-    answer
+    response
 }
 
 /// Splits the body into chunks of `bytes` bytes, at least one, at any position.
-pub(super) fn in_pieces(mut answer: Answer, bytes: usize) -> Answer {
-    let chunks = match answer.content {
+pub(super) fn in_pieces(mut response: ApiResponse, bytes: usize) -> ApiResponse {
+    let chunks = match response.content {
         Content::Whole(body) | Content::Document(body, _) => futures::stream::iter([body]).boxed(),
         Content::Chunks(chunks) => chunks,
         switched @ Content::Switched { .. } => {
-            answer.content = switched;
-            return answer;
+            response.content = switched;
+            return response;
         }
     };
     let pieces = chunks.flat_map(move |mut chunk| {
@@ -56,40 +56,40 @@ pub(super) fn in_pieces(mut answer: Answer, bytes: usize) -> Answer {
             (!chunk.is_empty()).then(|| chunk.split_to(bytes.max(1).min(chunk.len())))
         }))
     });
-    answer.content = Content::Chunks(Box::pin(pieces));
-    answer
+    response.content = Content::Chunks(Box::pin(pieces));
+    response
 }
 
-fn corrupted_json(bytes: &Bytes, corruption: Corruption) -> Bytes {
+fn corrupted_json(bytes: &Bytes, corruption: BodyCorruption) -> Bytes {
     let middle = bytes.len() / 2;
     let mut bytes = bytes.to_vec();
     match corruption {
-        Corruption::Malformed => {
+        BodyCorruption::Malformed => {
             bytes.splice(middle..middle, *b"\x00}{");
         }
-        Corruption::Truncated | Corruption::WrongContentType => bytes.truncate(middle),
-        Corruption::Oversized(size) => {
+        BodyCorruption::Truncated | BodyCorruption::WrongContentType => bytes.truncate(middle),
+        BodyCorruption::Oversized(size) => {
             let field = format!("{{\"oversized\":\"{}\",", "x".repeat(size));
             bytes.splice(0..1.min(bytes.len()), field.into_bytes());
         }
-        Corruption::Anonymous => bytes = anonymous(bytes),
+        BodyCorruption::Anonymous => bytes = anonymous(bytes),
     }
     bytes.into()
 }
 
 /// Corrupts a body in protobuf.
-fn corrupted_message(bytes: &Bytes, corruption: Corruption) -> Bytes {
+fn corrupted_message(bytes: &Bytes, corruption: BodyCorruption) -> Bytes {
     match corruption {
         // A run of 0xff is too long for a varint, so the message cannot be parsed.
-        Corruption::Malformed => {
+        BodyCorruption::Malformed => {
             let mut bytes = bytes.to_vec();
             let middle = bytes.len() / 2;
             bytes[middle..].fill(0xff);
             bytes.into()
         }
-        Corruption::Truncated | Corruption::WrongContentType => bytes.slice(..bytes.len() / 2),
-        Corruption::Oversized(size) => protobuf::lengthened(bytes, size).into(),
-        Corruption::Anonymous => {
+        BodyCorruption::Truncated | BodyCorruption::WrongContentType => bytes.slice(..bytes.len() / 2),
+        BodyCorruption::Oversized(size) => protobuf::lengthened(bytes, size).into(),
+        BodyCorruption::Anonymous => {
             let bare = protobuf::decode(bytes).ok().and_then(|body| protobuf::encode(&without_identities(body)));
             bare.map_or_else(|| bytes.clone(), Bytes::from)
         }

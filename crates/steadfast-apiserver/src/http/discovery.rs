@@ -7,13 +7,13 @@ use std::hash::{Hash, Hasher};
 use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
-use super::answer::{Answer, DocumentVersion};
 use super::encode;
 use super::exchange::Exchange;
 use super::negotiate::JSON;
 use super::openapi;
 use super::options::Query;
 use super::read;
+use super::response::{ApiResponse, DocumentVersion};
 use super::reviews::{self, Review};
 use super::route::Route;
 use super::subresources;
@@ -24,51 +24,51 @@ use crate::status::Status;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Responds to requests that do not concern objects.
-pub(super) async fn answer(
+pub(super) async fn respond(
     exchange: &Exchange,
     route: &Route,
     query: &Query,
     headers: &HeaderMap,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     // Documents are built from a copy, not under the lock of the store. The copy shares the resources.
     let registry = exchange.cluster.store.read(|state| state.registry.clone());
     Ok(match route {
         Route::CoreVersions | Route::Groups if wants_aggregated(headers) => {
             let document = aggregated(&registry, *route == Route::CoreVersions);
             let version = DocumentVersion { tag: tag(&document), cache_control: "public" };
-            Answer::document(AGGREGATED, || encode::json(&document), version, headers)
+            ApiResponse::document(AGGREGATED, || encode::json(&document), version, headers)
         }
-        Route::CoreVersions => Answer::json(200, &core_versions()),
-        Route::Groups => Answer::json(200, &groups(&registry)),
+        Route::CoreVersions => ApiResponse::json(200, &core_versions()),
+        Route::Groups => ApiResponse::json(200, &groups(&registry)),
         Route::Group(group) => match group_of(&registry, group) {
-            Some(group) => Answer::json(200, &group),
-            None => Answer::page_not_found(),
+            Some(group) => ApiResponse::json(200, &group),
+            None => ApiResponse::page_not_found(),
         },
         Route::GroupVersion { group, version } => match resources(&registry, group, version) {
-            Some(resources) => Answer::json(200, &resources),
-            None => Answer::page_not_found(),
+            Some(resources) => ApiResponse::json(200, &resources),
+            None => ApiResponse::page_not_found(),
         },
-        Route::Version => Answer::json(200, &version()),
-        Route::Ping => Answer::text(200, "ok"),
+        Route::Version => ApiResponse::json(200, &version()),
+        Route::Ping => ApiResponse::text(200, "ok"),
         Route::Health => {
-            read::etcd_answers(&exchange.cluster, exchange.replica).await?;
-            Answer::text(200, "ok")
+            read::wait_for_etcd(&exchange.cluster, exchange.replica).await?;
+            ApiResponse::text(200, "ok")
         }
-        Route::OpenApi(path) if path == "v3" => Answer::json(200, &openapi::index(&registry)),
+        Route::OpenApi(path) if path == "v3" => ApiResponse::json(200, &openapi::index(&registry)),
         Route::OpenApi(path) if path == "v2" => openapi::version_2(headers),
         Route::OpenApi(path) => {
             let path = path.strip_prefix("v3/").unwrap_or_default();
             match openapi::document(&registry, &exchange.cluster.documents, path) {
-                None => Answer::page_not_found(),
+                None => ApiResponse::page_not_found(),
                 Some((bytes, tag)) => {
                     // A document requested by its hash never changes.
                     let is_fixed = query.text("hash") == tag;
                     let cache_control = if is_fixed { "public, immutable" } else { "no-cache, private" };
-                    Answer::document(JSON, || bytes, DocumentVersion { tag, cache_control }, headers)
+                    ApiResponse::document(JSON, || bytes, DocumentVersion { tag, cache_control }, headers)
                 }
             }
         }
-        Route::Resource(_) | Route::Unknown => Answer::page_not_found(),
+        Route::Resource(_) | Route::Unknown => ApiResponse::page_not_found(),
     })
 }
 

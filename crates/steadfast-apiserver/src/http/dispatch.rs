@@ -6,12 +6,12 @@ use http::{Method, Request, header};
 use hyper::body::Incoming;
 use serde_json::json;
 
-use super::answer::Answer;
 use super::context::RequestContext;
 use super::exchange::Exchange;
 use super::negotiate::{self, Encoding, Form, Included};
 use super::options::{ListOptions, Query};
 use super::rendering::Rendering;
+use super::response::ApiResponse;
 use super::route::{ResourcePath, Route};
 use super::streaming::{self, EventSocket};
 use super::target::Target;
@@ -22,14 +22,14 @@ use crate::status::Status;
 use crate::storage::Part;
 
 /// Responds to a request. `request` has the body; all other parts are read from `context`.
-pub(super) async fn answer(
+pub(super) async fn respond(
     exchange: &Exchange,
     mut context: RequestContext,
     request: Request<Incoming>,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     access::authenticate(&exchange.cluster, &context)?;
     // The handler of custom resources has its own rules for methods, so this step precedes the check of the method.
-    read_as_custom(exchange, &mut context);
+    apply_custom_resource_rules(exchange, &mut context);
     if !context.route.allows(&context.method) {
         // A missing subresource is reported as `404` before the method is checked.
         if let Route::Resource(path) = &context.route
@@ -45,18 +45,18 @@ pub(super) async fn answer(
             Some(review) => {
                 let media_type = payload::media_type(context.header(&header::CONTENT_TYPE));
                 let object = payload::object(media_type, &payload::read(request.into_body()).await?, review.kind)?;
-                Ok(review.answer(exchange, &object, context.user.as_deref()))
+                Ok(review.respond(exchange, &object, context.user.as_deref()))
             }
             None => resource(exchange, path, &context, request).await,
         },
-        Route::Unknown => Ok(Answer::page_not_found()),
-        other => discovery::answer(exchange, other, &context.query, &context.headers).await,
+        Route::Unknown => Ok(ApiResponse::page_not_found()),
+        other => discovery::respond(exchange, other, &context.query, &context.headers).await,
     }
 }
 
 /// Interprets a request for custom resources as a real server's handler for them does. The handler uses the verb of the
 /// method: it serves `HEAD` like `GET`, and accepts a creation at the path of an object.
-fn read_as_custom(exchange: &Exchange, context: &mut RequestContext) {
+fn apply_custom_resource_rules(exchange: &Exchange, context: &mut RequestContext) {
     let Route::Resource(path) = &mut context.route else { return };
     let is_head = context.method == Method::HEAD;
     let is_creation = context.method == Method::POST && path.name.is_some() && path.subresource.is_none();
@@ -66,7 +66,7 @@ fn read_as_custom(exchange: &Exchange, context: &mut RequestContext) {
     }
     // The handler of custom resources serves HEAD as GET and ignores the name of a creation.
     if is_head {
-        context.read_as(Method::GET);
+        context.set_method(Method::GET);
     } else {
         path.name = None;
     }
@@ -102,7 +102,7 @@ async fn resource(
     path: &ResourcePath,
     context: &RequestContext,
     request: Request<Incoming>,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     let Some(target) = Target::of(&exchange.cluster, path) else {
         return not_found(exchange, &path.group);
     };
@@ -112,12 +112,12 @@ async fn resource(
     }
     let deprecation = target.resource.deprecation(&target.version);
     // The deprecation warning comes first, before warnings about the content.
-    let mut answer = of_target(exchange, target, path, context, request).await.unwrap_or_else(Answer::from);
+    let mut response = of_target(exchange, target, path, context, request).await.unwrap_or_else(ApiResponse::from);
     // An error carries the warning as well.
     if let Some(warning) = deprecation {
-        answer.warnings.insert(0, warning);
+        response.warnings.insert(0, warning);
     }
-    Ok(answer)
+    Ok(response)
 }
 
 async fn of_target(
@@ -126,12 +126,12 @@ async fn of_target(
     path: &ResourcePath,
     context: &RequestContext,
     mut request: Request<Incoming>,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     if path.is_streaming() {
-        return streaming::answer(exchange, &target, path, context, request);
+        return streaming::respond(exchange, &target, path, context, request);
     }
     if let Some(found) = path.subresource.as_deref().and_then(|name| subresources::of(&target, name)) {
-        return subresources::answer(exchange, found, &target, path, context, request.into_body()).await;
+        return subresources::respond(exchange, found, &target, path, context, request.into_body()).await;
     }
     let part = match path.subresource.as_deref() {
         None => Part::Main,
@@ -162,10 +162,10 @@ async fn of_target(
         Verb::Watch | Verb::StreamedList => {
             let options = list_options(query, &rendering)?;
             let encoding = rendering.encoding;
-            let answer = watch::watch(exchange, &target, &options, selector()?, rendering).await?;
+            let response = watch::watch(exchange, &target, &options, selector()?, rendering).await?;
             Ok(match socket {
-                Some(socket) => socket.carry(answer, exchange, encoding),
-                None => answer,
+                Some(socket) => socket.carry(response, exchange, encoding),
+                None => response,
             })
         }
         _ => {
@@ -181,7 +181,7 @@ async fn of_target(
                 body: payload::read(request.into_body()).await?,
             };
             if path.subresource.as_deref() == Some("scale") {
-                return scale::answer(exchange, verb, &write, &rendering).await;
+                return scale::respond(exchange, verb, &write, &rendering).await;
             }
             if verb == Verb::DeleteCollection {
                 let options = ListOptions::parse(query)?;
@@ -193,14 +193,14 @@ async fn of_target(
 }
 
 /// Creates the response for an unknown resource. Groups of built-in kinds send their own response.
-fn not_found(exchange: &Exchange, group: &str) -> Result<Answer, Status> {
+fn not_found(exchange: &Exchange, group: &str) -> Result<ApiResponse, Status> {
     // A missing resource of a built-in group is reported as a `Status`, a missing group as plain
     // text.
     let known = exchange
         .cluster
         .store
         .read(|state| state.registry.all().any(|served| served.name.group() == group && !served.custom));
-    if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(Answer::page_not_found()) }
+    if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(ApiResponse::page_not_found()) }
 }
 
 fn list_options(query: &Query, rendering: &Rendering) -> Result<ListOptions, Status> {
@@ -211,7 +211,8 @@ fn list_options(query: &Query, rendering: &Rendering) -> Result<ListOptions, Sta
 
 fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, accepted: (Form, Encoding)) -> Rendering {
     let conditions = &exchange.cluster.replicas[exchange.replica].conditions;
-    let (spoiled, own_counters) = conditions.look(|now| (Arc::clone(&now.spoiled), now.own_counters));
+    let (corrupted_objects, own_counters) =
+        conditions.read(|now| (Arc::clone(&now.corrupted_objects), now.own_counters));
     Rendering {
         form: accepted.0,
         encoding: accepted.1,
@@ -220,7 +221,7 @@ fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, accepted
         clock: exchange.cluster.clock,
         included: Included::Metadata,
         with_columns: true,
-        spoiled,
+        corrupted_objects,
         own_counters,
     }
 }

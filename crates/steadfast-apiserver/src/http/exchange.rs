@@ -25,7 +25,7 @@ impl Exchange {
     }
 
     /// Performs a write of one object. Rules in CEL are evaluated between attempts, without the lock of the store.
-    pub(super) fn write_judged<T>(
+    pub(super) fn write_with_rules<T>(
         &self,
         target: &WriteTarget,
         write: impl Fn(&mut State) -> Result<T, Status>,
@@ -34,11 +34,11 @@ impl Exchange {
         // write is repeated.
         for _ in 0..MAX_ATTEMPTS {
             let outcome = self.write(&write);
-            if !target.asked.verdicts.decide() {
+            if !target.request.verdicts.decide() {
                 return outcome;
             }
             // The next attempt repeats the warnings.
-            target.asked.warnings.take();
+            target.request.warnings.take();
         }
         let why = "the object was changed while its rules were evaluated; please try again";
         Err(Status::conflict(&target.resource.name, &target.name, why))
@@ -58,6 +58,6 @@ pub(super) struct Gate {
 impl Gate {
     pub(super) async fn open(&self) {
         let conditions = &self.cluster.replicas[self.replica].conditions;
-        self.cluster.changed.until(|| conditions.look(|now| !now.frozen)).await;
+        self.cluster.changed.until(|| conditions.read(|now| !now.frozen)).await;
     }
 }

@@ -7,14 +7,14 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream;
 use serde_json::{Map, Value, json};
 
-use super::answer::Answer;
 use super::body::CHUNK_BYTES;
 use super::encode;
 use super::exchange::Exchange;
 use super::negotiate::{Encoding, Form};
 use super::options::ListOptions;
 use super::read;
-use super::rendering::{Rendering, Shown};
+use super::rendering::{ObjectState, Rendering};
+use super::response::ApiResponse;
 use super::target::Target;
 use super::token::ContinueToken;
 use crate::protobuf;
@@ -36,10 +36,10 @@ pub(super) async fn list(
     options: &ListOptions,
     selector: &Selector,
     rendering: Rendering,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     let transfer = exchange.entry_verb.is_full_transfer().then(|| exchange.cluster.requests.begin_transfer());
     let page = find(exchange, target, options, selector, &rendering).await?;
-    Ok(answer(exchange, page, rendering, transfer))
+    Ok(respond(exchange, page, rendering, transfer))
 }
 
 /// Finds the objects of a list at the requested version.
@@ -68,18 +68,24 @@ pub(super) async fn find(
 }
 
 /// Creates the response with a page.
-pub(super) fn answer(exchange: &Exchange, page: Page, rendering: Rendering, transfer: Option<Transfer>) -> Answer {
+pub(super) fn respond(
+    exchange: &Exchange,
+    page: Page,
+    rendering: Rendering,
+    transfer: Option<Transfer>,
+) -> ApiResponse {
     if rendering.form == Form::Table {
         // Tables are rendered as a whole, since the columns precede the rows.
-        let objects: Vec<Value> = page.objects.iter().map(|change| rendering.object_of(change, Shown::Now)).collect();
-        return Answer::json(200, &rendering.table(&page.metadata, &objects));
+        let objects: Vec<Value> =
+            page.objects.iter().map(|change| rendering.object_of(change, ObjectState::Current)).collect();
+        return ApiResponse::json(200, &rendering.table(&page.metadata, &objects));
     }
     let content_type = rendering.encoding.content_type();
     let mut writer = ListWriter::new(page, rendering);
     let first = writer.next_chunk().unwrap_or_default();
     // A response of a single chunk has a known length.
     if writer.is_done() {
-        return Answer::bytes(200, first).of_type(content_type);
+        return ApiResponse::bytes(200, first).with_content_type(content_type);
     }
     let gate = exchange.gate();
     // Chunks are rendered on demand, so that a long list does not occupy memory for a slow client.
@@ -89,7 +95,7 @@ pub(super) fn answer(exchange: &Exchange, page: Page, rendering: Rendering, tran
         let chunk = first.or_else(|| writer.next_chunk())?;
         Some((chunk, (None, writer, gate, transfer)))
     });
-    Answer::stream(Box::pin(chunks)).of_type(content_type)
+    ApiResponse::stream(Box::pin(chunks)).with_content_type(content_type)
 }
 
 fn page(
@@ -146,13 +152,13 @@ fn page(
 
 /// Returns the parts before and after the items of a list in protobuf.
 fn around_messages(page: &Page, rendering: &Rendering) -> (Bytes, Bytes) {
-    let (api_version, kind) = rendering.shown_as();
+    let (api_version, kind) = rendering.served_type();
     // The length precedes the items, so all items are encoded once only to compute their length.
     let mut length = 0;
     let mut item = Vec::new();
     for change in &page.objects {
         item.clear();
-        protobuf::put_item(&rendering.message(change, Shown::Now), &mut item);
+        protobuf::put_item(&rendering.message(change, ObjectState::Current), &mut item);
         length += item.len();
     }
     let head = protobuf::list_head(api_version, &format!("{kind}List"), &page.metadata, length);
@@ -213,7 +219,7 @@ impl ListWriter {
         for change in self.objects.by_ref() {
             if self.rendering.encoding == Encoding::Protobuf {
                 let mut item = Vec::new();
-                protobuf::put_item(&self.rendering.message(&change, Shown::Now), &mut item);
+                protobuf::put_item(&self.rendering.message(&change, ObjectState::Current), &mut item);
                 buffer.put_slice(&item);
             } else {
                 if !std::mem::take(&mut self.first) {

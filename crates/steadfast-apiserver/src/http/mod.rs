@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `serve` | entry point of all requests, and the faults that apply to requests and responses |
 //! | `dispatch` | dispatch of requests to their handlers |
-//! | `access`, `ruled` | rejection of requests, and responses that faults dictate |
+//! | `access`, `injected` | rejection of requests, and responses that faults dictate |
 //! | `context`, `credentials` | the parsed request, without its body |
 //! | `discovery`, `openapi`, `reviews` | requests without an object |
 //! | `streaming` | requests that switch to WebSocket |
@@ -12,13 +12,12 @@
 //! | `subresources` | evictions, bindings and logs of pods, tokens of service accounts |
 //! | `list`, `watch`, `read` | reads |
 //! | `route`, `target`, `options`, `token`, `payload` | parsed parts of a request |
-//! | `exchange`, `answer`, `body`, `corruption` | a request in progress, and its response |
+//! | `exchange`, `response`, `body`, `corruption` | a request in progress, and its response |
 //! | `rendering`, `tables`, `negotiate`, `encode` | the forms of objects |
 //!
 //! Modules import only from their own row or from rows below.
 
 mod access;
-mod answer;
 mod body;
 mod context;
 mod corruption;
@@ -28,6 +27,7 @@ mod discovery;
 mod dispatch;
 pub(crate) mod encode;
 mod exchange;
+mod injected;
 mod list;
 mod negotiate;
 #[cfg(not(feature = "openapi"))]
@@ -42,9 +42,9 @@ mod options;
 mod payload;
 mod read;
 mod rendering;
+mod response;
 mod reviews;
 mod route;
-mod ruled;
 mod scale;
 mod serve;
 #[cfg(feature = "exec")]

@@ -102,7 +102,7 @@ pub(super) fn without_protobuf(accept: &str) -> Cow<'_, str> {
 
 /// Returns the encoding for content that is not an object. Defaults to JSON if the `Accept` header has no supported
 /// type.
-pub(super) fn told_in(accept: &str) -> Encoding {
+pub(super) fn status_encoding(accept: &str) -> Encoding {
     accepted(accept, false).map_or(Encoding::Json, |(_, encoding)| encoding)
 }
 
@@ -159,7 +159,7 @@ fn offered(range: &str) -> Option<(Form, Encoding)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Encoding, Form, accepted, told_in};
+    use super::{Encoding, Form, accepted, status_encoding};
 
     const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
@@ -194,14 +194,14 @@ mod tests {
         assert_eq!(custom_ones(&metadata), protobuf(Form::Metadata));
         assert_eq!(custom_ones(&format!("{PROTOBUF},application/json")), Some((Form::Object, Encoding::Json)));
         assert_eq!(custom_ones(PROTOBUF), None);
-        assert_eq!(told_in(PROTOBUF), Encoding::Protobuf);
+        assert_eq!(status_encoding(PROTOBUF), Encoding::Protobuf);
     }
 
     #[test]
     fn table_has_no_protobuf_message() {
         let table = format!("{PROTOBUF};as=Table;v=v1;g=meta.k8s.io");
         assert_eq!(objects(&table), None);
-        assert_eq!(told_in(&table), Encoding::Json);
+        assert_eq!(status_encoding(&table), Encoding::Json);
         assert_eq!(objects(&format!("{table},application/json")), Some((Form::Object, Encoding::Json)));
     }
 }

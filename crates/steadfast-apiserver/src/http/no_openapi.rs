@@ -4,13 +4,13 @@ use bytes::Bytes;
 use http::HeaderMap;
 use serde_json::{Value, json};
 
-use super::answer::Answer;
+use super::response::ApiResponse;
 use crate::documents::DocumentCache;
 use crate::resources::Registry;
 
 /// Returns no document of version 2.
-pub(super) fn version_2(_: &HeaderMap) -> Answer {
-    Answer::page_not_found()
+pub(super) fn version_2(_: &HeaderMap) -> ApiResponse {
+    ApiResponse::page_not_found()
 }
 
 /// Returns the list of documents, which is empty.

@@ -4,10 +4,10 @@ use futures::future::BoxFuture;
 use http::{Request, header};
 use hyper::body::Incoming;
 
-use super::answer::Answer;
 use super::context::RequestContext;
 use super::exchange::Exchange;
 use super::negotiate::Encoding;
+use super::response::ApiResponse;
 use super::route::ResourcePath;
 use super::target::Target;
 use crate::status::Status;
@@ -36,19 +36,19 @@ impl EventSocket {
         }
     }
 
-    pub(super) fn carry(self, _: Answer, _: &Exchange, _: Encoding) -> Answer {
+    pub(super) fn carry(self, _: ApiResponse, _: &Exchange, _: Encoding) -> ApiResponse {
         match self {}
     }
 }
 
 /// Rejects `exec`, `attach` and `portforward`.
-pub(super) fn answer(
+pub(super) fn respond(
     _: &Exchange,
     _: &Target,
     path: &ResourcePath,
     _: &RequestContext,
     _: Request<Incoming>,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     Err(unsupported(path.subresource.as_deref().unwrap_or_default()))
 }
 

@@ -14,21 +14,24 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use serde_json::{Map, Value, json};
 
-use super::answer::Answer;
 use super::encode;
+use super::response::ApiResponse;
 use crate::documents::DocumentCache;
 use crate::resources::{Registry, ServedResource};
 use crate::types;
 
 /// Returns the document of version 2: its version and no content. In protobuf if requested.
-pub(super) fn version_2(headers: &HeaderMap) -> Answer {
+pub(super) fn version_2(headers: &HeaderMap) -> ApiResponse {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accept.contains("proto-openapi.spec.v2") {
         // A minimal document with only the version, for clients that insist on this encoding.
-        return Answer::bytes(200, Bytes::from_static(b"\x0a\x032.0")).of_type(PROTOBUF);
+        return ApiResponse::bytes(200, Bytes::from_static(b"\x0a\x032.0")).with_content_type(PROTOBUF);
     }
-    Answer::json(200, &json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.37.0"}, "paths": {}}))
+    ApiResponse::json(
+        200,
+        &json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.37.0"}, "paths": {}}),
+    )
 }
 
 /// Returns the paths of the documents of all groups and versions.
@@ -79,7 +82,7 @@ fn build(registry: &Registry, group: &str, version: &str, path: &str) -> Value {
         match types::of_kind(&served.api_version(version), &served.kind) {
             Some(name) if !served.custom => schemas.add_builtin(name, &identity(served, version)),
             _ => {
-                let declared = served.definition.as_ref().and_then(|definition| definition.schema_words(version));
+                let declared = served.definition.as_ref().and_then(|definition| definition.raw_schema(version));
                 schemas.add_custom(served, version, declared.cloned(), &identity(served, version));
             }
         }

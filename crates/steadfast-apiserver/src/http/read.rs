@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::timeout;
 
-use super::answer::Answer;
 use super::options::{ListOptions, Match, Query};
 use super::rendering::Rendering;
+use super::response::ApiResponse;
 use super::target::Target;
 use super::token::ContinueToken;
 use crate::cluster::Cluster;
@@ -14,7 +14,7 @@ use crate::status::Status;
 use crate::storage::{ObjectKey, State};
 
 /// Waits while the store of a replica is frozen. Returns `504` after the request timeout.
-pub(super) async fn etcd_answers(cluster: &Cluster, replica: usize) -> Result<(), Status> {
+pub(super) async fn wait_for_etcd(cluster: &Cluster, replica: usize) -> Result<(), Status> {
     // A frozen store blocks reads that need etcd. Reads from the cache still succeed.
     let moves = |state: &State| state.caches[replica].frozen_at.is_none();
     timeout(cluster.settings.request_timeout, cluster.store.until(moves)).await.map_err(|_| Status::etcd_timeout())
@@ -22,10 +22,10 @@ pub(super) async fn etcd_answers(cluster: &Cluster, replica: usize) -> Result<()
 
 /// Returns a revision that includes all previous writes. The cache serves the read if it catches up in time.
 pub(super) async fn consistent(cluster: &Cluster, replica: usize) -> Result<u64, Status> {
-    etcd_answers(cluster, replica).await?;
+    wait_for_etcd(cluster, replica).await?;
     let newest = cluster.store.read(State::revision);
     // With rare progress notifications, only this request advances the version in bookmarks.
-    cluster.replicas[replica].asked_for.fetch_max(newest, Ordering::Relaxed);
+    cluster.replicas[replica].requested_revision.fetch_max(newest, Ordering::Relaxed);
     let reached = cluster.store.until(|state| state.caches[replica].applied >= newest);
     if timeout(cluster.settings.freshness_wait, reached).await.is_ok() {
         return Ok(cluster.store.read(|state| state.caches[replica].applied));
@@ -46,7 +46,7 @@ pub(super) async fn not_older_than(cluster: &Cluster, replica: usize, version: u
 
 /// Checks that the history still contains a past revision.
 async fn exactly(cluster: &Cluster, replica: usize, version: u64) -> Result<u64, Status> {
-    etcd_answers(cluster, replica).await?;
+    wait_for_etcd(cluster, replica).await?;
     let (newest, compacted) = cluster.store.read(|state| (state.revision(), state.compacted()));
     // A future version results in a timeout with a cause in its details, not in 410.
     if version > newest {
@@ -118,10 +118,10 @@ pub(super) async fn get(
     name: &str,
     query: &Query,
     rendering: &Rendering,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     let revision = match query.text("resourceVersion") {
         "" => {
-            etcd_answers(cluster, replica).await?;
+            wait_for_etcd(cluster, replica).await?;
             cluster.store.read(State::revision)
         }
         "0" => cluster.store.read(|state| state.caches[replica].applied),
@@ -135,6 +135,6 @@ pub(super) async fn get(
     let found = cluster.store.read(|state| state.at(target.resource.store(), &key, revision).cloned());
     let change = found.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
     let mut buffer = bytes::BytesMut::new();
-    rendering.put_object(&mut buffer, &change, super::rendering::Shown::Now);
-    Ok(Answer::bytes(200, buffer.freeze()).of_type(rendering.encoding.content_type()))
+    rendering.put_object(&mut buffer, &change, super::rendering::ObjectState::Current);
+    Ok(ApiResponse::bytes(200, buffer.freeze()).with_content_type(rendering.encoding.content_type()))
 }

@@ -11,7 +11,7 @@ use super::encode;
 use super::negotiate::{Encoding, Form, Included};
 use super::tables;
 use crate::clock::Clock;
-use crate::faults::Spoiling;
+use crate::faults::ObjectCorruption;
 use crate::protobuf;
 use crate::resources::ServedResource;
 use crate::storage::{Change, metadata};
@@ -29,15 +29,15 @@ pub(super) struct Rendering {
     /// True if tables include their column definitions. In a watch, only the first table includes them.
     pub(super) with_columns: bool,
     /// Objects whose content is corrupted.
-    pub(super) spoiled: Arc<BTreeMap<(String, String), Spoiling>>,
+    pub(super) corrupted_objects: Arc<BTreeMap<(String, String), ObjectCorruption>>,
     /// True if each namespace has its own version counter.
     pub(super) own_counters: bool,
 }
 
 /// State of an object to render: the current or the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
-    Now,
+pub(super) enum ObjectState {
+    Current,
     Deleted,
 }
 
@@ -45,28 +45,28 @@ impl Rendering {
     /// Writes an item of a list in JSON.
     pub(super) fn put_item(&self, buffer: &mut BytesMut, change: &Change) {
         match self.form {
-            Form::Object if self.resource.custom => self.put_object(buffer, change, Shown::Now),
+            Form::Object if self.resource.custom => self.put_object(buffer, change, ObjectState::Current),
             // Items of built-in lists lack `kind` and `apiVersion`, as on the real server.
-            Form::Object => encode::put_typed_item(buffer, &self.fields(change, Shown::Now)),
-            Form::Metadata | Form::Table => self.put_object(buffer, change, Shown::Now),
+            Form::Object => encode::put_typed_item(buffer, &self.fields(change, ObjectState::Current)),
+            Form::Metadata | Form::Table => self.put_object(buffer, change, ObjectState::Current),
         }
     }
 
     /// Writes a single object, or the object of an event.
-    pub(super) fn put_object(&self, buffer: &mut BytesMut, change: &Change, shown: Shown) {
+    pub(super) fn put_object(&self, buffer: &mut BytesMut, change: &Change, state: ObjectState) {
         if self.encoding == Encoding::Protobuf {
-            return buffer.put_slice(&self.enveloped(&self.message(change, shown)));
+            return buffer.put_slice(&self.enveloped(&self.message(change, state)));
         }
         match self.form {
             Form::Object => {
-                encode::put_object(buffer, &self.resource.kind, &self.api_version, &self.fields(change, shown));
+                encode::put_object(buffer, &self.resource.kind, &self.api_version, &self.fields(change, state));
             }
             Form::Metadata => {
-                let object = self.object_of(change, shown);
+                let object = self.object_of(change, state);
                 buffer.put_slice(&encode::json(&partial(&object)));
             }
             Form::Table => {
-                let object = self.object_of(change, shown);
+                let object = self.object_of(change, state);
                 let table = self.table(
                     &json!({"resourceVersion": metadata::text(&object, "resourceVersion")}),
                     std::slice::from_ref(&object),
@@ -138,7 +138,7 @@ impl Rendering {
     }
 
     /// Returns the version and the kind of rendered objects.
-    pub(super) fn shown_as(&self) -> (&str, &str) {
+    pub(super) fn served_type(&self) -> (&str, &str) {
         match self.form {
             Form::Object => (&self.api_version, &self.resource.kind),
             Form::Metadata => ("meta.k8s.io/v1", "PartialObjectMetadata"),
@@ -147,37 +147,39 @@ impl Rendering {
     }
 
     /// Returns the message of an object, without its envelope.
-    pub(super) fn message(&self, change: &Change, shown: Shown) -> Bytes {
-        let is_spoiled = self.form == Form::Object && self.spoiling(change).is_some();
+    pub(super) fn message(&self, change: &Change, state: ObjectState) -> Bytes {
+        let is_corrupted = self.form == Form::Object && self.corruption_of(change).is_some();
         // The cached encoding fits only the stored form. Faults and conversions need another
         // encoding.
-        if is_spoiled || self.own_counters || self.form != Form::Object || !self.reads_as_stored(change) {
-            let object = self.object_of(change, shown);
+        if is_corrupted || self.own_counters || self.form != Form::Object || !self.can_send_stored_form(change) {
+            let object = self.object_of(change, state);
             // Only complete objects are corrupted. Metadata requests must still identify the object.
-            let how = self.spoiling(change).filter(|_| is_spoiled);
-            return self.message_of(&how.map_or_else(|| object.clone(), |how| spoiled(&object, how)));
+            let corruption = self.corruption_of(change).filter(|_| is_corrupted);
+            return self.message_of(
+                &corruption.map_or_else(|| object.clone(), |corruption| corrupted_object(&object, corruption)),
+            );
         }
-        match shown {
-            Shown::Now => change.message(&self.api_version, &self.resource.kind),
-            Shown::Deleted => change.deleted_message(&self.api_version, &self.resource.kind),
+        match state {
+            ObjectState::Current => change.message(&self.api_version, &self.resource.kind),
+            ObjectState::Deleted => change.deleted_message(&self.api_version, &self.resource.kind),
         }
     }
 
     fn message_of(&self, object: &Value) -> Bytes {
-        let (api_version, kind) = self.shown_as();
+        let (api_version, kind) = self.served_type();
         protobuf::fields(api_version, kind, object).unwrap_or_default().into()
     }
 
     fn enveloped(&self, message: &[u8]) -> Vec<u8> {
-        let (api_version, kind) = self.shown_as();
+        let (api_version, kind) = self.served_type();
         protobuf::enveloped(api_version, kind, message)
     }
 
-    fn spoiling(&self, change: &Change) -> Option<Spoiling> {
-        if self.spoiled.is_empty() {
+    fn corruption_of(&self, change: &Change) -> Option<ObjectCorruption> {
+        if self.corrupted_objects.is_empty() {
             return None;
         }
-        self.spoiled.get(&(change.namespace.clone().unwrap_or_default(), change.name.clone())).copied()
+        self.corrupted_objects.get(&(change.namespace.clone().unwrap_or_default(), change.name.clone())).copied()
     }
 
     /// Returns a table of objects.
@@ -210,16 +212,16 @@ impl Rendering {
         object
     }
 
-    fn fields(&self, change: &Change, shown: Shown) -> Bytes {
-        if let Some(how) = self.spoiling(change) {
-            return encode::fields(&spoiled(&self.object_of(change, shown), how), None);
+    fn fields(&self, change: &Change, state: ObjectState) -> Bytes {
+        if let Some(corruption) = self.corruption_of(change) {
+            return encode::fields(&corrupted_object(&self.object_of(change, state), corruption), None);
         }
-        if self.own_counters || !self.reads_as_stored(change) {
-            return encode::fields(&self.object_of(change, shown), None);
+        if self.own_counters || !self.can_send_stored_form(change) {
+            return encode::fields(&self.object_of(change, state), None);
         }
-        match shown {
-            Shown::Now => change.fields(),
-            Shown::Deleted => change.deleted_fields(),
+        match state {
+            ObjectState::Current => change.fields(),
+            ObjectState::Deleted => change.deleted_fields(),
         }
     }
 
@@ -228,27 +230,27 @@ impl Rendering {
     }
 
     /// Returns whether the stored object can be sent unchanged, without conversion or defaults.
-    fn reads_as_stored(&self, change: &Change) -> bool {
+    fn can_send_stored_form(&self, change: &Change) -> bool {
         let Some(definition) = &self.resource.definition else {
             return !self.resource.is_converted(self.version());
         };
         // An updated definition may read the stored object in another way. Definitions are compared by address, so each
         // update counts, even an update that reads the object in the same way.
-        let known = change.read_by.as_ref().is_some_and(|known| Arc::ptr_eq(known, definition));
+        let known = change.definition.as_ref().is_some_and(|known| Arc::ptr_eq(known, definition));
         known && self.version() == definition.storage
     }
 
     /// Returns the object of a change: the state after the change, or the state before it with the change's revision.
-    pub(super) fn object_of(&self, change: &Change, shown: Shown) -> Value {
+    pub(super) fn object_of(&self, change: &Change, state: ObjectState) -> Value {
         let view = |stored: &Arc<Value>| Arc::unwrap_or_clone(self.resource.view(stored, self.version()));
-        let mut object = match shown {
-            Shown::Now => change.object.as_ref().map(view).unwrap_or_default(),
-            Shown::Deleted => change.previous.as_ref().map(view).unwrap_or_default(),
+        let mut object = match state {
+            ObjectState::Current => change.object.as_ref().map(view).unwrap_or_default(),
+            ObjectState::Deleted => change.previous.as_ref().map(view).unwrap_or_default(),
         };
         if self.own_counters {
             let version = counters::of_object(change.namespace.as_deref().unwrap_or_default(), change.revision);
             metadata::set(&mut object, "resourceVersion", Some(version.to_string().into()));
-        } else if shown == Shown::Deleted {
+        } else if state == ObjectState::Deleted {
             // A deletion event contains the last object at the revision of the deletion.
             metadata::set(&mut object, "resourceVersion", Some(change.revision.to_string().into()));
         }
@@ -268,34 +270,34 @@ fn partial(object: &Value) -> Value {
 }
 
 /// Returns the corrupted object. Its identity stays readable.
-fn spoiled(object: &Value, how: Spoiling) -> Value {
+fn corrupted_object(object: &Value, corruption: ObjectCorruption) -> Value {
     let mut object = object.clone();
-    match how {
-        Spoiling::WrongTypes => return of_wrong_types(&object),
-        Spoiling::Deep(levels) => {
+    match corruption {
+        ObjectCorruption::WrongTypes => return with_wrong_types(&object),
+        ObjectCorruption::Deep(levels) => {
             let nested = (0..levels).fold(json!(1), |within, _| json!({ "f:a": within }));
             object["metadata"]["managedFields"] = json!([{ "manager": "deep", "fieldsV1": nested }]);
             object["data"] = nested;
         }
-        Spoiling::Huge(bytes) => object["data"] = json!({ "huge": "x".repeat(bytes) }),
+        ObjectCorruption::Huge(bytes) => object["data"] = json!({ "huge": "x".repeat(bytes) }),
     }
     object
 }
 
 /// Replaces values by numbers in fields whose type is never a number.
-fn of_wrong_types(object: &Value) -> Value {
+fn with_wrong_types(object: &Value) -> Value {
     let fields = object.as_object().into_iter().flatten();
-    let mut spoiled: Map<String, Value> = fields
+    let mut corrupted: Map<String, Value> = fields
         .map(|(key, value)| {
             let kept = matches!(key.as_str(), "kind" | "apiVersion" | "metadata");
             (key.clone(), if kept { value.clone() } else { 7.into() })
         })
         .collect();
     // An object without other fields gets a wrong type in its metadata.
-    if spoiled.keys().all(|key| matches!(key.as_str(), "kind" | "apiVersion" | "metadata"))
-        && let Some(metadata) = spoiled.get_mut("metadata")
+    if corrupted.keys().all(|key| matches!(key.as_str(), "kind" | "apiVersion" | "metadata"))
+        && let Some(metadata) = corrupted.get_mut("metadata")
     {
         metadata["labels"] = 7.into();
     }
-    Value::Object(spoiled)
+    Value::Object(corrupted)
 }

@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use super::answer::Answer;
 use super::exchange::Exchange;
+use super::response::ApiResponse;
 use super::route::ResourcePath;
 
 /// Kind of a review.
@@ -15,19 +15,19 @@ pub(super) struct Review {
     pub(super) kind: &'static str,
     plural: &'static str,
     namespaced: bool,
-    asks: Question,
+    review_kind: ReviewKind,
 }
 
 #[derive(Clone, Copy)]
-enum Question {
-    MayThey,
-    WhatMayI,
-    WhoAmI,
-    WhoHasToken,
+enum ReviewKind {
+    SubjectAccess,
+    SelfRules,
+    SelfSubject,
+    Token,
 }
 
-const fn review(group: &'static str, kind: &'static str, plural: &'static str, asks: Question) -> Review {
-    Review { group, kind, plural, namespaced: false, asks }
+const fn review(group: &'static str, kind: &'static str, plural: &'static str, review_kind: ReviewKind) -> Review {
+    Review { group, kind, plural, namespaced: false, review_kind }
 }
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
@@ -35,15 +35,15 @@ const AUTHORIZATION: &str = "authorization.k8s.io";
 
 /// All reviews, in the order of discovery.
 pub(super) const ALL: &[Review] = &[
-    review(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", Question::WhoAmI),
-    review(AUTHENTICATION, "TokenReview", "tokenreviews", Question::WhoHasToken),
+    review(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews", ReviewKind::SelfSubject),
+    review(AUTHENTICATION, "TokenReview", "tokenreviews", ReviewKind::Token),
     Review {
         namespaced: true,
-        ..review(AUTHORIZATION, "LocalSubjectAccessReview", "localsubjectaccessreviews", Question::MayThey)
+        ..review(AUTHORIZATION, "LocalSubjectAccessReview", "localsubjectaccessreviews", ReviewKind::SubjectAccess)
     },
-    review(AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", Question::MayThey),
-    review(AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews", Question::WhatMayI),
-    review(AUTHORIZATION, "SubjectAccessReview", "subjectaccessreviews", Question::MayThey),
+    review(AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews", ReviewKind::SubjectAccess),
+    review(AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews", ReviewKind::SelfRules),
+    review(AUTHORIZATION, "SubjectAccessReview", "subjectaccessreviews", ReviewKind::SubjectAccess),
 ];
 
 /// Returns the review of a path.
@@ -65,19 +65,19 @@ impl Review {
     }
 
     /// Returns the object with its status.
-    pub(super) fn answer(&self, exchange: &Exchange, object: &Value, user: Option<&str>) -> Answer {
+    pub(super) fn respond(&self, exchange: &Exchange, object: &Value, user: Option<&str>) -> ApiResponse {
         // A caller without credentials counts as an administrator.
         let name = user.unwrap_or("admin");
         let user_info = json!({"username": name, "groups": ["system:masters", "system:authenticated"]});
-        let status = match self.asks {
-            Question::MayThey => json!({"allowed": true}),
-            Question::WhatMayI => json!({
+        let status = match self.review_kind {
+            ReviewKind::SubjectAccess => json!({"allowed": true}),
+            ReviewKind::SelfRules => json!({
                 "incomplete": false,
                 "nonResourceRules": [{"nonResourceURLs": ["*"], "verbs": ["*"]}],
                 "resourceRules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}],
             }),
-            Question::WhoAmI => json!({"userInfo": user_info}),
-            Question::WhoHasToken => {
+            ReviewKind::SelfSubject => json!({"userInfo": user_info}),
+            ReviewKind::Token => {
                 let token = object.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
                 // Static tokens are compared first. Tokens of service accounts expire on the clock of the server.
                 if exchange.cluster.tokens().iter().any(|known| known == token) {
@@ -89,17 +89,17 @@ impl Review {
                 }
             }
         };
-        let metadata = match self.asks {
-            Question::WhoAmI => json!({"creationTimestamp": exchange.cluster.clock.timestamp()}),
+        let metadata = match self.review_kind {
+            ReviewKind::SelfSubject => json!({"creationTimestamp": exchange.cluster.clock.timestamp()}),
             _ => json!({}),
         };
         let spec = object.get("spec").cloned().unwrap_or_else(|| json!({}));
         let api_version = format!("{}/v1", self.group);
-        let mut answer = json!({"kind": self.kind, "apiVersion": api_version, "metadata": metadata});
-        if !matches!(self.asks, Question::WhoAmI) {
-            answer["spec"] = spec;
+        let mut response = json!({"kind": self.kind, "apiVersion": api_version, "metadata": metadata});
+        if !matches!(self.review_kind, ReviewKind::SelfSubject) {
+            response["spec"] = spec;
         }
-        answer["status"] = status;
-        Answer::said(201, &answer)
+        response["status"] = status;
+        ApiResponse::object(201, &response)
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::answer::Answer;
 use super::exchange::Exchange;
 use super::negotiate::Form;
 use super::read;
+use super::rendering::ObjectState;
 use super::rendering::Rendering;
-use super::rendering::Shown;
+use super::response::ApiResponse;
 use super::write::Write;
 use crate::records::Verb;
 use crate::resources::GroupResource;
@@ -17,17 +17,17 @@ use crate::status::Status;
 use crate::storage::{ObjectKey, Patch, State, Update, WriteTarget, metadata, scale_of};
 
 /// Reads or changes the number of replicas of an object.
-pub(super) async fn answer(
+pub(super) async fn respond(
     exchange: &Exchange,
     verb: Verb,
     write: &Write<'_>,
     rendering: &Rendering,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     // A scale is a read and a write of the stored object, so that a frozen store blocks both.
-    read::etcd_answers(&exchange.cluster, exchange.replica).await?;
+    read::wait_for_etcd(&exchange.cluster, exchange.replica).await?;
     let target = write.aim(Some(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" }))?;
     let scaled = carry_out(exchange, verb, write, &target, rendering);
-    Ok(Answer::warned(scaled, &target.asked.warnings))
+    Ok(ApiResponse::with_warnings(scaled, &target.request.warnings))
 }
 
 fn carry_out(
@@ -36,7 +36,7 @@ fn carry_out(
     write: &Write<'_>,
     target: &WriteTarget,
     rendering: &Rendering,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     let scale: Value = match verb {
         Verb::Get => {
             let key = ObjectKey::new(&target.namespace, &target.name);
@@ -44,15 +44,15 @@ fn carry_out(
             let revision = store.read(State::revision);
             let found = store.read(|state| state.at(&target.resource.name, &key, revision).cloned());
             let change = found.ok_or_else(|| Status::not_found(&target.resource.name, &target.name))?;
-            scale_of(&target.resource, target.version(), &rendering.object_of(&change, Shown::Now))?
+            scale_of(&target.resource, target.version(), &rendering.object_of(&change, ObjectState::Current))?
         }
         Verb::Update => {
             let update = Update::Replace(write.object()?);
-            exchange.write_judged(target, |state| state.rescale(target, &update))?
+            exchange.write_with_rules(target, |state| state.rescale(target, &update))?
         }
         Verb::Patch => {
             let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);
-            exchange.write_judged(target, |state| state.rescale(target, &update))?
+            exchange.write_with_rules(target, |state| state.rescale(target, &update))?
         }
         _ if target.resource.custom => {
             let name = &target.resource.name;
@@ -63,9 +63,9 @@ fn carry_out(
     };
     if rendering.form == Form::Table {
         let version = json!({"resourceVersion": metadata::text(&scale, "resourceVersion")});
-        return Ok(Answer::json(200, &of_scales(rendering).table(&version, &[scale])));
+        return Ok(ApiResponse::json(200, &of_scales(rendering).table(&version, &[scale])));
     }
-    Ok(Answer::said(200, &scale))
+    Ok(ApiResponse::object(200, &scale))
 }
 
 /// Converts the rendering of an object to the rendering of its scale.

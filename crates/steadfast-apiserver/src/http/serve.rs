@@ -6,14 +6,14 @@ use std::time::Duration;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
 
-use super::answer::Answer;
 use super::body::ResponseBody;
 use super::context::RequestContext;
 use super::corruption::{corrupted, in_pieces};
 use super::exchange::Exchange;
-use super::{dispatch, ruled};
+use super::response::ApiResponse;
+use super::{dispatch, injected};
 use crate::cluster::Cluster;
-use crate::faults::{Fate, Moment, Ruling};
+use crate::faults::{InterceptAction, RequestStage, RuleEffect};
 use crate::net::Link;
 use crate::records::RequestRecord;
 
@@ -26,7 +26,7 @@ pub(crate) async fn serve(
     let context = RequestContext::of(&cluster, &link, &request);
     let mut record = context.record(&cluster, &link);
     // Rules are evaluated on arrival, so that they count requests in order of arrival, even if responses are delayed.
-    let ruling = cluster.rules.apply(&record);
+    let effect = cluster.rules.apply(&record);
     let entry = cluster.requests.begin(record.clone());
     record.id = entry.id();
     tracing::trace!(verb = ?record.verb, path = record.path, query = record.query, replica = link.replica, "request");
@@ -38,47 +38,49 @@ pub(crate) async fn serve(
     exchange.gate().open().await;
     let conditions = &exchange.cluster.replicas[link.replica].conditions;
     // The values are copied, because the conditions must not be locked during the wait.
-    let (delay, piece_bytes) = conditions.look(|now| (now.delay, now.piece_bytes));
+    let (delay, piece_bytes) = conditions.read(|now| (now.delay, now.piece_bytes));
     if delay > Duration::ZERO {
         tokio::time::sleep(delay).await;
     }
-    if let Some(Ruling::Late(wait, _)) = &ruling {
+    if let Some(RuleEffect::Delay(wait, _)) = &effect {
         tokio::time::sleep(*wait).await;
     }
-    go_on(&exchange, &link, &record, Moment::Before).await;
+    apply_interception(&exchange, &link, &record, RequestStage::Arrived).await;
     // A corrupted response needs the regular response first. Other rules replace the response, and
     // the storage stays unchanged.
-    let mut answer = match ruling {
-        Some(Ruling::Answer(answer) | Ruling::Late(_, Some(answer))) => ruled::ruled(&answer, &record, encoding),
-        Some(Ruling::Late(_, None) | Ruling::Corrupt(_)) | None => {
-            let answer = dispatch::answer(&exchange, context, request).await.unwrap_or_else(Answer::from);
-            match ruling {
-                Some(Ruling::Corrupt(corruption)) => corrupted(answer.told_in(encoding), corruption),
-                _ => answer,
+    let mut response = match effect {
+        Some(RuleEffect::Respond(response) | RuleEffect::Delay(_, Some(response))) => {
+            injected::injected_response(&response, &record, encoding)
+        }
+        Some(RuleEffect::Delay(_, None) | RuleEffect::Corrupt(_)) | None => {
+            let response = dispatch::respond(&exchange, context, request).await.unwrap_or_else(ApiResponse::from);
+            match effect {
+                Some(RuleEffect::Corrupt(corruption)) => corrupted(response.encoded_as(encoding), corruption),
+                _ => response,
             }
         }
     };
-    answer = answer.told_in(encoding);
-    go_on(&exchange, &link, &record, Moment::After).await;
+    response = response.encoded_as(encoding);
+    apply_interception(&exchange, &link, &record, RequestStage::Processed).await;
     // If the replica froze while the response was created, the response must not be sent either.
     exchange.gate().open().await;
     if head {
-        answer = answer.without_body();
+        response = response.without_body();
     }
     if piece_bytes > 0 {
         // The body is split after all other changes, so that the pieces are cut from the final body.
-        answer = in_pieces(answer, piece_bytes);
+        response = in_pieces(response, piece_bytes);
     }
-    answer.into_response(entry)
+    response.into_response(entry)
 }
 
 /// Applies the interceptor's decision about a request. Returns when the request may continue, and never returns if the
 /// request is lost.
-async fn go_on(exchange: &Exchange, link: &Link, request: &RequestRecord, moment: Moment) {
-    match exchange.cluster.interception.ask(request, moment) {
-        Fate::Goes => {}
-        Fate::Waits(wait) => tokio::time::sleep(wait).await,
-        Fate::Lost => {
+async fn apply_interception(exchange: &Exchange, link: &Link, request: &RequestRecord, stage: RequestStage) {
+    match exchange.cluster.interception.decide(request, stage) {
+        InterceptAction::Continue => {}
+        InterceptAction::Delay(wait) => tokio::time::sleep(wait).await,
+        InterceptAction::Reset => {
             link.reset(exchange.cluster.clock.elapsed());
             // The connection was reset, so the task waits for its own cancellation.
             std::future::pending::<()>().await;

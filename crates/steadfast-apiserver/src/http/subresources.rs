@@ -7,15 +7,15 @@ use http::{Method, header};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use super::answer::Answer;
 use super::context::RequestContext;
 use super::exchange::Exchange;
 use super::payload;
+use super::response::ApiResponse;
 use super::route::ResourcePath;
 use super::target::Target;
 use crate::clock::Clock;
 use crate::status::Status;
-use crate::storage::{Asked, Deletion, ObjectKey, Part, Patch, Update, WriteTarget};
+use crate::storage::{Deletion, ObjectKey, Part, Patch, RequestProperties, Update, WriteTarget};
 
 /// Lifetime of a token without `expirationSeconds`, as on a real server.
 const TOKEN_SECONDS: i64 = 3600;
@@ -57,14 +57,14 @@ pub(super) fn of(target: &Target, name: &str) -> Option<Subresource> {
 }
 
 /// Responds to a request for a subresource.
-pub(super) async fn answer(
+pub(super) async fn respond(
     exchange: &Exchange,
     subresource: Subresource,
     target: &Target,
     path: &ResourcePath,
     context: &RequestContext,
     body: Incoming,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     let name = path.name.as_deref().unwrap_or_default();
     let wanted = if subresource == Subresource::Log { Method::GET } else { Method::POST };
     if context.method != wanted {
@@ -77,7 +77,7 @@ pub(super) async fn answer(
         name: name.to_owned(),
         part: Part::Main,
         dry_run: context.query.text("dryRun") == "All",
-        asked: Asked::default(),
+        request: RequestProperties::default(),
     };
     let key = ObjectKey::new(&aim.namespace, name);
     let found = exchange.cluster.store.read(|state| state.latest(&target.resource.name, &key)?.object.clone());
@@ -111,7 +111,7 @@ fn no_logs(pod: &Value, name: &str) -> Status {
 }
 
 /// Assigns a pod to a node.
-fn bind(exchange: &Exchange, aim: &WriteTarget, binding: &Value) -> Result<Answer, Status> {
+fn bind(exchange: &Exchange, aim: &WriteTarget, binding: &Value) -> Result<ApiResponse, Status> {
     let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default();
     if node.is_empty() {
         return Err(Status::invalid("", "Binding", &aim.name, &[("target.name", "Required value".to_owned())]));
@@ -129,7 +129,7 @@ fn bind(exchange: &Exchange, aim: &WriteTarget, binding: &Value) -> Result<Answe
         }
         state.update(aim, &Update::Patch(Patch::Merge(json!({"spec": {"nodeName": node}})))).map(drop)
     })?;
-    Ok(Answer::said(201, &success()))
+    Ok(ApiResponse::object(201, &success()))
 }
 
 fn success() -> Value {
@@ -137,7 +137,7 @@ fn success() -> Value {
 }
 
 /// Deletes a pod unless a disruption budget forbids the eviction.
-fn evict(exchange: &Exchange, aim: &WriteTarget, eviction: &Value) -> Result<Answer, Status> {
+fn evict(exchange: &Exchange, aim: &WriteTarget, eviction: &Value) -> Result<ApiResponse, Status> {
     // The precondition protects a recreated pod with the same name.
     let uid = eviction.pointer("/deleteOptions/preconditions/uid").and_then(Value::as_str).unwrap_or_default();
     let asks_dry_run = eviction.pointer("/deleteOptions/dryRun/0").is_some();
@@ -153,7 +153,7 @@ fn evict(exchange: &Exchange, aim: &WriteTarget, eviction: &Value) -> Result<Ans
         }
         Ok::<_, Status>(())
     })?;
-    Ok(Answer::said(201, &success()))
+    Ok(ApiResponse::object(201, &success()))
 }
 
 /// Returns random bytes of the system. A token must not be predictable from the seed of the server.
@@ -168,17 +168,17 @@ fn random_bytes() -> Result<[u8; 32], Status> {
 }
 
 /// Issues a token that the server accepts until the token expires.
-fn token(exchange: &Exchange, aim: &WriteTarget, request: &Value, account: &Value) -> Result<Answer, Status> {
+fn token(exchange: &Exchange, aim: &WriteTarget, request: &Value, account: &Value) -> Result<ApiResponse, Status> {
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(TOKEN_SECONDS);
-    let refused = |why: &str| {
+    let rejected = |why: &str| {
         let why = format!("Invalid value: {seconds}: {why}");
         Status::invalid("authentication.k8s.io", "TokenRequest", "", &[("spec.expirationSeconds", why)])
     };
     if seconds < MIN_TOKEN_SECONDS {
-        return Err(refused("may not specify a duration less than 10 minutes"));
+        return Err(rejected("may not specify a duration less than 10 minutes"));
     }
     if seconds > MAX_TOKEN_SECONDS {
-        return Err(refused("may not specify a duration larger than 2^32 seconds"));
+        return Err(rejected("may not specify a duration larger than 2^32 seconds"));
     }
     let clock = &exchange.cluster.clock;
     let (issued, expires) = (clock.seconds(), clock.seconds().saturating_add(seconds));
@@ -206,7 +206,7 @@ fn token(exchange: &Exchange, aim: &WriteTarget, request: &Value, account: &Valu
     let mut spec = request.get("spec").filter(|spec| spec.is_object()).cloned().unwrap_or_else(|| json!({}));
     spec["audiences"] = audiences;
     spec["expirationSeconds"] = seconds.into();
-    Ok(Answer::said(
+    Ok(ApiResponse::object(
         201,
         &json!({
             "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
-use super::answer::Answer;
 use super::body::CHUNK_BYTES;
 use super::exchange::Exchange;
 use super::negotiate::Encoding;
 use super::options::{ListOptions, invalid};
-use super::rendering::{Rendering, Shown};
+use super::rendering::{ObjectState, Rendering};
+use super::response::ApiResponse;
 use super::target::Target;
 use super::{encode, read};
 use crate::cluster::Cluster;
@@ -54,7 +54,7 @@ pub(super) async fn watch(
     options: &ListOptions,
     selector: Selector,
     rendering: Rendering,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     // The transfer starts before the first await, so that waiting transfers count as concurrent too.
     let transfer = exchange.entry_verb.is_full_transfer().then(|| exchange.cluster.requests.begin_transfer());
     let cluster = Arc::clone(&exchange.cluster);
@@ -62,16 +62,16 @@ pub(super) async fn watch(
     let now = Instant::now();
     let start = match start(exchange, target, options, &selector).await {
         Ok(start) => start,
-        Err(Refusal::Plain(status)) => return Err(status),
-        Err(Refusal::InStream(status)) => return Ok(error_event(&status, rendering.encoding)),
+        Err(WatchRejection::Plain(status)) => return Err(status),
+        Err(WatchRejection::InStream(status)) => return Ok(error_event(&status, rendering.encoding)),
     };
     let content_type = rendering.encoding.of_events();
     let deadline = now + options.timeout.unwrap_or_else(|| cluster.draw_watch_timeout());
     let mut stream = WatchStream {
         control: cluster.replicas[exchange.replica].streams.open(exchange.entry.id()),
         changes: cluster.changed.subscribe(),
-        // A restart of the cache increments `life`, which ends this stream.
-        life: cluster.store.read(|state| state.caches[exchange.replica].life),
+        // A restart of the cache increments the number of restarts, which ends this stream.
+        restarts: cluster.store.read(|state| state.caches[exchange.replica].restarts),
         replica: exchange.replica,
         request: exchange.entry.id(),
         resource: target.resource.store().clone(),
@@ -88,7 +88,7 @@ pub(super) async fn watch(
         bookmarks: options.bookmarks,
         deadline,
         next_bookmark: now,
-        last_taken: now,
+        last_read_at: now,
         finished: false,
         cluster,
     };
@@ -97,29 +97,29 @@ pub(super) async fn watch(
         let chunk = stream.next_chunk().await?;
         Some((chunk, stream))
     });
-    Ok(Answer::stream(Box::pin(chunks)).of_type(content_type))
+    Ok(ApiResponse::stream(Box::pin(chunks)).with_content_type(content_type))
 }
 
 /// Rejection of a watch.
-enum Refusal {
+enum WatchRejection {
     Plain(Status),
     /// HTTP 200 with an `ERROR` event.
     InStream(Status),
 }
 
 /// Creates the response of a watch that fails after the HTTP status was decided.
-pub(super) fn error_event(status: &Status, encoding: Encoding) -> Answer {
+pub(super) fn error_event(status: &Status, encoding: Encoding) -> ApiResponse {
     error_object(&status.to_value(), encoding)
 }
 
 /// Creates the response of a watch that consists of one `ERROR` event with `object`.
-pub(super) fn error_object(object: &Value, encoding: Encoding) -> Answer {
+pub(super) fn error_object(object: &Value, encoding: Encoding) -> ApiResponse {
     let message = if encoding == Encoding::Protobuf { protobuf::encode(object) } else { None };
     let event = message.map_or_else(
         || [&encode::json(&json!({"type": "ERROR", "object": object}))[..], b"\n"].concat(),
         |object| protobuf::event("ERROR", &object),
     );
-    Answer::stream(Box::pin(stream::iter([Bytes::from(event)]))).of_type(encoding.of_events())
+    ApiResponse::stream(Box::pin(stream::iter([Bytes::from(event)]))).with_content_type(encoding.of_events())
 }
 
 async fn start(
@@ -127,36 +127,36 @@ async fn start(
     target: &Target,
     options: &ListOptions,
     selector: &Selector,
-) -> Result<Start, Refusal> {
+) -> Result<Start, WatchRejection> {
     let (cluster, replica) = (&exchange.cluster, exchange.replica);
-    let (refuse, ignore, repeat) = cluster.replicas[replica]
+    let (reject, ignore, repeat) = cluster.replicas[replica]
         .conditions
-        .look(|now| (now.refuse_streamed_lists, now.ignore_streamed_lists, now.repeat_events));
-    if options.send_initial_events == Some(true) && refuse {
+        .read(|now| (now.refuse_streamed_lists, now.ignore_streamed_lists, now.repeat_events));
+    if options.send_initial_events == Some(true) && reject {
         let why = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-        return Err(Refusal::Plain(invalid("sendInitialEvents", why)));
+        return Err(WatchRejection::Plain(invalid("sendInitialEvents", why)));
     }
     // A server without streamed lists ignores `sendInitialEvents`.
     let streamed = options.send_initial_events.filter(|_| !ignore);
     // A server with streamed lists treats a watch without a version as a streamed list, and marks the end of its
     // initial events.
-    let streams = !refuse && !ignore;
+    let streams = !reject && !ignore;
     if streamed == Some(true) {
         let version = match options.version {
             None => {
-                read::etcd_answers(cluster, replica).await.map_err(Refusal::Plain)?;
+                read::wait_for_etcd(cluster, replica).await.map_err(WatchRejection::Plain)?;
                 cluster.store.read(crate::storage::State::revision)
             }
             Some(version) => version,
         };
         // A streamed list waits until the watch cache has reached the version.
-        let reached = read::not_older_than(cluster, replica, version).await.map_err(Refusal::InStream)?;
+        let reached = read::not_older_than(cluster, replica, version).await.map_err(WatchRejection::InStream)?;
         return Ok(from_objects(exchange, target, selector, Source::Cache, reached, true));
     }
     match options.version {
         // An unset version is a consistent read, followed by the changes.
         None if streamed.is_none() => {
-            read::etcd_answers(cluster, replica).await.map_err(Refusal::Plain)?;
+            read::wait_for_etcd(cluster, replica).await.map_err(WatchRejection::Plain)?;
             let newest = cluster.store.read(crate::storage::State::revision);
             Ok(from_objects(exchange, target, selector, Source::Etcd, newest, streams))
         }
@@ -174,7 +174,7 @@ async fn start(
             let window = cluster.store.read(|state| state.caches[replica].window);
             // The real server accepts the request with HTTP 200 and reports the expired version in the stream.
             if version < window {
-                return Err(Refusal::InStream(Status::too_old_resource_version(version, window)));
+                return Err(WatchRejection::InStream(Status::too_old_resource_version(version, window)));
             }
             Ok(cluster.store.read(|state| {
                 let resource = target.resource.store();
@@ -217,7 +217,7 @@ struct WatchStream {
     control: Arc<StreamControl>,
     changes: Receiver<()>,
     /// Process lifetime of the replica in which the watch started.
-    life: u64,
+    restarts: u64,
     replica: usize,
     request: u64,
     resource: GroupResource,
@@ -241,16 +241,16 @@ struct WatchStream {
     deadline: Instant,
     next_bookmark: Instant,
     /// Time at which the client last read data.
-    last_taken: Instant,
+    last_read_at: Instant,
     finished: bool,
 }
 
 /// New changes for a watch.
-struct News {
+struct PendingChanges {
     changes: Vec<Arc<Change>>,
     /// Value of `cursor` after these changes are sent.
     cursor: u64,
-    waiting: usize,
+    remaining: usize,
     removed: bool,
 }
 
@@ -271,33 +271,33 @@ impl WatchStream {
             if let Some(chunk) = self.initial_chunk() {
                 return Some(chunk);
             }
-            let news = self.news();
+            let pending = self.pending_changes();
             // A fault during the read applies to the changes that were read.
             if self.is_blocked() {
                 continue;
             }
             // The real watch cache also ends a watch whose client reads too slowly.
-            if news.removed || self.is_too_slow(news.waiting) {
+            if pending.removed || self.is_too_slow(pending.remaining) {
                 return None;
             }
-            self.cursor = self.cursor.max(news.cursor);
+            self.cursor = self.cursor.max(pending.cursor);
             // The client read the previous chunk before requesting another.
-            self.last_taken = Instant::now();
+            self.last_read_at = Instant::now();
             let mut buffer = BytesMut::new();
-            self.rendering.spoiled =
-                self.cluster.replicas[self.replica].conditions.look(|now| Arc::clone(&now.spoiled));
-            for change in &news.changes {
+            self.rendering.corrupted_objects =
+                self.cluster.replicas[self.replica].conditions.read(|now| Arc::clone(&now.corrupted_objects));
+            for change in &pending.changes {
                 self.put_event(&mut buffer, change);
                 self.last_sent = change.revision;
             }
             // A bookmark's version covers all earlier events, so no event may be pending.
-            if buffer.is_empty() && news.waiting == 0 && self.bookmark_is_due() {
+            if buffer.is_empty() && pending.remaining == 0 && self.bookmark_is_due() {
                 self.put_bookmark(&mut buffer, self.reached(), false);
             }
             if !buffer.is_empty() {
                 return Some(buffer.freeze());
             }
-            if news.waiting == 0 {
+            if pending.remaining == 0 {
                 self.wait(true).await;
             }
         }
@@ -309,13 +309,13 @@ impl WatchStream {
     }
 
     fn is_blocked(&self) -> bool {
-        self.control.is_stalled() || self.cluster.replicas[self.replica].conditions.look(|now| now.frozen)
+        self.control.is_stalled() || self.cluster.replicas[self.replica].conditions.read(|now| now.frozen)
     }
 
     /// Returns whether the client reads nothing while events accumulate. The server closes such a watch.
-    fn is_too_slow(&self, waiting: usize) -> bool {
+    fn is_too_slow(&self, remaining: usize) -> bool {
         let settings = &self.cluster.settings;
-        waiting > settings.watch_backlog && self.last_taken.elapsed() > settings.watch_patience
+        remaining > settings.watch_backlog && self.last_read_at.elapsed() > settings.watch_patience
     }
 
     /// Waits for a change, for the next bookmark, or for the end.
@@ -335,7 +335,7 @@ impl WatchStream {
         while buffer.len() < CHUNK_BYTES
             && let Some(change) = self.initial.pop_front()
         {
-            self.put_line(&mut buffer, "ADDED", &change, Shown::Now);
+            self.put_line(&mut buffer, "ADDED", &change, ObjectState::Current);
         }
         if self.initial.is_empty() {
             // All initial objects are sent, which ends the full transfer.
@@ -343,7 +343,7 @@ impl WatchStream {
             if std::mem::take(&mut self.announce_end) {
                 let conditions = &self.cluster.replicas[self.replica].conditions;
                 let (silent, unannotated) =
-                    conditions.look(|now| (now.no_initial_events_end, now.unannotated_initial_events_end));
+                    conditions.read(|now| (now.no_initial_events_end, now.unannotated_initial_events_end));
                 if self.bookmarks && !silent {
                     self.put_bookmark(&mut buffer, self.cursor, !unannotated);
                 }
@@ -352,7 +352,7 @@ impl WatchStream {
         (!buffer.is_empty()).then(|| buffer.freeze())
     }
 
-    fn news(&self) -> News {
+    fn pending_changes(&self) -> PendingChanges {
         self.cluster.store.read(|state| {
             let cache = &state.caches[self.replica];
             let upto = match self.source {
@@ -362,14 +362,14 @@ impl WatchStream {
             // A changed definition is served as a new resource. Streams of the previous one end.
             let served = state.registry.get(&self.resource);
             let same = served.is_some_and(|now| !now.custom || Arc::ptr_eq(now, &self.rendering.resource));
-            let removed = cache.life != self.life || !same;
-            let (mut changes, waiting) = state.changes(&self.resource, self.cursor, upto, MAX_BATCH_CHANGES);
+            let removed = cache.restarts != self.restarts || !same;
+            let (mut changes, remaining) = state.changes(&self.resource, self.cursor, upto, MAX_BATCH_CHANGES);
             // Without further changes, the cursor includes revisions of other resources, which bookmarks then report.
-            let cursor = if waiting == 0 { upto } else { changes.last().map_or(upto, |last| last.revision) };
+            let cursor = if remaining == 0 { upto } else { changes.last().map_or(upto, |last| last.revision) };
             // Dropped changes move the cursor too: the client must not receive them later.
-            changes.retain(|change| !cache.has_lost(change.revision));
+            changes.retain(|change| !cache.is_dropped(change.revision));
             // Streams of a removed resource end after they have delivered the last objects.
-            News { removed: removed && changes.is_empty(), changes, cursor, waiting }
+            PendingChanges { removed: removed && changes.is_empty(), changes, cursor, remaining }
         })
     }
 
@@ -384,16 +384,16 @@ impl WatchStream {
         // The event depends on the selector before and after the change: a client sees an object that leaves the
         // selector as deleted.
         match (selected(change.previous.as_ref()), selected(change.object.as_ref())) {
-            (false, true) => self.put_line(buffer, "ADDED", change, Shown::Now),
-            (true, true) => self.put_line(buffer, "MODIFIED", change, Shown::Now),
-            (true, false) => self.put_line(buffer, "DELETED", change, Shown::Deleted),
+            (false, true) => self.put_line(buffer, "ADDED", change, ObjectState::Current),
+            (true, true) => self.put_line(buffer, "MODIFIED", change, ObjectState::Current),
+            (true, false) => self.put_line(buffer, "DELETED", change, ObjectState::Deleted),
             (false, false) => {}
         }
     }
 
-    fn put_line(&mut self, buffer: &mut BytesMut, kind: &str, change: &Change, shown: Shown) {
+    fn put_line(&mut self, buffer: &mut BytesMut, kind: &str, change: &Change, state: ObjectState) {
         // Every event is written as a whole, so that chunks contain complete events only.
-        self.rendering.put_event(buffer, kind, |rendering, buffer| rendering.put_object(buffer, change, shown));
+        self.rendering.put_event(buffer, kind, |rendering, buffer| rendering.put_object(buffer, change, state));
         self.rendering.with_columns = false;
     }
 
@@ -404,15 +404,15 @@ impl WatchStream {
         }
         self.schedule_bookmark(now);
         // The schedule also advances if the bookmark is not sent.
-        let silent = self.cluster.replicas[self.replica].conditions.look(|now| now.no_bookmarks);
+        let silent = self.cluster.replicas[self.replica].conditions.read(|now| now.no_bookmarks);
         !silent && self.reached() > self.floor
     }
 
     /// Returns the revision for a bookmark.
     fn reached(&self) -> u64 {
         let replica = &self.cluster.replicas[self.replica];
-        if replica.conditions.look(|now| now.rare_progress) {
-            return self.last_sent.max(self.cursor.min(replica.asked_for.load(Ordering::Relaxed)));
+        if replica.conditions.read(|now| now.rare_progress) {
+            return self.last_sent.max(self.cursor.min(replica.requested_revision.load(Ordering::Relaxed)));
         }
         self.cursor
     }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::answer::Answer;
 use super::exchange::Exchange;
 use super::list;
 use super::options::ListOptions;
 use super::read;
 use super::rendering::Rendering;
+use super::response::ApiResponse;
 use crate::apply;
 use crate::records::Verb;
 use crate::selector::Selector;
@@ -28,7 +28,7 @@ pub(super) async fn write(
     verb: Verb,
     write: &Write<'_>,
     rendering: &Rendering,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     let target = write.aim(match verb {
         Verb::Create => Some("CreateOptions"),
         Verb::Update => Some("UpdateOptions"),
@@ -36,9 +36,9 @@ pub(super) async fn write(
         _ => None,
     })?;
     // Writes need etcd. While etcd is frozen, a write ends in a timeout.
-    read::etcd_answers(&exchange.cluster, exchange.replica).await?;
-    let warnings = target.asked.warnings.clone();
-    Ok(Answer::warned(carry_out(exchange, verb, write, target, rendering), &warnings))
+    read::wait_for_etcd(&exchange.cluster, exchange.replica).await?;
+    let warnings = target.request.warnings.clone();
+    Ok(ApiResponse::with_warnings(carry_out(exchange, verb, write, target, rendering), &warnings))
 }
 
 fn carry_out(
@@ -47,42 +47,42 @@ fn carry_out(
     write: &Write<'_>,
     target: WriteTarget,
     rendering: &Rendering,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     match verb {
         Verb::Create => {
             let object = write.object()?;
             // The object is cloned, since a write with outdated verdicts is repeated.
-            let created = exchange.write_judged(&target, |state| state.create(&target, object.clone()))?;
-            Ok(shown(201, rendering, &created))
+            let created = exchange.write_with_rules(&target, |state| state.create(&target, object.clone()))?;
+            Ok(object_response(201, rendering, &created))
         }
         Verb::Update => {
             let object = write.object()?;
             // Some kinds are created by an update of an absent object, which responds with 201.
-            let (stored, created) = exchange.write_judged(&target, |state| state.put(&target, object.clone()))?;
-            Ok(shown(if created { 201 } else { 200 }, rendering, &stored))
+            let (stored, created) = exchange.write_with_rules(&target, |state| state.put(&target, object.clone()))?;
+            Ok(object_response(if created { 201 } else { 200 }, rendering, &stored))
         }
         Verb::Patch if write.applies() => {
             let applied = apply::parse(&write.body)?;
-            let (stored, created) = exchange.write_judged(&target, |state| state.apply(&target, &applied))?;
-            Ok(shown(if created { 201 } else { 200 }, rendering, &stored))
+            let (stored, created) = exchange.write_with_rules(&target, |state| state.apply(&target, &applied))?;
+            Ok(object_response(if created { 201 } else { 200 }, rendering, &stored))
         }
         Verb::Patch => {
             let update = Update::Patch(Patch::parse(write.content_type, &write.body, target.resource.custom)?);
-            let outcome = exchange.write_judged(&target, |state| state.update(&target, &update))?;
-            Ok(shown(200, rendering, outcome.object()))
+            let outcome = exchange.write_with_rules(&target, |state| state.update(&target, &update))?;
+            Ok(object_response(200, rendering, outcome.object()))
         }
         _ => {
             let options = deletions::read(write)?;
             let target = WriteTarget { dry_run: options.dry_run, ..target };
             options.warn(&target);
             let outcome = exchange.write(|state| state.delete(&target, &options.deletion))?;
-            let mut answer = deleted(&target, &outcome, rendering);
+            let mut response = deleted(&target, &outcome, rendering);
             // As on a real server, the code is 202 if the object still exists and the request sets `orphanDependents`
             // to false. Such a client waits for the deletion of the dependents.
-            if matches!(outcome, Outcome::Stored(_)) && options.takes_dependents {
-                answer.code = 202;
+            if matches!(outcome, Outcome::Stored(_)) && options.deletes_dependents {
+                response.code = 202;
             }
-            Ok(answer)
+            Ok(response)
         }
     }
 }
@@ -94,23 +94,23 @@ pub(super) async fn delete_collection(
     options: &ListOptions,
     selector: &Selector,
     rendering: Rendering,
-) -> Result<Answer, Status> {
-    let how = deletions::read(write)?;
-    let target = WriteTarget { dry_run: how.dry_run, ..write.aim(None)? };
-    how.warn(&target);
-    let deleted = delete_found(exchange, write, (&target, &how), options, selector, rendering).await;
-    Ok(Answer::warned(deleted, &target.asked.warnings))
+) -> Result<ApiResponse, Status> {
+    let deletion_options = deletions::read(write)?;
+    let target = WriteTarget { dry_run: deletion_options.dry_run, ..write.aim(None)? };
+    deletion_options.warn(&target);
+    let deleted = delete_found(exchange, write, (&target, &deletion_options), options, selector, rendering).await;
+    Ok(ApiResponse::with_warnings(deleted, &target.request.warnings))
 }
 
 async fn delete_found(
     exchange: &Exchange,
     write: &Write<'_>,
-    (target, how): (&WriteTarget, &deletions::Options),
+    (target, deletion_options): (&WriteTarget, &deletions::Options),
     options: &ListOptions,
     selector: &Selector,
     rendering: Rendering,
-) -> Result<Answer, Status> {
-    read::etcd_answers(&exchange.cluster, exchange.replica).await?;
+) -> Result<ApiResponse, Status> {
+    read::wait_for_etcd(&exchange.cluster, exchange.replica).await?;
     // The response contains the objects before their deletion, read like a page with an exact version.
     let limit = if options.limit > 0 { options.limit } else { usize::MAX };
     let options = ListOptions { limit, ..options.clone() };
@@ -120,7 +120,7 @@ async fn delete_found(
         for found in &page.objects {
             let namespace = found.namespace.clone().unwrap_or_default();
             let target = WriteTarget { namespace, name: found.name.clone(), ..target.clone() };
-            match state.delete(&target, &how.deletion) {
+            match state.delete(&target, &deletion_options.deletion) {
                 // The deletion of one object can delete another one, such as the contents of a namespace.
                 Err(status) if status.code != 404 => return Err(status),
                 _ => {}
@@ -128,11 +128,11 @@ async fn delete_found(
         }
         Ok(())
     })?;
-    Ok(list::answer(exchange, page, rendering, None))
+    Ok(list::respond(exchange, page, rendering, None))
 }
 
 /// Creates the response of a deletion: usually a `Status`; the object for a few kinds, and if the object still exists.
-fn deleted(target: &WriteTarget, outcome: &Outcome, rendering: &Rendering) -> Answer {
+fn deleted(target: &WriteTarget, outcome: &Outcome, rendering: &Rendering) -> ApiResponse {
     let resource = &target.resource.name;
     let returns_object = match resource.group() {
         "" => matches!(
@@ -151,17 +151,17 @@ fn deleted(target: &WriteTarget, outcome: &Outcome, rendering: &Rendering) -> An
         _ => false,
     };
     if returns_object || matches!(outcome, Outcome::Stored(_)) {
-        return shown(200, rendering, outcome.object());
+        return object_response(200, rendering, outcome.object());
     }
     let mut details = crate::status::object_details(resource, &target.name);
     details["uid"] = outcome.object().pointer("/metadata/uid").cloned().unwrap_or_default();
     let success =
         json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
     // For custom resources, this status is always JSON.
-    if target.resource.custom { Answer::json(200, &success) } else { Answer::said(200, &success) }
+    if target.resource.custom { ApiResponse::json(200, &success) } else { ApiResponse::object(200, &success) }
 }
 
 /// Creates the response with an object in the requested form and encoding.
-fn shown(code: u16, rendering: &Rendering, object: &Arc<Value>) -> Answer {
-    Answer::bytes(code, rendering.value(object)).of_type(rendering.encoding.content_type())
+fn object_response(code: u16, rendering: &Rendering, object: &Arc<Value>) -> ApiResponse {
+    ApiResponse::bytes(code, rendering.value(object)).with_content_type(rendering.encoding.content_type())
 }

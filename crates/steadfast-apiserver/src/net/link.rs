@@ -82,17 +82,17 @@ impl Link {
     }
 
     pub(crate) fn is_reset(&self) -> bool {
-        self.look(|state| state.reset)
+        self.read(|state| state.reset)
     }
 
     /// Returns the time and the kind of the end; `None` while the connection is open.
     pub(crate) fn ended(&self) -> Option<(Duration, LinkEnd)> {
-        self.look(|state| state.ended)
+        self.read(|state| state.ended)
     }
 
     /// Returns the time at which a fault broke the connection, if one did.
     pub(crate) fn failed_at(&self) -> Option<Duration> {
-        self.look(|state| state.failed_at)
+        self.read(|state| state.failed_at)
     }
 
     /// Waits until the connection is reset.
@@ -102,12 +102,12 @@ impl Link {
 
     /// Waits until the connection must be drained.
     pub(crate) async fn until_goaway(&self) {
-        self.changed.until(|| self.look(|state| state.goaway)).await;
+        self.changed.until(|| self.read(|state| state.goaway)).await;
     }
 
     /// Returns whether bytes may pass: pending in a black hole, `false` after a reset.
     pub(super) fn poll_passage(&self, context: &Context<'_>) -> Poll<bool> {
-        self.look_mut(|state| {
+        self.write(|state| {
             if state.reset {
                 return Poll::Ready(false);
             }
@@ -122,12 +122,12 @@ impl Link {
 
     /// Returns how many of `wanted` bytes may be written now; 0 if the budget is spent.
     pub(super) fn allowance(&self, wanted: usize) -> usize {
-        self.look(|state| state.budget.map_or(wanted, |left| wanted.min(usize::try_from(left).unwrap_or(usize::MAX))))
+        self.read(|state| state.budget.map_or(wanted, |left| wanted.min(usize::try_from(left).unwrap_or(usize::MAX))))
     }
 
     /// Subtracts written bytes from the budget.
     pub(super) fn spend(&self, written: usize) {
-        self.look_mut(|state| {
+        self.write(|state| {
             if let Some(left) = &mut state.budget {
                 *left = left.saturating_sub(written as u64);
             }
@@ -135,7 +135,7 @@ impl Link {
     }
 
     fn change(&self, change: impl FnOnce(&mut LinkState)) {
-        let waiting = self.look_mut(|state| {
+        let waiting = self.write(|state| {
             change(state);
             std::mem::take(&mut state.waiting)
         });
@@ -144,11 +144,11 @@ impl Link {
         self.changed.raise();
     }
 
-    fn look<T>(&self, look: impl FnOnce(&LinkState) -> T) -> T {
-        self.look_mut(|state| look(state))
+    fn read<T>(&self, read: impl FnOnce(&LinkState) -> T) -> T {
+        self.write(|state| read(state))
     }
 
-    fn look_mut<T>(&self, look: impl FnOnce(&mut LinkState) -> T) -> T {
-        look(&mut self.state.lock())
+    fn write<T>(&self, write: impl FnOnce(&mut LinkState) -> T) -> T {
+        write(&mut self.state.lock())
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
-use super::governed::Transport;
+use super::controlled::Transport;
 use super::{TaskGroup, serve};
 use crate::cluster::Cluster;
 
@@ -30,13 +30,13 @@ impl Dialer {
     /// # Errors
     /// Returns `ConnectionRefused` if the replica is stopped or rejects connections, or if it does not exist.
     pub async fn connect(&self, replica: usize) -> io::Result<MemoryStream> {
-        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
-        let conditions = &self.cluster.replicas.get(replica).ok_or_else(refused)?.conditions;
+        let rejected = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let conditions = &self.cluster.replicas.get(replica).ok_or_else(rejected)?.conditions;
         // As with TCP, a connection to a black hole neither succeeds nor fails.
-        let decided = || conditions.look(|now| !now.black_hole || !now.reachable());
+        let decided = || conditions.read(|now| !now.black_hole || !now.reachable());
         self.cluster.changed.until(decided).await;
         if !conditions.reachable() {
-            return Err(refused());
+            return Err(rejected());
         }
         let (near, far) = tokio::io::duplex(PIPE_BYTES);
         let severed = Arc::new(Severed::default());

@@ -1,6 +1,6 @@
 //! Connections: real sockets or in-memory pipes, with the same faults.
 
-mod governed;
+mod controlled;
 mod link;
 mod listener;
 mod memory;

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::runtime::Handle;
 
-use super::governed::{Governed, Transport};
+use super::controlled::{ControlledStream, Transport};
 use super::tasks::ConnectionExecutor;
 use super::{Link, TaskGroup};
 use crate::cluster::Cluster;
@@ -25,8 +25,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Serves a connection until it ends or is reset.
 pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usize, transport: T, runtime: Handle) {
     let link = cluster.open_link(replica);
-    let mut governed = Governed::new(transport, Arc::clone(&link), cluster.clock);
-    if cluster.replicas[replica].conditions.look(|now| now.accept_and_close) {
+    let mut controlled = ControlledStream::new(transport, Arc::clone(&link), cluster.clock);
+    if cluster.replicas[replica].conditions.read(|now| now.accept_and_close) {
         return;
     }
     if !cluster.replicas[replica].conditions.reachable() {
@@ -37,7 +37,7 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
     let tasks = TaskGroup::on(runtime);
     let serving = async {
         if let Some(tls) = cluster.tls() {
-            let stream = tls.acceptor.accept(governed).await?;
+            let stream = tls.acceptor.accept(controlled).await?;
             if let Some(certificate) = stream.get_ref().1.peer_certificates().and_then(<[_]>::first) {
                 let _ = link.certificate.set(certificate.to_vec());
             }
@@ -45,8 +45,8 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
             return serve_http(&cluster, &link, stream, http2, &tasks).await;
         }
         // Without TLS there is no ALPN. The first bytes show if the client has prior knowledge of HTTP/2.
-        let http2 = begins_with_preface(&mut governed).await?;
-        serve_http(&cluster, &link, governed, http2, &tasks).await
+        let http2 = begins_with_preface(&mut controlled).await?;
+        serve_http(&cluster, &link, controlled, http2, &tasks).await
     };
     tokio::select! {
         biased;
@@ -63,7 +63,7 @@ pub(super) async fn connection<T: Transport>(cluster: Arc<Cluster>, replica: usi
     tasks.close();
 }
 
-async fn begins_with_preface<T: Transport>(stream: &mut Governed<T>) -> io::Result<bool> {
+async fn begins_with_preface<T: Transport>(stream: &mut ControlledStream<T>) -> io::Result<bool> {
     let mut seen = Vec::with_capacity(PREFACE.len());
     // Stops at the first different byte, so a short HTTP/1 request cannot block.
     while seen.len() < PREFACE.len() && PREFACE.starts_with(&seen) {
@@ -77,7 +77,7 @@ async fn begins_with_preface<T: Transport>(stream: &mut Governed<T>) -> io::Resu
     }
     let http2 = seen == PREFACE;
     // The HTTP implementation must read these bytes too.
-    stream.unread(Bytes::from(seen));
+    stream.put_back(Bytes::from(seen));
     Ok(http2)
 }
 

@@ -131,7 +131,7 @@ fn put(field: &Field, value: &Wire<'_>, object: &mut Map<String, Value>) -> Resu
         Holds::One(kind) => {
             let decoded = decoded(value, kind)?;
             // Messages always contain plain fields. JSON omits their zero values.
-            let says_nothing = match kind {
+            let is_zero = match kind {
                 Kind::Json(_) => decoded.is_null(),
                 // Messages contain empty bytes only if the field is set.
                 Kind::Bytes => false,
@@ -139,7 +139,7 @@ fn put(field: &Field, value: &Wire<'_>, object: &mut Map<String, Value>) -> Resu
                 _ => is_empty(&decoded),
             };
             // A pointer distinguishes zero from absent, so that zero must be kept.
-            if field.pointer || !says_nothing {
+            if field.pointer || !is_zero {
                 object.insert(field.name.to_owned(), decoded);
             }
         }

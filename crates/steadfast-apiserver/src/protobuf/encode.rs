@@ -148,7 +148,7 @@ fn write_field(number: u64, field: &Field, value: Option<&Value>, into: &mut Vec
                 put_message(2, into, |into| items.for_each(|item| write(1, kind, item, into)));
             });
         }
-        (Holds::List(kind) | Holds::Map(kind) | Holds::MapOfLists(kind), Some(_)) => write_misfit(number, kind, into),
+        (Holds::List(kind) | Holds::Map(kind) | Holds::MapOfLists(kind), Some(_)) => write_mismatch(number, kind, into),
     }
 }
 
@@ -187,15 +187,15 @@ fn write(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) {
         (Kind::Named(name), Value::Object(_)) => put_message(number, into, |into| write_named(name, Some(value), into)),
         (Kind::Json(name), _) => put_message(number, into, |into| write_json(name, value, into)),
         _ => {
-            if write_settled(number, kind, value, into).is_none() {
-                write_misfit(number, kind, into);
+            if write_normalized(number, kind, value, into).is_none() {
+                write_mismatch(number, kind, into);
             }
         }
     }
 }
 
 /// Writes a value whose JSON form differs from its message. Returns `None` for a value of a wrong type.
-fn write_settled(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) -> Option<()> {
+fn write_normalized(number: u64, kind: Kind, value: &Value, into: &mut Vec<u8>) -> Option<()> {
     match kind {
         Kind::Integer32 | Kind::Integer64 => put_number(number, value.as_i64()?.cast_unsigned(), into),
         Kind::Double => put_double(number, value.as_f64()?, into),
@@ -260,7 +260,7 @@ fn write_json(name: &str, value: &Value, into: &mut Vec<u8>) {
 }
 
 /// Writes a value of a wrong type with a wire type that differs from the field's.
-fn write_misfit(number: u64, kind: Kind, into: &mut Vec<u8>) {
+fn write_mismatch(number: u64, kind: Kind, into: &mut Vec<u8>) {
     match kind {
         Kind::Bool | Kind::Integer32 | Kind::Integer64 | Kind::Double => put_bytes(number, b"misfit", into),
         _ => put_number(number, 7, into),

@@ -31,7 +31,7 @@ pub(crate) struct DefinedVersion {
     pub(crate) served: bool,
     pub(crate) schema: Schema,
     /// Type for comparing and merging objects.
-    pub(crate) merging: Type,
+    pub(crate) merge_type: Type,
     /// True if `status` is a subresource.
     pub(crate) status: bool,
     /// Paths of the `scale` subresource, if the version has one.
@@ -92,7 +92,7 @@ impl Definition {
     }
 
     /// Returns the schema of a version as written, if it has one.
-    pub(crate) fn schema_words(&self, version: &str) -> Option<&Value> {
+    pub(crate) fn raw_schema(&self, version: &str) -> Option<&Value> {
         let versions = self.spec.get("versions").and_then(Value::as_array)?;
         let found = versions.iter().find(|found| found.get("name").and_then(Value::as_str) == Some(version))?;
         found.pointer("/schema/openAPIV3Schema")
@@ -134,10 +134,10 @@ impl Definition {
 
 impl DefinedVersion {
     fn of(spec: &Value, version: &Value) -> Self {
-        let words = version.pointer("/schema/openAPIV3Schema");
-        let schema = words.map(Schema::parse);
+        let raw = version.pointer("/schema/openAPIV3Schema");
+        let schema = raw.map(Schema::parse);
         // An invalid schema defines no types, so objects are merged by their own structure.
-        let merging = schema.as_ref().is_some_and(Result::is_ok).then(|| Type::of_schema(words));
+        let merge_type = schema.as_ref().is_some_and(Result::is_ok).then(|| Type::of_schema(raw));
         let scale = version.pointer("/subresources/scale").map(|scale| ScalePaths {
             spec_replicas: text(scale, "specReplicasPath"),
             status_replicas: text(scale, "statusReplicasPath"),
@@ -150,7 +150,7 @@ impl DefinedVersion {
             name: text(version, "name"),
             served: flag(version, "served"),
             schema: schema.and_then(Result::ok).unwrap_or_else(Schema::of_anything),
-            merging: merging.unwrap_or(Type::Deduced),
+            merge_type: merge_type.unwrap_or(Type::Deduced),
             status: version.pointer("/subresources/status").is_some(),
             scale,
             columns: columns.map(|columns| columns.iter().map_while(PrinterColumn::of).collect()),

@@ -148,9 +148,9 @@ impl ServedResource {
     }
 
     /// Returns the type for comparing and merging objects of a version.
-    pub(crate) fn merged_by(&self, version: &str) -> Type {
+    pub(crate) fn merge_type(&self, version: &str) -> Type {
         match &self.definition {
-            Some(definition) => definition.version(version).map_or(Type::Deduced, |version| version.merging.clone()),
+            Some(definition) => definition.version(version).map_or(Type::Deduced, |version| version.merge_type.clone()),
             None if self.custom => Type::Deduced,
             None => Type::of_builtin(&self.api_version(version), &self.kind),
         }

@@ -21,25 +21,25 @@ impl Cause {
     }
 
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
-        Self::new("FieldValueInvalid", field, go::complaint("Invalid value", Some(value), why))
+        Self::new("FieldValueInvalid", field, go::field_error("Invalid value", Some(value), why))
     }
 
     pub(crate) fn required(field: impl Into<String>, why: &str) -> Self {
-        Self::new("FieldValueRequired", field, go::complaint("Required value", None, why))
+        Self::new("FieldValueRequired", field, go::field_error("Required value", None, why))
     }
 
     pub(crate) fn forbidden(field: impl Into<String>, why: &str) -> Self {
-        Self::new("FieldValueForbidden", field, go::complaint("Forbidden", None, why))
+        Self::new("FieldValueForbidden", field, go::field_error("Forbidden", None, why))
     }
 
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self::new("FieldValueDuplicate", field, go::complaint("Duplicate value", Some(value), ""))
+        Self::new("FieldValueDuplicate", field, go::field_error("Duplicate value", Some(value), ""))
     }
 
     /// Creates a cause for a value that is not one of the supported values.
     pub(crate) fn not_supported(field: impl Into<String>, value: &Value, supported: &[String]) -> Self {
         let supported: Vec<String> = supported.iter().map(|value| go::quoted(value)).collect();
         let why = format!("supported values: {}", supported.join(", "));
-        Self::new("FieldValueNotSupported", field, go::complaint("Unsupported value", Some(value), &why))
+        Self::new("FieldValueNotSupported", field, go::field_error("Unsupported value", Some(value), &why))
     }
 }

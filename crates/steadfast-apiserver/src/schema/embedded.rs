@@ -78,7 +78,7 @@ mod tests {
         let schema = Schema::parse(&json!({"properties": {"list": {"type": "array", "items": inner}}}));
         let object = json!({"list": [{"kind": "K", "apiVersion": "v1"}, {"kind": "?"}]});
         let causes = schema.expect("a schema").nameless(&object);
-        let told: Vec<_> = causes.iter().map(|cause| (cause.field.as_str(), cause.reason)).collect();
-        assert_eq!(told, [("list[1].apiVersion", "FieldValueRequired"), ("list[1].kind", "FieldValueInvalid")]);
+        let reported: Vec<_> = causes.iter().map(|cause| (cause.field.as_str(), cause.reason)).collect();
+        assert_eq!(reported, [("list[1].apiVersion", "FieldValueRequired"), ("list[1].kind", "FieldValueInvalid")]);
     }
 }

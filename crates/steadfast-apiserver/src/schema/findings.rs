@@ -33,7 +33,7 @@ impl Findings {
     }
 
     /// Removes all findings; passed checks still count.
-    pub(super) fn forgive(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.found.clear();
     }
 
@@ -96,7 +96,7 @@ impl Finding {
             Kind::Type => Cause::new(
                 "FieldValueTypeInvalid",
                 field,
-                go::complaint("Invalid value", Some(&self.value), &self.words),
+                go::field_error("Invalid value", Some(&self.value), &self.words),
             ),
             Kind::Required => Cause::required(field, ""),
             Kind::Unsupported(values) => Cause::not_supported(field, &self.value, &values),

@@ -129,10 +129,10 @@ fn is_base64(text: &str) -> bool {
 /// of Go, an IPv4 address may have leading zeros.
 fn is_ipv4(text: &str) -> bool {
     // An IPv6 address with an embedded IPv4 part counts as well.
-    text.contains('.') && (sloppy_ipv4(text) || text.parse::<Ipv6Addr>().is_ok())
+    text.contains('.') && (is_ipv4_with_leading_zeros(text) || text.parse::<Ipv6Addr>().is_ok())
 }
 
-fn sloppy_ipv4(text: &str) -> bool {
+fn is_ipv4_with_leading_zeros(text: &str) -> bool {
     let part = |part: &str| {
         // Leading zeros are accepted.
         let digits = part.trim_start_matches('0');
@@ -144,7 +144,7 @@ fn sloppy_ipv4(text: &str) -> bool {
 
 fn is_cidr(text: &str) -> bool {
     let Some((address, bits)) = text.split_once('/') else { return false };
-    let most = if sloppy_ipv4(address) {
+    let most = if is_ipv4_with_leading_zeros(address) {
         32
     } else if address.parse::<Ipv6Addr>().is_ok() {
         128

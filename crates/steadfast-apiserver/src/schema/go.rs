@@ -5,17 +5,17 @@ use std::fmt::Write;
 use serde_json::{Number, Value};
 
 /// Formats a violation with its value: `Invalid value: "x": why`.
-pub(crate) fn complaint(what: &str, value: Option<&Value>, why: &str) -> String {
-    let mut complaint = what.to_owned();
+pub(crate) fn field_error(what: &str, value: Option<&Value>, why: &str) -> String {
+    let mut message = what.to_owned();
     if let Some(value) = value {
-        complaint.push_str(": ");
-        complaint.push_str(&shown(value));
+        message.push_str(": ");
+        message.push_str(&shown(value));
     }
     if !why.is_empty() {
-        complaint.push_str(": ");
-        complaint.push_str(why);
+        message.push_str(": ");
+        message.push_str(why);
     }
-    complaint
+    message
 }
 
 /// Formats a value for violations: strings quoted, numbers plain, other values as JSON.
@@ -122,7 +122,7 @@ pub(crate) fn json(value: &Value) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{complaint, float, plain, shown};
+    use super::{field_error, float, plain, shown};
 
     #[test]
     fn values_are_formatted_like_go() {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn violations_contain_value_and_reason() {
-        assert_eq!(complaint("Invalid value", Some(&json!(-1)), "too small"), "Invalid value: -1: too small");
-        assert_eq!(complaint("Required value", None, ""), "Required value");
+        assert_eq!(field_error("Invalid value", Some(&json!(-1)), "too small"), "Invalid value: -1: too small");
+        assert_eq!(field_error("Required value", None, ""), "Required value");
     }
 }

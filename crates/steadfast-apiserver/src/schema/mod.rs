@@ -42,7 +42,7 @@ pub(crate) use cause::Cause;
 use no_rules as rules;
 pub(crate) use pattern::Pattern;
 pub(crate) use rules::{Rule, Verdict, is_blocking, unchecked, unsupported};
-pub(crate) use structural::{complaints, no_label};
+pub(crate) use structural::{no_label, violations};
 
 /// Maximum nesting of schemas.
 pub(crate) const DEPTH: usize = 64;

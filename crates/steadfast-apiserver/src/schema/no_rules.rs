@@ -25,7 +25,7 @@ pub(crate) struct Verdict {
 
 impl Schema {
     #[expect(clippy::unused_self, reason = "the same interface as with the feature")]
-    pub(crate) fn judge(&self, _: &Value, _: Option<&Value>) -> Verdict {
+    pub(crate) fn evaluate_rules(&self, _: &Value, _: Option<&Value>) -> Verdict {
         Verdict::default()
     }
 }
@@ -41,7 +41,7 @@ pub(crate) fn unchecked() -> Cause {
 }
 
 /// Accepts all rules of a definition.
-pub(crate) fn complaints(_: &Value, _: &str, _: &mut Vec<Cause>) {}
+pub(crate) fn violations(_: &Value, _: &str, _: &mut Vec<Cause>) {}
 
 /// Returns the path of each rule in a schema, and the reason why no rule is evaluated.
 pub(crate) fn unsupported(schema: &Value, path: &str) -> Vec<(String, String)> {

@@ -13,12 +13,12 @@ const LARGEST_WHOLE: f64 = 9_007_199_254_740_991.0;
 
 /// Number in the representation of the real server.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Held {
+pub(super) enum NumericValue {
     Whole(i64),
     Float(f64),
 }
 
-impl Held {
+impl NumericValue {
     pub(super) fn of(number: &Number) -> Self {
         number.as_i64().map_or_else(|| Self::Float(number.as_f64().unwrap_or_default()), Self::Whole)
     }
@@ -51,83 +51,83 @@ fn is_whole(float: f64) -> bool {
 
 /// Checks a number.
 pub(super) fn check(schema: &Schema, path: &str, number: &Number, findings: &mut Findings) {
-    let held = Held::of(number);
+    let numeric = NumericValue::of(number);
     let value = Value::Number(number.clone());
-    if let Some(why) = out_of_range(schema, held, "Checked", path) {
+    if let Some(why) = out_of_range(schema, numeric, "Checked", path) {
         findings.add(Finding::plain(why));
     }
     let invalid = |why: String| Finding::invalid(path, value.clone(), why);
     // A bound that does not have the type itself is reported, and the comparison then uses floats.
     let bound = |findings: &mut Findings, limit: f64, name: &str| {
-        let wrong = out_of_range(schema, Held::Float(limit), name, path);
+        let wrong = out_of_range(schema, NumericValue::Float(limit), name, path);
         let by_floats = wrong.is_some();
         if let Some(why) = wrong {
             findings.add(Finding::plain(why));
         }
-        if by_floats { Held::Float(held.as_float()) } else { held }
+        if by_floats { NumericValue::Float(numeric.as_float()) } else { numeric }
     };
     if let Some(factor) = schema.multiple_of {
-        let held = bound(findings, factor, "MultipleOf");
-        if !is_multiple(held, factor) {
-            findings.add(invalid(format!("{path} in body should be a multiple of {}", shown(held, factor))));
+        let numeric = bound(findings, factor, "MultipleOf");
+        if !is_multiple(numeric, factor) {
+            findings.add(invalid(format!("{path} in body should be a multiple of {}", shown(numeric, factor))));
         }
     }
     if let Some(Limit { value: limit, exclusive }) = schema.maximum {
-        let held = bound(findings, limit, "Maximum boundary");
-        if exceeds(held, limit, exclusive) {
+        let numeric = bound(findings, limit, "Maximum boundary");
+        if exceeds(numeric, limit, exclusive) {
             let what = if exclusive { "less than" } else { "less than or equal to" };
-            findings.add(invalid(format!("{path} in body should be {what} {}", shown(held, limit))));
+            findings.add(invalid(format!("{path} in body should be {what} {}", shown(numeric, limit))));
         }
     }
     if let Some(Limit { value: limit, exclusive }) = schema.minimum {
-        let held = bound(findings, limit, "Minimum boundary");
-        let below = match held {
-            Held::Whole(whole) => whole < limit as i64 || exclusive && whole == limit as i64,
-            Held::Float(float) => float < limit || exclusive && float <= limit,
+        let numeric = bound(findings, limit, "Minimum boundary");
+        let below = match numeric {
+            NumericValue::Whole(whole) => whole < limit as i64 || exclusive && whole == limit as i64,
+            NumericValue::Float(float) => float < limit || exclusive && float <= limit,
         };
         if below {
             let what = if exclusive { "greater than" } else { "greater than or equal to" };
-            findings.add(invalid(format!("{path} in body should be {what} {}", shown(held, limit))));
+            findings.add(invalid(format!("{path} in body should be {what} {}", shown(numeric, limit))));
         }
     }
 }
 
-fn exceeds(held: Held, limit: f64, exclusive: bool) -> bool {
-    match held {
-        Held::Whole(whole) => whole > limit as i64 || exclusive && whole == limit as i64,
-        Held::Float(float) => float > limit || exclusive && float >= limit,
+fn exceeds(numeric: NumericValue, limit: f64, exclusive: bool) -> bool {
+    match numeric {
+        NumericValue::Whole(whole) => whole > limit as i64 || exclusive && whole == limit as i64,
+        NumericValue::Float(float) => float > limit || exclusive && float >= limit,
     }
 }
 
 /// Formats a bound: without its fraction for an integer.
-fn shown(held: Held, limit: f64) -> String {
-    match held {
-        Held::Whole(_) => (limit as i64).to_string(),
-        Held::Float(_) => go::float(limit),
+fn shown(numeric: NumericValue, limit: f64) -> String {
+    match numeric {
+        NumericValue::Whole(_) => (limit as i64).to_string(),
+        NumericValue::Float(_) => go::float(limit),
     }
 }
 
-fn is_multiple(held: Held, factor: f64) -> bool {
-    match held {
+fn is_multiple(numeric: NumericValue, factor: f64) -> bool {
+    match numeric {
         // A factor of zero has no multiples.
-        Held::Whole(whole) => whole.checked_rem(factor as i64) == Some(0),
-        Held::Float(float) if factor < 1.0 => is_whole(1.0 / factor * float),
-        Held::Float(float) => is_whole(float / factor),
+        NumericValue::Whole(whole) => whole.checked_rem(factor as i64) == Some(0),
+        NumericValue::Float(float) if factor < 1.0 => is_whole(1.0 / factor * float),
+        NumericValue::Float(float) => is_whole(float / factor),
     }
 }
 
 /// Returns the reason if a number exceeds the type and format. Both are known only if the schema names one type.
-fn out_of_range(schema: &Schema, held: Held, what: &str, path: &str) -> Option<String> {
-    let whole = match held {
-        Held::Whole(whole) => Some(whole),
+fn out_of_range(schema: &Schema, numeric: NumericValue, what: &str, path: &str) -> Option<String> {
+    let whole = match numeric {
+        NumericValue::Whole(whole) => Some(whole),
         // Converts the float as if its digits were parsed as an integer.
-        Held::Float(float) if float.fract() == 0.0 && (-9.3e18..9.2e18).contains(&float) => Some(float as i64),
-        Held::Float(_) => None,
+        NumericValue::Float(float) if float.fract() == 0.0 && (-9.3e18..9.2e18).contains(&float) => Some(float as i64),
+        NumericValue::Float(_) => None,
     };
     let (kind, fits) = match (schema.kind, schema.format.as_str()) {
         (Some(Type::Integer), "int32") => ("integer", whole.is_some_and(|whole| i32::try_from(whole).is_ok())),
         (Some(Type::Integer), _) => ("integer", whole.is_some()),
-        (Some(Type::Number), "float") => ("number", held.as_float().abs() <= f64::from(f32::MAX)),
+        (Some(Type::Number), "float") => ("number", numeric.as_float().abs() <= f64::from(f32::MAX)),
         _ => return None,
     };
     if fits {

@@ -13,7 +13,7 @@ enum Level {
 }
 
 /// Returns the violations of a schema at a path.
-pub(crate) fn complaints(schema: &Value, path: &str) -> Vec<Cause> {
+pub(crate) fn violations(schema: &Value, path: &str) -> Vec<Cause> {
     let bad_pattern = match Schema::parse(schema) {
         Ok(_) => None,
         Err(SchemaError::Pattern { pattern, why }) => Some((pattern, why)),
@@ -31,7 +31,7 @@ pub(crate) fn complaints(schema: &Value, path: &str) -> Vec<Cause> {
         defaults(schema, path, &mut structural);
     }
     consistency(schema, path, &mut structural);
-    rules::complaints(schema, path, &mut structural);
+    rules::violations(schema, path, &mut structural);
     if schema.get("nullable") == Some(&Value::Bool(true)) {
         structural.insert(0, Cause::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
     }
@@ -375,22 +375,22 @@ pub(crate) fn no_label(text: &str) -> Option<&'static str> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::complaints;
+    use super::violations;
 
-    fn violations(spec: &Value) -> Vec<String> {
+    fn messages(spec: &Value) -> Vec<String> {
         let schema = json!({"type": "object", "properties": {"a": spec}});
-        complaints(&schema, "s").into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+        violations(&schema, "s").into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
     }
 
     #[test]
     fn schema_needs_a_type_everywhere() {
         assert_eq!(
-            violations(&json!({})),
+            messages(&json!({})),
             ["s.properties[a].type: Required value: must not be empty for specified object fields"]
         );
-        assert_eq!(violations(&json!({"type": "array"})), ["s.properties[a].items: Required value: must be specified"]);
+        assert_eq!(messages(&json!({"type": "array"})), ["s.properties[a].items: Required value: must be specified"]);
         assert_eq!(
-            violations(
+            messages(
                 &json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})
             ),
             Vec::<String>::new()
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn alternatives_contain_no_structure() {
         assert_eq!(
-            violations(&json!({"type": "string", "oneOf": [{"type": "string", "default": "x"}]})),
+            messages(&json!({"type": "string", "oneOf": [{"type": "string", "default": "x"}]})),
             [
                 "s.properties[a].oneOf[0].default: Forbidden: must be undefined to be structural",
                 "s.properties[a].oneOf[0].type: Forbidden: must be empty to be structural",
@@ -416,18 +416,18 @@ mod tests {
             schema[key] = nested;
             let expected =
                 format!("s.properties[a].{key}[0].x-kubernetes-validations: Forbidden: must be empty to be structural");
-            assert_eq!(violations(&schema), [expected]);
+            assert_eq!(messages(&schema), [expected]);
         }
     }
 
     #[test]
     fn defaults_must_be_valid() {
         assert_eq!(
-            violations(&json!({"type": "integer", "default": "x"})),
+            messages(&json!({"type": "integer", "default": "x"})),
             ["s.properties[a].default: Invalid value: \"string\":  in body must be of type integer: \"string\""]
         );
         assert_eq!(
-            violations(&json!({"type": "object", "default": {"q": 1}})),
+            messages(&json!({"type": "object", "default": {"q": 1}})),
             ["s.properties[a].default: Invalid value: {\"q\":1}: must not have unknown fields"]
         );
     }
@@ -436,7 +436,7 @@ mod tests {
     fn map_keys_are_always_present() {
         let of = json!({"type": "object", "properties": {"k": {"type": "string"}}});
         assert_eq!(
-            violations(
+            messages(
                 &json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": of})
             ),
             ["s.properties[a].items.properties[k].default: Required value: this property is in \

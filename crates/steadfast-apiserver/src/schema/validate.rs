@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::correlate::Before;
 use super::findings::{Finding, Findings, Kind};
-use super::numbers::{self, Held};
+use super::numbers::{self, NumericValue};
 use super::{Cause, Schema, Type, formats, go};
 
 impl Schema {
@@ -20,7 +20,7 @@ impl Schema {
         let mut findings = self.check(path, value, before);
         // Ratcheting (KEP-4008): an update may keep an invalid value.
         if !findings.is_valid() && before.is_some_and(|before| before.is(value)) {
-            findings.forgive();
+            findings.clear();
         }
         findings
     }
@@ -86,15 +86,15 @@ impl Schema {
             Value::Bool(_) => (Type::Boolean, ""),
             Value::String(_) => (Type::String, ""),
             Value::Array(_) => (Type::Array, ""),
-            Value::Number(number) => match Held::of(number) {
-                Held::Whole(_) => (Type::Integer, "int64"),
-                Held::Float(_) => (Type::Number, "float64"),
+            Value::Number(number) => match NumericValue::of(number) {
+                NumericValue::Whole(_) => (Type::Integer, "int64"),
+                NumericValue::Float(_) => (Type::Number, "float64"),
             },
             _ => (Type::Object, ""),
         };
         let wants =
             |kind: Type| self.kind == Some(kind) || self.int_or_string && matches!(kind, Type::Integer | Type::String);
-        let whole = matches!(value, Value::Number(number) if Held::of(number).is_whole());
+        let whole = matches!(value, Value::Number(number) if NumericValue::of(number).is_whole());
         // A whole float is an integer, and every integer is a number.
         let fits = wants(is)
             || is == Type::Number && whole && wants(Type::Integer)
@@ -247,12 +247,12 @@ fn check_count(
 }
 
 /// Number of valid alternatives, and the findings of the best one: of the first valid alternative, if any.
-struct Best {
+struct BestAlternative {
     valid: usize,
     findings: Findings,
 }
 
-fn best_of(schemas: &[Schema], path: &str, value: &Value, before: Option<Before<'_>>, first: bool) -> Best {
+fn best_of(schemas: &[Schema], path: &str, value: &Value, before: Option<Before<'_>>, first: bool) -> BestAlternative {
     let mut best: Option<Findings> = None;
     let mut valid = 0;
     for schema in schemas {
@@ -270,7 +270,7 @@ fn best_of(schemas: &[Schema], path: &str, value: &Value, before: Option<Before<
             best = Some(one);
         }
     }
-    Best { valid, findings: best.unwrap_or_default() }
+    BestAlternative { valid, findings: best.unwrap_or_default() }
 }
 
 /// Returns whether a value is in an enumeration. A zero fraction is ignored, and null never matches.
@@ -278,10 +278,10 @@ fn is_one(one: &Value, value: &Value) -> bool {
     match (one, value) {
         // A `null` matches no value of an enumeration.
         (Value::Null, _) | (_, Value::Null) => false,
-        (Value::Number(one), Value::Number(value)) => match (Held::of(one), Held::of(value)) {
-            (Held::Whole(one), Held::Whole(value)) => one == value,
-            (Held::Whole(one), Held::Float(value)) => one == value as i64,
-            (Held::Float(one), value) => one.total_cmp(&value.as_float()).is_eq(),
+        (Value::Number(one), Value::Number(value)) => match (NumericValue::of(one), NumericValue::of(value)) {
+            (NumericValue::Whole(one), NumericValue::Whole(value)) => one == value,
+            (NumericValue::Whole(one), NumericValue::Float(value)) => one == value as i64,
+            (NumericValue::Float(one), value) => one.total_cmp(&value.as_float()).is_eq(),
         },
         (one, value) => one == value,
     }

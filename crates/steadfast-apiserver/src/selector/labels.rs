@@ -68,7 +68,7 @@ impl LabelSelector {
 impl Requirement {
     /// Rejects invalid keys and values of labels.
     fn check(&self) -> Result<(), Status> {
-        let refuse = |field: &str, value: &str, why: &str| {
+        let reject = |field: &str, value: &str, why: &str| {
             let value = Value::from(value);
             Err(Status::bad_request(format_args!(
                 "unable to parse requirement: {field}: Invalid value: {value}: {why}"
@@ -76,12 +76,12 @@ impl Requirement {
         };
         // Keys are validated before values, which determines the reported error.
         if let Some(why) = naming::key(&self.key).first() {
-            return refuse("<nil>", &self.key, why);
+            return reject("<nil>", &self.key, why);
         }
         let (Operator::In(values) | Operator::NotIn(values)) = &self.operator else { return Ok(()) };
         for (index, value) in values.iter().enumerate() {
             if let Some(why) = naming::label_value(value).first() {
-                return refuse(&format!("values[{index}][{}]", self.key), value, why);
+                return reject(&format!("values[{index}][{}]", self.key), value, why);
             }
         }
         Ok(())

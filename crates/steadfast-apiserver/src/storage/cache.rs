@@ -21,24 +21,24 @@ pub(crate) struct Cache {
     /// Revision at which the store of the replica is frozen, if set.
     pub(crate) frozen_at: Option<u64>,
     /// Number of restarts. Streams of an earlier process lifetime end.
-    pub(crate) life: u64,
+    pub(crate) restarts: u64,
     /// Changes to be dropped for watches.
-    losses: Vec<Loss>,
+    drops: Vec<EventDrop>,
     /// Revisions of dropped changes.
-    lost: BTreeSet<u64>,
+    dropped: BTreeSet<u64>,
 }
 
 type Predicate = Arc<dyn Fn(&Change) -> bool + Send + Sync>;
 
 #[derive(Clone)]
-struct Loss {
-    left: usize,
+struct EventDrop {
+    remaining: usize,
     predicate: Predicate,
 }
 
-impl fmt::Debug for Loss {
+impl fmt::Debug for EventDrop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loss").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("EventDrop").field("remaining", &self.remaining).finish_non_exhaustive()
     }
 }
 
@@ -49,32 +49,32 @@ impl Cache {
             window: revision,
             lag_at: None,
             frozen_at: None,
-            life: 0,
-            losses: Vec::new(),
-            lost: BTreeSet::new(),
+            restarts: 0,
+            drops: Vec::new(),
+            dropped: BTreeSet::new(),
         }
     }
 
-    /// Drops the next `left` changes that match the predicate, for watches only.
-    pub(crate) fn drop_next(&mut self, left: usize, predicate: Predicate) {
-        if left > 0 {
-            self.losses.push(Loss { left, predicate });
+    /// Drops the next `count` changes that match the predicate, for watches only.
+    pub(crate) fn drop_next(&mut self, count: usize, predicate: Predicate) {
+        if count > 0 {
+            self.drops.push(EventDrop { remaining: count, predicate });
         }
     }
 
     /// Decides whether a new change is dropped.
     pub(super) fn observe(&mut self, change: &Change) {
-        // Only the first matching loss counts, so each change is dropped once.
-        if let Some(loss) = self.losses.iter_mut().find(|loss| (loss.predicate)(change)) {
-            loss.left -= 1;
-            self.lost.insert(change.revision);
+        // Only the first matching entry counts, so each change is dropped once.
+        if let Some(event_drop) = self.drops.iter_mut().find(|event_drop| (event_drop.predicate)(change)) {
+            event_drop.remaining -= 1;
+            self.dropped.insert(change.revision);
         }
-        self.losses.retain(|loss| loss.left > 0);
+        self.drops.retain(|event_drop| event_drop.remaining > 0);
     }
 
     /// Returns whether watches do not receive this revision.
-    pub(crate) fn has_lost(&self, revision: u64) -> bool {
-        self.lost.contains(&revision)
+    pub(crate) fn is_dropped(&self, revision: u64) -> bool {
+        self.dropped.contains(&revision)
     }
 
     /// Applies the history up to `revision`, within the limits of the faults.
@@ -90,10 +90,10 @@ impl Cache {
         // A restarted cache reads the newest reachable state and has no older events.
         self.applied = readable;
         self.window = readable;
-        // Open streams compare `life` with their own value and end.
-        self.life += 1;
-        // The new list contains the changes that the previous run had lost.
-        self.lost.clear();
+        // Open streams compare `restarts` with their own value and end.
+        self.restarts += 1;
+        // The new list contains the changes that the previous run had dropped.
+        self.dropped.clear();
     }
 }
 

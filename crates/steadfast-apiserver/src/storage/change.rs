@@ -35,7 +35,7 @@ pub struct Change {
     /// Object before the change; `None` if it was created.
     pub previous: Option<Arc<Value>>,
     /// Definition with which the stored object of a custom resource can be sent unchanged, in its stored version.
-    pub(crate) read_by: Option<Arc<Definition>>,
+    pub(crate) definition: Option<Arc<Definition>>,
     pub(crate) encoded: OnceLock<Bytes>,
     pub(crate) encoded_deleted: OnceLock<Bytes>,
     /// Protobuf messages of both objects, for built-in kinds in versions with the fields of the stored form.

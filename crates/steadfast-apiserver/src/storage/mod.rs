@@ -2,10 +2,10 @@
 
 mod cache;
 mod change;
-mod endings;
 pub(crate) mod metadata;
 mod patch;
 mod state;
+mod terminating;
 mod writes;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -13,12 +13,12 @@ use tokio::sync::watch;
 
 pub(crate) use cache::{Cache, Source};
 pub use change::{Change, History};
-pub(crate) use endings::Endings;
 pub(crate) use patch::Patch;
 pub(crate) use state::{ObjectKey, State};
+pub(crate) use terminating::TerminatingNamespaces;
 pub(crate) use writes::{
-    Asked, Deletion, Dependents, FieldManager, Outcome, Part, Strictness, Update, Verdicts, Warnings, WriteTarget,
-    scale_of,
+    Deletion, Dependents, FieldManager, Outcome, Part, RequestProperties, Strictness, Update, Verdicts, Warnings,
+    WriteTarget, scale_of,
 };
 
 use crate::signal::Signal;
@@ -29,39 +29,39 @@ pub(crate) struct Store {
     state: Mutex<State>,
     changed: Signal,
     /// Signal for changes of the time at which the next terminating namespace is emptied.
-    endings: Signal,
+    terminating: Signal,
 }
 
 impl Store {
     pub(crate) fn new(state: State, changed: Signal) -> Self {
-        Self { state: Mutex::new(state), changed, endings: Signal::new() }
+        Self { state: Mutex::new(state), changed, terminating: Signal::new() }
     }
 
     /// Returns a receiver for changes of the time at which the next terminating namespace is emptied.
-    pub(crate) fn endings(&self) -> watch::Receiver<()> {
-        self.endings.subscribe()
+    pub(crate) fn terminating(&self) -> watch::Receiver<()> {
+        self.terminating.subscribe()
     }
 
     /// Reads the state.
-    pub(crate) fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
-        look(&self.lock())
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&State) -> T) -> T {
+        read(&self.lock())
     }
 
     /// Changes the state. Replicas without lag see the change before any other reader.
     pub(crate) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let (outcome, ending) = {
             let mut state = self.lock();
-            let before = state.endings.next();
+            let before = state.terminating.next();
             let outcome = change(&mut state);
             // The caches advance under the same lock, so that no reader sees the change in the store but not in the
             // caches.
             state.advance_caches();
-            (outcome, state.endings.next() != before)
+            (outcome, state.terminating.next() != before)
         };
         // Wake the tasks without the lock, which they need to re-check their conditions.
         self.changed.raise();
         if ending {
-            self.endings.raise();
+            self.terminating.raise();
         }
         outcome
     }

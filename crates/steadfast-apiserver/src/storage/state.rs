@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::change::Messages;
 use super::metadata;
-use super::{Cache, Change, Endings, History};
+use super::{Cache, Change, History, TerminatingNamespaces};
 use crate::clock::Clock;
 use crate::random::Random;
 use crate::resources::{DEFINITIONS, Definition, GroupResource, NAMESPACES, Registry};
@@ -69,7 +69,7 @@ pub(crate) struct State {
     pub(crate) random: Random,
     pub(crate) registry: Registry,
     pub(crate) caches: Vec<Cache>,
-    pub(crate) endings: Endings,
+    pub(crate) terminating: TerminatingNamespaces,
     revision: u64,
     epochs: Vec<u64>,
     compacted: u64,
@@ -80,13 +80,13 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(clock: Clock, random: Random, registry: Registry, endings: Endings) -> Self {
+    pub(crate) fn new(clock: Clock, random: Random, registry: Registry, terminating: TerminatingNamespaces) -> Self {
         Self {
             clock,
             random,
             registry,
             caches: Vec::new(),
-            endings,
+            terminating,
             // The first revision of etcd. 0 means "any" in the API.
             revision: 1,
             epochs: vec![0],
@@ -138,7 +138,7 @@ impl State {
             encoded: OnceLock::new(),
             encoded_deleted: OnceLock::new(),
             messages: Messages::default(),
-            read_by: self.readable_by(resource, object.as_ref().or(previous.as_ref())),
+            definition: self.definition_for(resource, object.as_ref().or(previous.as_ref())),
             object,
             previous,
         });
@@ -262,12 +262,12 @@ impl State {
         // Definitions may have changed with the restore, and the registry must follow.
         self.define_resources();
         // Namespaces that are terminating in the restored state start their grace period again.
-        self.endings.clear();
+        self.terminating.clear();
         let now = self.clock.elapsed();
         let live: Vec<_> = self.live(&NAMESPACES, None).map(|(key, change)| (key.clone(), change.clone())).collect();
         for (key, change) in live {
             if change.object.as_deref().is_some_and(metadata::is_terminating) {
-                self.endings.begin(&key.name, now);
+                self.terminating.begin(&key.name, now);
             }
         }
         for cache in &mut self.caches {
@@ -289,7 +289,7 @@ impl State {
     }
 
     /// Returns the definition with which a stored object can be sent unchanged.
-    fn readable_by(&self, resource: &GroupResource, object: Option<&Arc<Value>>) -> Option<Arc<Definition>> {
+    fn definition_for(&self, resource: &GroupResource, object: Option<&Arc<Value>>) -> Option<Arc<Definition>> {
         let (served, object) = (self.registry.get(resource)?, object?);
         // The stored encoding can be reused only without a conversion.
         let same = Arc::ptr_eq(&served.view(object, served.storage_version()), object);

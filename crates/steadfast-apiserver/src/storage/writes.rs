@@ -28,7 +28,7 @@ mod verdicts;
 
 pub(crate) use deletion::Deletion;
 pub(crate) use dependents::Dependents;
-pub(crate) use request::{Asked, FieldManager, Outcome, Part, Strictness, Update, Warnings, WriteTarget};
+pub(crate) use request::{FieldManager, Outcome, Part, RequestProperties, Strictness, Update, Warnings, WriteTarget};
 pub(crate) use scale::scale_of;
 pub(crate) use verdicts::Verdicts;
 
@@ -47,9 +47,9 @@ impl State {
     fn create_as(&mut self, target: &WriteTarget, mut object: Value, is_applied: bool) -> Result<Arc<Value>, Status> {
         validation::identify(&mut object, target)?;
         if is_applied {
-            fields::take_in_applied(target, &mut object);
+            fields::prepare_applied(target, &mut object);
         } else {
-            take_in(target, &mut object)?;
+            prepare(target, &mut object)?;
         }
         // A dry run ignores the version.
         // The error has no reason, as on a real server: the registry's generic error becomes a 500.
@@ -76,10 +76,10 @@ impl State {
             let status = definitions::new_status(&object);
             set_status(&mut object, Some(status));
         }
-        let mut causes = rules::wrong_new(target, &object);
-        causes.extend(definitions::wrong(target, &name, &object));
-        causes.extend(fields::wrong(target, &object, None));
-        validation::refuse(target, &name, &causes)?;
+        let mut causes = rules::violations_of_new(target, &object);
+        causes.extend(definitions::violations(target, &name, &object));
+        causes.extend(fields::violations(target, &object, None));
+        validation::reject(target, &name, &causes)?;
         rules::warn_of_finalizers(target, None, &object);
         uncalled::warn(target, &object);
         // Validation comes first: an invalid duplicate reports its own errors, as on the real
@@ -176,7 +176,7 @@ impl State {
             return Err(Status::bad_request("an apply requires a field manager; set fieldManager"));
         };
         let object = tracking.apply(existing.as_deref(), applied)?;
-        unknown::judge_applied(target)?;
+        unknown::check_applied(target)?;
         fields::check_applied(target, applied, &object)?;
         if existing.is_some() {
             return Ok((self.update(target, &Update::Applied(object))?.into_object(), false));
@@ -201,7 +201,7 @@ impl State {
         let resource = target.group_resource().clone();
         let key = target.key();
         // An object with a wrong kind, namespace or name is rejected before the lookup of the existing object.
-        let given = taken_in(target, update)?;
+        let given = prepared(target, update)?;
         let Some(stored) = self.latest(target.store(), &key).and_then(|change| change.object.clone()) else {
             return Err(Status::not_found(&resource, &target.name));
         };
@@ -212,8 +212,8 @@ impl State {
         };
         // Checked against the state that this write replaces. The lock of the store makes both one step.
         check_preconditions(target, update, &existing, &wanted)?;
-        let mut causes = validation::wrong_uid(target, &existing, &wanted);
-        let sent = (target.resource.custom && target.asked.manager.is_some()).then(|| wanted.clone());
+        let mut causes = validation::uid_violations(target, &existing, &wanted);
+        let sent = (target.resource.custom && target.request.manager.is_some()).then(|| wanted.clone());
         let mut object = match target.part {
             // A write of the status keeps all other fields.
             Part::Status => {
@@ -236,20 +236,20 @@ impl State {
         }
         if is_definition(&resource) && target.part == Part::Main {
             definitions::fill_in(&mut object);
-            definitions::carry_on(&mut object);
+            definitions::update_status(&mut object);
         }
-        causes.extend(validation::wrong_finalizers(target, &existing, &object));
-        causes.extend(validation::wrong_deletion(target, &existing, &object));
-        causes.extend(rules::wrong_prefix(&object));
-        causes.extend(definitions::wrong(target, &target.name, &object));
-        let metadata = rules::wrong_changed(target, &object);
+        causes.extend(validation::finalizer_violations(target, &existing, &object));
+        causes.extend(validation::deletion_violations(target, &existing, &object));
+        causes.extend(rules::violations_of_prefix(&object));
+        causes.extend(definitions::violations(target, &target.name, &object));
+        let metadata = rules::violations_of_changed(target, &object);
         if target.resource.custom {
             // The real server validates the metadata of custom resources twice.
             causes.extend(metadata.clone());
         }
         causes.extend(metadata);
-        causes.extend(fields::wrong(target, &object, Some(&existing)));
-        validation::refuse(target, &target.name, &causes)?;
+        causes.extend(fields::violations(target, &object, Some(&existing)));
+        validation::reject(target, &target.name, &causes)?;
         rules::warn_of_finalizers(target, Some(&existing), &object);
         defaults::on_write(&resource, &target.name, &mut object);
         if let Update::Applied(_) = update {
@@ -287,7 +287,7 @@ impl State {
         // Without finalizers, the object still remains until its contents are deleted.
         if metadata::is_terminating(&existing) && holds_contents(&resource) {
             // The update may have removed the last finalizer of a namespace without contents.
-            self.remove_what_is_empty();
+            self.remove_empty_containers();
         }
         Ok(Outcome::Stored(change.object.clone().unwrap_or_default()))
     }
@@ -362,26 +362,26 @@ impl State {
 }
 
 /// Returns the object of the update, if the update contains one, and its managers.
-fn taken_in(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Option<Value>)>, Status> {
+fn prepared(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Option<Value>)>, Status> {
     let (Update::Replace(object) | Update::Applied(object)) = update else { return Ok(None) };
     let mut object = object.clone();
     validation::identify(&mut object, target)?;
     // An empty list of managers is dropped from the metadata, but resets the existing managers.
     let managed = object.pointer(MANAGED_FIELDS).cloned();
     if let Update::Applied(_) = update {
-        fields::take_in_applied(target, &mut object);
+        fields::prepare_applied(target, &mut object);
     } else {
-        take_in(target, &mut object)?;
+        prepare(target, &mut object)?;
     }
     Ok(Some((object, managed)))
 }
 
 /// Prepares the object of a request: drops unknown fields or warns of them, and sets defaults.
-fn take_in(target: &WriteTarget, object: &mut Value) -> Result<(), Status> {
+fn prepare(target: &WriteTarget, object: &mut Value) -> Result<(), Status> {
     fields::check_types(target, object, false)?;
     let unknown = typed::metadata(object, target)?;
-    let unknown = fields::take_in(target, object, unknown);
-    unknown::judge(target, &unknown)
+    let unknown = fields::prepare(target, object, unknown);
+    unknown::check(target, &unknown)
 }
 
 /// Applies a patch. Returns the object, and its managers.
@@ -392,8 +392,8 @@ fn patched(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<(Val
     let managed = patched.pointer(MANAGED_FIELDS).cloned();
     let unknown = typed::metadata(&mut patched, target)?;
     let whole = patched.clone();
-    let unknown = fields::take_in(target, &mut patched, unknown);
-    unknown::judge_patched(target, &whole, unknown)?;
+    let unknown = fields::prepare(target, &mut patched, unknown);
+    unknown::check_patched(target, &whole, unknown)?;
     Ok((patched, managed))
 }
 

@@ -3,19 +3,19 @@
 //! | module | content |
 //! |---|---|
 //! | `table` | types and their fields |
-//! | `misfit` | type check of objects |
+//! | `type_mismatch` | type check of objects |
 //! | `ports` | range of ports |
 //! | `prune` | removal of unknown fields |
 //! | `status` | zero values of a status |
 
-mod misfit;
 mod ports;
 mod prune;
 mod status;
 mod table;
+mod type_mismatch;
 
-pub(crate) use misfit::{misfit, misfit_of_metadata};
-pub(crate) use ports::wrong_ports;
+pub(crate) use ports::port_violations;
 pub(crate) use prune::prune;
 pub(crate) use status::complete_status;
 pub(crate) use table::{Field, Holds, Kind, Struct, all, fields, of_kind, of_name};
+pub(crate) use type_mismatch::{metadata_type_mismatch, type_mismatch};

@@ -35,7 +35,7 @@ const RANGE: &str = "must be between 1 and 65535, inclusive";
 
 /// Invalid port of an object.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct WrongPort {
+pub(crate) struct PortViolation {
     /// Path of the port.
     pub(crate) path: String,
     /// Number; `None` if a required port is absent.
@@ -45,7 +45,7 @@ pub(crate) struct WrongPort {
 }
 
 /// Returns the ports of an object of a built-in kind that are not between 1 and 65535.
-pub(crate) fn wrong_ports(api_version: &str, kind: &str, object: &Value) -> Vec<WrongPort> {
+pub(crate) fn port_violations(api_version: &str, kind: &str, object: &Value) -> Vec<PortViolation> {
     let mut wrong = Vec::new();
     if let Some(name) = of_kind(api_version, kind) {
         search(name, object, &mut wrong);
@@ -55,7 +55,7 @@ pub(crate) fn wrong_ports(api_version: &str, kind: &str, object: &Value) -> Vec<
 
 /// Adds the wrong ports of `object`, with paths that start at `object`. Valid objects need no paths, so a path grows only
 /// on the way back from a wrong port.
-fn search(name: &'static str, object: &Value, wrong: &mut Vec<WrongPort>) {
+fn search(name: &'static str, object: &Value, wrong: &mut Vec<PortViolation>) {
     for field in fields(name).unwrap_or_default() {
         let Some(value) = object.get(field.name) else { continue };
         if let Some((.., zero)) = PORTS.into_iter().find(|(of, port, _)| (*of, *port) == (name, field.name)) {
@@ -89,11 +89,11 @@ fn search(name: &'static str, object: &Value, wrong: &mut Vec<WrongPort>) {
         && is_unset
         && let Some(number) = object.get("port").and_then(Value::as_i64).filter(|port| !(1..=65_535).contains(port))
     {
-        wrong.push(WrongPort { path: "targetPort".to_owned(), number: Some(number), why: RANGE });
+        wrong.push(PortViolation { path: "targetPort".to_owned(), number: Some(number), why: RANGE });
     }
 }
 
-fn check(name: &str, field: &Field, value: &Value, zero: Zero) -> Option<WrongPort> {
+fn check(name: &str, field: &Field, value: &Value, zero: Zero) -> Option<PortViolation> {
     // Ports by name have other rules.
     let number = value.as_i64()?;
     let (number, why) = match (number, zero) {
@@ -105,14 +105,14 @@ fn check(name: &str, field: &Field, value: &Value, zero: Zero) -> Option<WrongPo
         }
         _ => (Some(number), RANGE),
     };
-    Some(WrongPort { path: field.name.to_owned(), number, why })
+    Some(PortViolation { path: field.name.to_owned(), number, why })
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::wrong_ports;
+    use super::port_violations;
 
     #[test]
     fn ports_out_of_range_are_found() {
@@ -120,7 +120,7 @@ mod tests {
             {"port": 99_999_999}, {"port": 80, "targetPort": 65_536}, {"port": 0, "targetPort": "web"},
             {"port": 65_535, "targetPort": 1, "nodePort": 30_000}, {"port": 81, "targetPort": 0},
         ]}});
-        let found = wrong_ports("v1", "Service", &service);
+        let found = port_violations("v1", "Service", &service);
         let paths: Vec<_> = found.iter().map(|wrong| (wrong.path.as_str(), wrong.number)).collect();
         assert_eq!(
             paths,
@@ -139,8 +139,11 @@ mod tests {
             "name": "c", "ports": [{"containerPort": 0}, {"containerPort": 1, "hostPort": 70_000}, {"hostPort": 0}],
             "livenessProbe": {"httpGet": {"port": -1}}, "readinessProbe": {"tcpSocket": {"port": "web"}},
         }]);
-        let found =
-            wrong_ports("apps/v1", "Deployment", &json!({"spec": {"template": {"spec": {"containers": containers}}}}));
+        let found = port_violations(
+            "apps/v1",
+            "Deployment",
+            &json!({"spec": {"template": {"spec": {"containers": containers}}}}),
+        );
         let paths: Vec<_> = found.iter().map(|wrong| (wrong.path.as_str(), wrong.number)).collect();
         let place = "spec.template.spec.containers[0]";
         let expected = [

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::misfit::bytes;
 use super::table::{Field, Holds, Kind, fields, of_kind};
+use super::type_mismatch::bytes;
 
 /// Removes unknown fields and null fields from an object of a built-in kind. Returns the paths of the unknown fields,
 /// in order.

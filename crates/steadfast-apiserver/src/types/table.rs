@@ -24,13 +24,13 @@ use serde_json::Value;
 static TABLE: &str = include_str!("table.txt");
 
 /// Types without a schema in a real server's documents, and values that are not objects: written by hand.
-static ANSWERS: &str = include_str!("answers.txt");
+static RESPONSES: &str = include_str!("responses.txt");
 
 /// Types by name, parsed on first use.
 static TYPES: LazyLock<BTreeMap<&'static str, Struct>> = LazyLock::new(|| {
     let mut types = BTreeMap::new();
     let mut name = "";
-    for line in TABLE.lines().chain(ANSWERS.lines()).filter(|line| !line.starts_with('#')) {
+    for line in TABLE.lines().chain(RESPONSES.lines()).filter(|line| !line.starts_with('#')) {
         match line.strip_prefix(' ') {
             None => {
                 let (type_name, traits) = line.split_once(' ').unwrap_or((line, ""));

@@ -9,7 +9,9 @@ use crate::support::{CONFIG_MAPS, Client, config_map, in_memory, names, seconds_
 use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use steadfast_apiserver::{Answer, ApiServer, Corruption, Fate, LinkEnd, Moment, RequestRule, Status, Verb};
+use steadfast_apiserver::{
+    ApiServer, BodyCorruption, InjectedResponse, InterceptAction, LinkEnd, RequestRule, RequestStage, Status, Verb,
+};
 use tokio::time::timeout;
 
 fn watch_from(version: u64) -> String {
@@ -241,7 +243,7 @@ async fn rules_replace_responses() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let lists = RequestRule::any().verb(Verb::List).resource("configmaps");
-    let busy = Answer::retry_after(429, Duration::from_millis(1500));
+    let busy = InjectedResponse::retry_after(429, Duration::from_millis(1500));
     server.faults().respond(lists.clone().times(2), busy);
     for _ in 0..2 {
         let response = client.request(Method::GET, CONFIG_MAPS, &[], &Value::Null).await.unwrap();
@@ -249,7 +251,7 @@ async fn rules_replace_responses() {
     }
     assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
 
-    server.faults().respond(lists.namespace("default"), Answer::Forbidden);
+    server.faults().respond(lists.namespace("default"), InjectedResponse::Forbidden);
     let (code, status) = client.get(CONFIG_MAPS).await;
     let expected = "configmaps is forbidden: User \"system:anonymous\" cannot list resource \"configmaps\" in API \
                     group \"\" in the namespace \"default\"";
@@ -257,12 +259,12 @@ async fn rules_replace_responses() {
     assert_eq!(client.get("/api/v1/pods").await.0, 200);
 
     let expired = Status::of_code(410).with_reason("Gone").with_message("too old resource version");
-    server.faults().respond(RequestRule::any().verb(Verb::Watch), Answer::InStream(expired));
+    server.faults().respond(RequestRule::any().verb(Verb::Watch), InjectedResponse::InStream(expired));
     let mut watch = client.watch(&watch_from(server.revision())).await;
     let event = watch.event().await;
     assert_eq!((watch.code, &event["type"], &event["object"]["reason"]), (200, &json!("ERROR"), &json!("Gone")));
     watch.ends().await;
-    server.faults().answer_truly();
+    server.faults().clear_rules();
     assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
 }
 
@@ -270,7 +272,7 @@ async fn rules_replace_responses() {
 async fn rule_for_namespace_spares_longer_names() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
-    server.faults().respond(RequestRule::any().namespace("shop"), Answer::code(503));
+    server.faults().respond(RequestRule::any().namespace("shop"), InjectedResponse::code(503));
     for (path, code) in [
         ("/api/v1/namespaces/shop/configmaps", 503),
         ("/api/v1/namespaces/shop", 503),
@@ -289,15 +291,15 @@ async fn corruption_affects_each_body() {
     server.create(&config_map("a")).unwrap();
     let whole = client.get(CONFIG_MAPS).await.1.to_string().len();
     let once = || RequestRule::any().times(1);
-    for corruption in [Corruption::Malformed, Corruption::Truncated, Corruption::WrongContentType] {
+    for corruption in [BodyCorruption::Malformed, BodyCorruption::Truncated, BodyCorruption::WrongContentType] {
         server.faults().corrupt(once(), corruption);
         let (code, body) = client.get(CONFIG_MAPS).await;
         assert!(code == 200 && body.is_string(), "{corruption:?} makes {body}");
     }
-    server.faults().corrupt(once(), Corruption::Oversized(5_000_000));
+    server.faults().corrupt(once(), BodyCorruption::Oversized(5_000_000));
     let (_, large) = client.get(CONFIG_MAPS).await;
     assert!(large["oversized"].as_str().unwrap().len() == 5_000_000);
-    server.faults().corrupt(once(), Corruption::Anonymous);
+    server.faults().corrupt(once(), BodyCorruption::Anonymous);
     let (_, bare) = client.get(CONFIG_MAPS).await;
     let object = &bare["items"][0]["metadata"];
     assert_eq!(
@@ -322,11 +324,11 @@ async fn streams_are_corrupted_by_event() {
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let start = server.revision();
     let watches = || RequestRule::any().verb(Verb::Watch).times(1);
-    server.faults().corrupt(watches(), Corruption::Malformed);
+    server.faults().corrupt(watches(), BodyCorruption::Malformed);
     let mut malformed = client.watch(&watch_from(start)).await;
-    server.faults().corrupt(watches(), Corruption::Truncated);
+    server.faults().corrupt(watches(), BodyCorruption::Truncated);
     let mut truncated = client.watch(&watch_from(start)).await;
-    server.faults().corrupt(watches(), Corruption::Oversized(100_000));
+    server.faults().corrupt(watches(), BodyCorruption::Oversized(100_000));
     let mut oversized = client.watch(&watch_from(start)).await;
     server.create(&config_map("a")).unwrap();
     assert!(malformed.next().await.is_err(), "the line must not be valid JSON");
@@ -443,13 +445,13 @@ async fn interceptor_loses_or_delays_requests() {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let recorder = Arc::clone(&calls);
     let count = AtomicU32::new(0);
-    server.faults().intercept(move |request, moment| {
-        recorder.lock().push((request.id, request.verb, moment));
-        match (count.fetch_add(1, Ordering::Relaxed), moment) {
+    server.faults().intercept(move |request, stage| {
+        recorder.lock().push((request.id, request.verb, stage));
+        match (count.fetch_add(1, Ordering::Relaxed), stage) {
             // The first request is lost on arrival, the second after processing; the third one waits.
-            (0, Moment::Before) | (2, Moment::After) => Fate::Lost,
-            (3, Moment::Before) => Fate::Waits(Duration::from_secs(20)),
-            _ => Fate::Goes,
+            (0, RequestStage::Arrived) | (2, RequestStage::Processed) => InterceptAction::Reset,
+            (3, RequestStage::Arrived) => InterceptAction::Delay(Duration::from_secs(20)),
+            _ => InterceptAction::Continue,
         }
     });
     let mut outcomes = Vec::new();
@@ -462,12 +464,12 @@ async fn interceptor_loses_or_delays_requests() {
     assert_eq!(outcomes, [(false, 0), (false, 0), (true, 20)]);
     let exists = |name: &str| server.get("configmaps", "default", name).is_ok();
     assert_eq!(["before", "after", "waits"].map(exists), [false, true, true]);
-    let (before, after) = (Moment::Before, Moment::After);
-    let create = |id: u64, moment: Moment| (id, Verb::Create, moment);
+    let (before, after) = (RequestStage::Arrived, RequestStage::Processed);
+    let create = |id: u64, stage: RequestStage| (id, Verb::Create, stage);
     let expected = [create(0, before), create(1, before), create(1, after), create(2, before), create(2, after)];
     assert_eq!(*calls.lock(), expected);
 
-    server.faults().intercept_no_more();
+    server.faults().clear_interceptor();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     assert_eq!(client.get(CONFIG_MAPS).await.0, 200);
     assert_eq!(calls.lock().len(), 5, "the interceptor is no longer called");

@@ -163,8 +163,8 @@ async fn mistyped_object_gets_no_managers() {
     let (_, created) = client.call(Method::POST, GADGETS, &gadget(&json!({"size": 1}), &json!({}))).await.unwrap();
     let spec = json!({"f:spec": {".": {}, "f:size": {}}});
     assert_eq!(managers(&created), [("Update unknown".to_owned(), spec)]);
-    let misfit = json!({"spec": {"size": "many"}, "status": {"x": 1}});
-    let (code, changed) = client.patch(&format!("{GADGETS}/a/status"), "merge-patch", &misfit).await;
+    let type_mismatch = json!({"spec": {"size": "many"}, "status": {"x": 1}});
+    let (code, changed) = client.patch(&format!("{GADGETS}/a/status"), "merge-patch", &type_mismatch).await;
     assert_eq!((code, &changed["status"]), (200, &json!({"x": 1})));
     assert_eq!(managers(&changed), managers(&created));
 }

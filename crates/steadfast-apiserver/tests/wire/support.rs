@@ -201,9 +201,9 @@ pub(crate) fn names(list: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Returns the whole seconds since `moment` on the server's clock.
-pub(crate) fn seconds_since(server: &ApiServer, moment: Duration) -> u64 {
-    server.elapsed().saturating_sub(moment).as_secs()
+/// Returns the whole seconds since `instant` on the server's clock.
+pub(crate) fn seconds_since(server: &ApiServer, instant: Duration) -> u64 {
+    server.elapsed().saturating_sub(instant).as_secs()
 }
 
 pub(crate) async fn in_memory() -> ApiServer {

@@ -56,9 +56,9 @@ pub(super) fn resolve(name: &str, target: Option<&Kind>, arguments: &[Kind]) -> 
 }
 
 struct Overload {
-    receiver: Option<Pattern>,
-    arguments: Vec<Pattern>,
-    result: Pattern,
+    receiver: Option<DeclaredType>,
+    arguments: Vec<DeclaredType>,
+    result: DeclaredType,
 }
 
 impl Overload {
@@ -82,7 +82,7 @@ impl Overload {
 type Bindings<'t> = BTreeMap<&'t str, Kind>;
 
 /// Type in a declaration.
-enum Pattern {
+enum DeclaredType {
     /// `dyn`
     Any,
     /// Type parameter.
@@ -96,7 +96,7 @@ enum Pattern {
     Foreign,
 }
 
-impl Pattern {
+impl DeclaredType {
     /// Parses the text of a type in `overloads.txt`.
     fn parse(text: &'static str) -> Self {
         let parameters = |name: &str| text.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')');
@@ -188,7 +188,7 @@ fn parse_line(line: &'static str) -> Option<(&'static str, Overload)> {
     let (operands, result) = signature.split_once(" -> ")?;
     // The receiver may have parameters in parentheses of its own.
     let (receiver, arguments) = match operands.split_once(".(") {
-        Some((receiver, arguments)) => (Some(Pattern::parse(receiver)), arguments),
+        Some((receiver, arguments)) => (Some(DeclaredType::parse(receiver)), arguments),
         None => (None, operands.strip_prefix('(')?),
     };
     let arguments = arguments.strip_suffix(')')?;
@@ -196,8 +196,8 @@ fn parse_line(line: &'static str) -> Option<(&'static str, Overload)> {
         name,
         Overload {
             receiver,
-            arguments: split_types(arguments).into_iter().map(Pattern::parse).collect(),
-            result: Pattern::parse(result),
+            arguments: split_types(arguments).into_iter().map(DeclaredType::parse).collect(),
+            result: DeclaredType::parse(result),
         },
     ))
 }
@@ -222,15 +222,15 @@ fn split_types(text: &'static str) -> Vec<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Pattern, parse_line, table};
+    use super::{DeclaredType, parse_line, table};
     use crate::types::Type;
 
-    fn is_known(pattern: &Pattern) -> bool {
-        match pattern {
-            Pattern::Plain(named) => *named != Type::Invalid,
-            Pattern::List(of) | Pattern::Optional(of) | Pattern::TypeOf(of) => is_known(of),
-            Pattern::Map(key, value) => is_known(key) && is_known(value),
-            Pattern::Any | Pattern::Parameter(_) | Pattern::Foreign => true,
+    fn is_known(declared: &DeclaredType) -> bool {
+        match declared {
+            DeclaredType::Plain(named) => *named != Type::Invalid,
+            DeclaredType::List(of) | DeclaredType::Optional(of) | DeclaredType::TypeOf(of) => is_known(of),
+            DeclaredType::Map(key, value) => is_known(key) && is_known(value),
+            DeclaredType::Any | DeclaredType::Parameter(_) | DeclaredType::Foreign => true,
         }
     }
 

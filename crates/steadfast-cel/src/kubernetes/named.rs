@@ -59,9 +59,9 @@ impl NamedFormat {
             Self::Dns1123Subdomain => labels::dns_1123_subdomain(text),
             Self::Dns1035Label => labels::dns_1035_label(text),
             Self::QualifiedName => labels::qualified_name(text),
-            Self::Dns1123LabelPrefix => labels::dns_1123_label(&masked(text)),
-            Self::Dns1123SubdomainPrefix => labels::dns_1123_subdomain(&masked(text)),
-            Self::Dns1035LabelPrefix => labels::dns_1035_label(&masked(text)),
+            Self::Dns1123LabelPrefix => labels::dns_1123_label(&without_trailing_dash(text)),
+            Self::Dns1123SubdomainPrefix => labels::dns_1123_subdomain(&without_trailing_dash(text)),
+            Self::Dns1035LabelPrefix => labels::dns_1035_label(&without_trailing_dash(text)),
             Self::LabelValue => labels::label_value(text),
             Self::Uri => unless(Url::is_valid(text), "invalid URI for request"),
             Self::Uuid => unless(is_uuid(text), "does not match the UUID format"),
@@ -74,7 +74,7 @@ impl NamedFormat {
 
 /// Replaces a dash at the end of a prefix, and the character before the dash, by `a`. In a whole name, a suffix follows
 /// the dash.
-fn masked(prefix: &str) -> Cow<'_, str> {
+fn without_trailing_dash(prefix: &str) -> Cow<'_, str> {
     match prefix.strip_suffix('-') {
         // The server cuts bytes. A character of several bytes is invalid in any case.
         Some(rest) if !rest.is_empty() && rest.is_ascii() => format!("{}a", &rest[..rest.len() - 1]).into(),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use steadfast_apiserver::{Answer, Faults, RequestRule, Verb};
+use steadfast_apiserver::{Faults, InjectedResponse, RequestRule, Verb};
 
 /// One fault: name, syntax and effect.
 pub(crate) struct Entry {
@@ -113,7 +113,7 @@ pub(crate) const CATALOG: &[Entry] = &[
         effect: "matching requests get this status instead of the true response",
         action: Action::Respond,
     },
-    once("respond-truly", "ends all `respond`", Faults::answer_truly),
+    once("respond-truly", "ends all `respond`", Faults::clear_rules),
     Entry { name: "none", usage: "none", effect: "ends all faults that are on", action: Action::Clear },
 ];
 
@@ -142,7 +142,7 @@ enum Value {
     On(bool),
     Number(u64),
     Duration(Duration),
-    Respond(RequestRule, Answer),
+    Respond(RequestRule, InjectedResponse),
 }
 
 impl fmt::Debug for FaultSpec {
@@ -259,7 +259,7 @@ fn clear(faults: &Faults) {
     // `start` and `heal` cover stopped processes and connections; the loop below covers all switches.
     faults.start();
     faults.heal();
-    faults.answer_truly();
+    faults.clear_rules();
     faults.delay(Duration::ZERO);
     faults.split_bodies(0);
     for entry in CATALOG {
@@ -273,13 +273,13 @@ fn respond(code: &str, options: &[(&str, &str)]) -> Result<Value, String> {
     // A status below 300 without the true body would look like a success to the client.
     let code = code.parse().ok().filter(|code| (300..600).contains(code));
     let code: u16 = code.ok_or("the status must be a number from 300 to 599")?;
-    let (mut rule, mut answer) = (RequestRule::any(), Answer::code(code));
+    let (mut rule, mut answer) = (RequestRule::any(), InjectedResponse::code(code));
     for (key, value) in options {
         match *key {
             "resource" => rule = rule.resource(value),
             "namespace" => rule = rule.namespace(value),
             "times" => rule = rule.times(value.parse().map_err(|_| format!("times {value:?} is not a number"))?),
-            "retry-after" => answer = Answer::retry_after(code, duration(value)?),
+            "retry-after" => answer = InjectedResponse::retry_after(code, duration(value)?),
             "verb" => {
                 let Some((_, verbs)) = VERBS.iter().find(|(name, _)| name == value) else {
                     let known: Vec<_> = VERBS.iter().map(|(name, _)| *name).collect();

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule};
 use tokio::runtime::Runtime;
 
 use crate::haproxy::{Haproxy, backend, eventually, throughout};
@@ -248,11 +248,11 @@ fn uncertain_cache_or_object_keeps_its_entries() {
     drop(acting);
 
     world.delete("web-0");
-    world.server.faults().respond(RequestRule::any().resource("pods"), Answer::code(503));
+    world.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
     let mut acting = world.begin();
     acting.until_said("acting by");
     throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 3));
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     world.until_serving(&["web-1", "web-2"]);
 
     // Without the annotation the address of `web-2` is unknown: the entry stays, and other entries follow their objects.
@@ -329,11 +329,11 @@ fn unconfirmed_checkpoint_removes_no_entry() {
     // Simulates a crash before the checkpoint of `web-1`: the old checkpoint lacks the pod, and the guard allows one
     // removal without approval.
     std::fs::write(&checkpoint, before).expect("the folder is writable");
-    world.server.faults().respond(RequestRule::any().resource("pods"), Answer::code(503));
+    world.server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
     let mut acting = world.begin();
     acting.until_said("acting by");
     throughout(Duration::from_secs(3), || assert_eq!(world.haproxy.serving().len(), 2));
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     world.pod("web-2", true);
     world.until_serving(&["web-0", "web-1", "web-2"]);
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule};
 use tokio::runtime::Runtime;
 
 use crate::haproxy::{eventually, throughout};
@@ -77,10 +77,10 @@ fn registry_follows_cluster_and_keeps_foreign_items() {
 
     // The deletion is unconfirmed until the server responds, so the item must stay.
     server.delete_named("pods", "default", "a").expect("the object exists");
-    server.faults().respond(RequestRule::any().resource("pods"), Answer::code(503));
+    server.faults().respond(RequestRule::any().resource("pods"), InjectedResponse::code(503));
     let mut acting = begin();
     throughout(Duration::from_secs(2), || assert_eq!(tree.now().values(), both));
-    server.faults().answer_truly();
+    server.faults().clear_rules();
     let left = items(&[("b", value("10.0.0.2")), ("theirs", json!(1))]);
     eventually("the remaining entries", || tree.now().values() == left);
     signal(&acting, "TERM");

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use steadfast_apiserver::{Answer, ApiServer, Faults, RequestRule, Spoiling, Status, TooLarge, Verb};
+use steadfast_apiserver::{
+    ApiServer, Faults, InjectedResponse, ObjectCorruption, RequestRule, Status, TooLargeVersionForm, Verb,
+};
 use steadfast_core::random::Random;
 
 use super::fault::Fault;
@@ -110,8 +112,9 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
         }
         Fault::VersionTooLarge => {
             // API servers report a too large version in three ways, and clients must recognise each of them.
-            let spellings = [TooLarge::Cause, TooLarge::CauseMessage, TooLarge::Message];
-            let response = Answer::too_large(spellings[random.draw() as usize % spellings.len()]);
+            let spellings =
+                [TooLargeVersionForm::Cause, TooLargeVersionForm::CauseMessage, TooLargeVersionForm::Message];
+            let response = InjectedResponse::too_large(spellings[random.draw() as usize % spellings.len()]);
             answer_too(&faults, on, rule().verb(Verb::Watch).verb(Verb::List).verb(Verb::StreamedList), response);
             "too large a version"
         }
@@ -128,14 +131,14 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
             "repeated events"
         }
         Fault::ServerBusy => {
-            let response = Answer::code([410, 429, 500, 503, 504][random.draw() as usize % 5]);
+            let response = InjectedResponse::code([410, 429, 500, 503, 504][random.draw() as usize % 5]);
             answer_too(&faults, on, rule().verb(any_read(random)), response);
             "a busy server"
         }
         Fault::ResourceRefused if on && random.share() < 0.5 => hang_lists(&faults, random),
         Fault::ResourceRefused if on => refuse_watches(&faults, random),
         Fault::ResourceRefused | Fault::PermissionRemoved => {
-            answer_too(&faults, on, rule().verb(any_read(random)), Answer::Forbidden);
+            answer_too(&faults, on, rule().verb(any_read(random)), InjectedResponse::Forbidden);
             "forbidden"
         }
         Fault::UndecodableObject => {
@@ -152,7 +155,7 @@ pub(super) fn strike(fault: Fault, server: &ApiServer, replica: usize, on: bool,
 
 /// Applies `response` to requests that match `rule`. If `on`, it also applies to one request for a single object
 /// during a relist by difference.
-fn answer_too(faults: &Faults, on: bool, rule: RequestRule, response: Answer) {
+fn answer_too(faults: &Faults, on: bool, rule: RequestRule, response: InjectedResponse) {
     // A relist by difference requests single objects, and one of these requests receives the response as well.
     if on {
         faults.respond(RequestRule::any().verb(Verb::State).times(1), response.clone());
@@ -167,7 +170,7 @@ fn end_with_errors(faults: &Faults, random: &mut Random) -> &'static str {
     // The version is far beyond the history. A client that adopted this version would resume from the future.
     let metadata = json!({ "name": name, "namespace": "default", "uid": "none", "resourceVersion": "8000000" });
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
-    faults.respond(RequestRule::any().verb(Verb::Watch).times(2), Answer::ErrorObject(object));
+    faults.respond(RequestRule::any().verb(Verb::Watch).times(2), InjectedResponse::ErrorObject(object));
     faults.end_watches();
     "errors without a status"
 }
@@ -177,8 +180,8 @@ fn hang_lists(faults: &Faults, random: &mut Random) -> &'static str {
     let verb = [Verb::List, Verb::StreamedList, Verb::Page][random.draw() as usize % 3];
     // The delay is up to 28 s, so that some lists fail early and others late.
     let wait = Duration::from_secs(random.draw() % 29);
-    faults.hang(RequestRule::any().times(1).verb(Verb::State), wait, Answer::code(500));
-    faults.hang(RequestRule::any().times(2).verb(verb), wait, Answer::code(500));
+    faults.respond_after(RequestRule::any().times(1).verb(Verb::State), wait, InjectedResponse::code(500));
+    faults.respond_after(RequestRule::any().times(2).verb(verb), wait, InjectedResponse::code(500));
     "hanging lists"
 }
 
@@ -188,8 +191,8 @@ fn refuse_watches(faults: &Faults, random: &mut Random) -> &'static str {
     let rule = RequestRule::any().verb(Verb::Watch).times(8);
     let streams = random.share() < 0.5;
     let rule = if streams { rule.verb(Verb::StreamedList) } else { rule };
-    let in_stream = Answer::InStream(Status::of_code(500).with_reason("StoreReadError"));
-    faults.respond(rule, if random.share() < 0.3 { in_stream } else { Answer::code(code) });
+    let in_stream = InjectedResponse::InStream(Status::of_code(500).with_reason("StoreReadError"));
+    faults.respond(rule, if random.share() < 0.3 { in_stream } else { InjectedResponse::code(code) });
     "rejected watches"
 }
 
@@ -199,8 +202,8 @@ fn any_read(random: &mut Random) -> Verb {
 
 /// Corrupts an object in the way that `drawn` selects.
 fn spoil(faults: &Faults, on: bool, drawn: u64) {
-    let ways = [Spoiling::WrongTypes, Spoiling::Deep(200), Spoiling::Huge(2 * OBJECT_LIMIT)];
+    let ways = [ObjectCorruption::WrongTypes, ObjectCorruption::Deep(200), ObjectCorruption::Huge(2 * OBJECT_LIMIT)];
     // The quotient selects the kind of corruption, and the remainder selects the name. Both choices are independent.
     let way = ways[(drawn / NAMES) as usize % ways.len()];
-    faults.spoil("default", &name(drawn % NAMES), on.then_some(way));
+    faults.corrupt_object("default", &name(drawn % NAMES), on.then_some(way));
 }

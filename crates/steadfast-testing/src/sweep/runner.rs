@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use steadfast_apiserver::{ApiServer, Change, Fate, Faults, Moment, RequestRecord};
+use steadfast_apiserver::{ApiServer, Change, Faults, InterceptAction, RequestRecord, RequestStage};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
@@ -80,8 +80,8 @@ impl SweepRunner {
         let runner = Arc::new(Self { server: server_of, disturbance, killed, overrun, state: Mutex::default() });
         // The reference is weak: the server owns the closure, which must not keep the runner alive.
         let requested = Arc::downgrade(&runner);
-        server.faults().intercept(move |request, moment| {
-            requested.upgrade().map_or(Fate::Goes, |runner| runner.decide(request, moment))
+        server.faults().intercept(move |request, stage| {
+            requested.upgrade().map_or(InterceptAction::Continue, |runner| runner.decide(request, stage))
         });
         runner
     }
@@ -142,34 +142,35 @@ impl SweepRunner {
         });
     }
 
-    fn decide(&self, request: &RequestRecord, moment: Moment) -> Fate {
-        let Some(server) = self.server.upgrade() else { return Fate::Goes };
+    fn decide(&self, request: &RequestRecord, stage: RequestStage) -> InterceptAction {
+        let Some(server) = self.server.upgrade() else { return InterceptAction::Continue };
         let is_process = request.replica < self.killed.len();
         // Requests of a killed process can still be in the server. They must have no effect after the kill.
         let is_dead = is_process && self.look(|state| !state.networks.contains_key(&request.replica));
         if is_dead {
             // The killed process cannot have sent this request.
-            return Fate::Lost;
+            return InterceptAction::Reset;
         }
         let sender = if is_process { Sender::Controller } else { Sender::Scenario };
-        let point = match moment {
+        let point = match stage {
             // The request is counted before the server processes it, so that cancelled requests have an ordinal too.
-            Moment::Before => Some(self.count(Point::kind_of(sender, request), request, server.elapsed())),
-            Moment::After => self.look(|state| state.under_way.remove(&request.id)),
+            RequestStage::Arrived => Some(self.count(Point::kind_of(sender, request), request, server.elapsed())),
+            RequestStage::Processed => self.look(|state| state.under_way.remove(&request.id)),
         };
-        let Some(point) = point else { return Fate::Goes };
+        let Some(point) = point else { return InterceptAction::Continue };
         let leaseless = self.look(|state| state.leaseless.filter(|(process, _)| *process == request.replica));
         if let Some((_, until)) = leaseless
-            && moment == Moment::Before
+            && stage == RequestStage::Arrived
             && point.is_of(LEASES)
         {
             // The renewal waits until the block ends. By then another process may hold the lease.
-            return Fate::Waits(until.saturating_duration_since(Instant::now()));
+            return InterceptAction::Delay(until.saturating_duration_since(Instant::now()));
         }
         let disturbed = self.disturbance.as_ref().filter(|disturbance| disturbance.point == point);
-        let fate = disturbed.map_or(Fate::Goes, |disturbance| self.disturb(&server, disturbance.kind, request, moment));
+        let fate = disturbed
+            .map_or(InterceptAction::Continue, |disturbance| self.disturb(&server, disturbance.kind, request, stage));
         // Only other requests can end the gap. The write that opened the gap is not a repetition.
-        if moment == Moment::After && disturbed.is_none() && point.is_write() {
+        if stage == RequestStage::Processed && disturbed.is_none() && point.is_write() {
             self.close_gap(&server, request.id);
         }
         fate
@@ -192,57 +193,63 @@ impl SweepRunner {
         })
     }
 
-    fn disturb(&self, server: &Arc<ApiServer>, kind: DisturbanceKind, request: &RequestRecord, moment: Moment) -> Fate {
+    fn disturb(
+        &self,
+        server: &Arc<ApiServer>,
+        kind: DisturbanceKind,
+        request: &RequestRecord,
+        stage: RequestStage,
+    ) -> InterceptAction {
         // A fault after the request is injected once the server has processed the request. If the client cancels the
         // request before, no fault is injected.
         let is_now = match kind {
             DisturbanceKind::Delayed | DisturbanceKind::CrashBefore | DisturbanceKind::LeadershipLost => {
-                moment == Moment::Before
+                stage == RequestStage::Arrived
             }
             DisturbanceKind::Unobserved
             | DisturbanceKind::AnswerLost
             | DisturbanceKind::CrashAfter
-            | DisturbanceKind::CrashIntoThePast => moment == Moment::After,
+            | DisturbanceKind::CrashIntoThePast => stage == RequestStage::Processed,
         };
         if is_now {
             self.look(|state| state.reached = true);
         }
-        match (kind, moment) {
-            (DisturbanceKind::Delayed, Moment::Before) => self.lag_for(server, CACHE_LAG),
-            (DisturbanceKind::Unobserved, Moment::Before) => {
+        match (kind, stage) {
+            (DisturbanceKind::Delayed, RequestStage::Arrived) => self.lag_for(server, CACHE_LAG),
+            (DisturbanceKind::Unobserved, RequestStage::Arrived) => {
                 // The caches start to lag before the write, so that they receive no event of the write.
                 self.look(|state| state.gap = Some(Gap { request: request.id, object: None }));
                 each_replica(server, self.killed.len(), |faults| faults.lag(true));
             }
-            (DisturbanceKind::Unobserved, Moment::After) => self.open_gap(server, request.id),
+            (DisturbanceKind::Unobserved, RequestStage::Processed) => self.open_gap(server, request.id),
             // The lag starts before the write and outlasts the crash, so that the restarted process reads the past.
-            (DisturbanceKind::CrashIntoThePast, Moment::Before) => self.lag_for(server, PAST_VIEW_DURATION),
-            (DisturbanceKind::AnswerLost, Moment::After) => return Fate::Lost,
-            (DisturbanceKind::CrashBefore, Moment::Before)
-            | (DisturbanceKind::CrashAfter | DisturbanceKind::CrashIntoThePast, Moment::After) => {
+            (DisturbanceKind::CrashIntoThePast, RequestStage::Arrived) => self.lag_for(server, PAST_VIEW_DURATION),
+            (DisturbanceKind::AnswerLost, RequestStage::Processed) => return InterceptAction::Reset,
+            (DisturbanceKind::CrashBefore, RequestStage::Arrived)
+            | (DisturbanceKind::CrashAfter | DisturbanceKind::CrashIntoThePast, RequestStage::Processed) => {
                 return self.kill(request.replica);
             }
-            (DisturbanceKind::LeadershipLost, Moment::Before) => {
+            (DisturbanceKind::LeadershipLost, RequestStage::Arrived) => {
                 let until = Instant::now() + PROCESS_STALL;
                 self.look(|state| {
                     state.leaseless = Some((request.replica, until));
                     state.busy_until = Some(until);
                 });
-                return Fate::Waits(PROCESS_STALL);
+                return InterceptAction::Delay(PROCESS_STALL);
             }
             _ => {}
         }
-        Fate::Goes
+        InterceptAction::Continue
     }
 
     /// Kills the process of a replica. Requests that the process has not sent yet are dropped.
-    fn kill(&self, process: usize) -> Fate {
+    fn kill(&self, process: usize) -> InterceptAction {
         // A map entry exists while the process is alive, so the second of two concurrent kills finds no entry.
         if let Some(network) = self.look(|state| state.networks.remove(&process)) {
             network.cut();
             self.killed[process].notify_one();
         }
-        Fate::Lost
+        InterceptAction::Reset
     }
 
     /// Hides changes from the caches for this time.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use steadfast::{Certainty, Diagnostic, DurableEvent, DurableRegistration, Event, HandlerError, InformerFactory, Lazy};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{WorldError, config_map};
 
 use crate::files::Folder;
@@ -306,7 +306,7 @@ async fn surviving_object_identifies_the_cluster() -> Result<(), WorldError> {
             server.delete_named("configmaps", "default", "b")?;
             server.create(&config_map("b", "other"))?;
         }
-        server.faults().respond(RequestRule::any().verb(Verb::Get).resource("namespaces"), Answer::Forbidden);
+        server.faults().respond(RequestRule::any().verb(Verb::Get).resource("namespaces"), InjectedResponse::Forbidden);
         let life = Life::begin(&server, &path, 2).await?;
         mirror(&life, &log, |_| Does::Acknowledge)?;
         life.settle(&server).await?;

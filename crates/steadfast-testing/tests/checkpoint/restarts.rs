@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Checkpoint, Diagnostic, Freshness, InformerFactory, Lazy, Scope};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{InMemory, WorldError, config_map};
 
@@ -174,7 +174,7 @@ async fn unidentified_cluster_is_compared_by_list() -> Result<(), WorldError> {
     let (server, life) = first_life(&folder, 5).await?;
     let path = life.die(&folder)?;
     change_unseen(&server)?;
-    server.faults().respond(RequestRule::any().verb(Verb::Get).resource("namespaces"), Answer::Forbidden);
+    server.faults().respond(RequestRule::any().verb(Verb::Get).resource("namespaces"), InjectedResponse::Forbidden);
 
     let life = Life::begin(&server, &path, 2).await?;
     life.settle(&server).await?;
@@ -189,7 +189,7 @@ async fn unidentified_cluster_is_compared_by_list() -> Result<(), WorldError> {
     // A checkpoint without the identity of its cluster records that the identity is missing. The next run may then
     // identify the cluster.
     let path = life.die(&folder)?;
-    server.faults().answer_truly();
+    server.faults().clear_rules();
     let life = Life::begin(&server, &path, 3).await?;
     life.settle(&server).await?;
     assert_eq!(lists(&server), 3);

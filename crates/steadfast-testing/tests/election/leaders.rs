@@ -13,7 +13,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use steadfast::{Connection, kube};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_controller::{ElectionMetrics, EventRecorder, Leader, LeaderElection, Sharding};
 use steadfast_core::random::Random;
 use steadfast_testing::proxy::Direction;
@@ -127,8 +127,8 @@ async fn lease_deadline_ends_running_requests() -> Result<(), WorldError> {
     let election = candidate(&connection, "a")?;
     let leader = leader(&election).await?;
     let late = RequestRule::any().resource("configmaps").verb(Verb::Patch);
-    server.faults().answer_late(late, 60 * SECOND);
-    server.faults().respond(RequestRule::any().resource("leases"), Answer::code(500));
+    server.faults().delay_matching(late, 60 * SECOND);
+    server.faults().respond(RequestRule::any().resource("leases"), InjectedResponse::code(500));
     let begun = Instant::now();
     let failed = write(leader.client(), "late").await.expect_err("the term has expired").to_string();
     assert!(failed.contains("to be asked nothing more") && failed.contains("look first"), "{failed}");
@@ -188,7 +188,7 @@ async fn stop_with_pending_write_delays_release() -> Result<(), WorldError> {
     let (process, connection) = process(&server, 1).await?;
     let election = candidate(&connection, "a")?;
     let leader = leader(&election).await?;
-    server.faults().answer_late(RequestRule::any().resource("configmaps"), 60 * SECOND);
+    server.faults().delay_matching(RequestRule::any().resource("configmaps"), 60 * SECOND);
     let client = leader.client();
     process.run(async move { drop(write(client, "under way").await) });
     sleep(Duration::from_millis(100)).await;
@@ -294,13 +294,13 @@ async fn lost_renewal_response_keeps_leadership() -> Result<(), WorldError> {
 async fn forbidden_candidate_keeps_retrying() -> Result<(), WorldError> {
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
-    server.faults().respond(RequestRule::any().resource("leases"), Answer::Forbidden);
+    server.faults().respond(RequestRule::any().resource("leases"), InjectedResponse::Forbidden);
     let election = candidate(&connection, "a")?;
     sleep(600 * SECOND).await;
     assert!(!election.is_leader() && election.holder().is_none());
     let asked = server.requests().len();
     assert!((136..=300).contains(&asked), "one attempt per 2 to 4.4 s, not {asked}");
-    server.faults().answer_truly();
+    server.faults().clear_rules();
     leader(&election).await?;
     Ok(())
 }
@@ -419,7 +419,7 @@ async fn candidate_without_rights_names_the_missing_rule() -> Result<(), WorldEr
     let warnings = Warnings::new();
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
-    server.faults().respond(RequestRule::any().resource("leases"), Answer::code(403));
+    server.faults().respond(RequestRule::any().resource("leases"), InjectedResponse::code(403));
     let election = candidate(&connection, "a")?;
     assert_eq!(election.trouble(), None);
     sleep(60 * SECOND).await;
@@ -430,13 +430,13 @@ async fn candidate_without_rights_names_the_missing_rule() -> Result<(), WorldEr
     assert_eq!(warnings.with(rule), 1, "logged once");
 
     // The candidate may now read leases, but not create them.
-    server.faults().answer_truly();
-    server.faults().respond(RequestRule::any().resource("leases").verb(Verb::Create), Answer::code(403));
+    server.faults().clear_rules();
+    server.faults().respond(RequestRule::any().resource("leases").verb(Verb::Create), InjectedResponse::code(403));
     sleep(60 * SECOND).await;
     let trouble = election.trouble().ok_or("it may not create")?;
     assert_eq!((trouble.verb, trouble.code), ("create", Some(403)));
     assert_eq!(warnings.with("grant the verb `create` on `leases`"), 1, "logged once");
-    server.faults().answer_truly();
+    server.faults().clear_rules();
     leader(&election).await?;
     assert_eq!(election.trouble(), None);
     Ok(())
@@ -465,13 +465,13 @@ async fn shares_without_rights_name_the_missing_rule() -> Result<(), WorldError>
     let warnings = Warnings::new();
     let server = server().await?;
     let (_process, connection) = process(&server, 1).await?;
-    server.faults().respond(RequestRule::any().resource("leases").verb(Verb::List), Answer::code(403));
+    server.faults().respond(RequestRule::any().resource("leases").verb(Verb::List), InjectedResponse::code(403));
     let shares = Sharding::builder(&connection, "default", "it").start()?;
     sleep(60 * SECOND).await;
     let trouble = shares.trouble().ok_or("it has no rights")?;
     assert_eq!((trouble.verb, trouble.code), ("list", Some(403)));
     assert_eq!(warnings.with("grant the verb `list` on `leases`"), 1, "logged once");
-    server.faults().answer_truly();
+    server.faults().clear_rules();
     sleep(60 * SECOND).await;
     assert_eq!(shares.trouble(), None);
     Ok(())

@@ -75,9 +75,9 @@ pub(crate) fn cut_off(network: &NetworkFaults, direction: Direction, lasts: Dura
 /// Delays each write on the server by `takes`, for the duration `lasts`.
 pub(crate) fn slow_writes(server: &ApiServer, takes: Duration, lasts: Duration) {
     let faults = server.faults().clone();
-    faults.answer_late(RequestRule::any().resource("configmaps").verb(Verb::Patch), takes);
+    faults.delay_matching(RequestRule::any().resource("configmaps").verb(Verb::Patch), takes);
     tokio::spawn(async move {
         sleep(lasts).await;
-        faults.answer_truly();
+        faults.clear_rules();
     });
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use steadfast::{BackoffSettings, InjectedFault};
-use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_testing::Error;
 use steadfast_testing::scenarios::{Target, catalog};
 
@@ -99,7 +99,7 @@ const BROKEN: &[Broken] = &[
             target.sabotaging(|server| {
                 let lists =
                     RequestRule::any().resource("configmaps").verb(Verb::StreamedList).verb(Verb::List).times(1);
-                server.faults().respond(lists, Answer::retry_after(503, Duration::from_secs(5)));
+                server.faults().respond(lists, InjectedResponse::retry_after(503, Duration::from_secs(5)));
             })
         },
         said: "the sync of config maps",

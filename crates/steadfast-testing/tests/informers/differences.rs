@@ -8,7 +8,7 @@ use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
 use steadfast::{Diagnostic, Informer, InformerBuilder, Kept, Scope};
-use steadfast_apiserver::{Answer, ApiServer, RequestRecord, RequestRule, Spoiling, Verb};
+use steadfast_apiserver::{ApiServer, InjectedResponse, ObjectCorruption, RequestRecord, RequestRule, Verb};
 use steadfast_testing::{WorldError, config_map, labelled_config_map};
 
 use crate::{SOON, World};
@@ -185,16 +185,16 @@ async fn failed_difference_falls_back_to_list() -> Result<(), WorldError> {
     type Fault = fn(&ApiServer);
     let faults: [(&str, Fault); 7] = [
         ("410 between metadata and what differs", |server| {
-            server.faults().respond(RequestRule::any().verb(Verb::State).times(1), Answer::code(410));
+            server.faults().respond(RequestRule::any().verb(Verb::State).times(1), InjectedResponse::code(410));
         }),
         ("403 for a single object", |server| {
-            server.faults().respond(RequestRule::any().verb(Verb::State).times(1), Answer::Forbidden);
+            server.faults().respond(RequestRule::any().verb(Verb::State).times(1), InjectedResponse::Forbidden);
         }),
         ("500 for a single object", |server| {
-            server.faults().respond(RequestRule::any().verb(Verb::State).times(1), Answer::code(500));
+            server.faults().respond(RequestRule::any().verb(Verb::State).times(1), InjectedResponse::code(500));
         }),
         ("406 for metadata", |server| {
-            server.faults().respond(RequestRule::any().verb(Verb::List).times(1), Answer::code(406));
+            server.faults().respond(RequestRule::any().verb(Verb::List).times(1), InjectedResponse::code(406));
         }),
         ("a continue token that expires", |server| server.faults().expire_continue_tokens(1)),
         ("more differ than is worth the while", |server| {
@@ -231,7 +231,9 @@ async fn failed_difference_falls_back_to_list() -> Result<(), WorldError> {
 async fn deferred_difference_is_retried_without_list() -> Result<(), WorldError> {
     let busy = |verb: Verb, code: u16| {
         let rule = RequestRule::any().verb(verb).times(2);
-        move |server: &ApiServer| server.faults().respond(rule, Answer::retry_after(code, Duration::from_secs(3)))
+        move |server: &ApiServer| {
+            server.faults().respond(rule, InjectedResponse::retry_after(code, Duration::from_secs(3)))
+        }
     };
     for (verb, code) in [(Verb::State, 429), (Verb::State, 503), (Verb::List, 429)] {
         let world = filled(ApiServer::builder()).await?;
@@ -254,7 +256,7 @@ async fn unchanged_undecodable_objects_do_not_differ() -> Result<(), WorldError>
     let world = filled(ApiServer::builder()).await?;
     // These undecodable objects exceed the limit of differing objects for a cache of 2,000.
     for number in 100..200 {
-        world.server.faults().spoil("default", &named(number), Some(Spoiling::WrongTypes));
+        world.server.faults().corrupt_object("default", &named(number), Some(ObjectCorruption::WrongTypes));
     }
     let builder = world.factory.builder::<ConfigMap>(Scope::all()).protobuf(false);
     let (informer, relist) = relisted(&world, builder, |_| {}).await?;
@@ -262,7 +264,7 @@ async fn unchanged_undecodable_objects_do_not_differ() -> Result<(), WorldError>
     assert_eq!(relist.notes_of("by metadata, objects in full: 3"), 1, "{:?}", relist.notes);
     assert_eq!((informer.snapshot().len(), informer.snapshot().tainted().len()), (OBJECTS, 100));
 
-    world.server.faults().spoil("default", &named(150), None);
+    world.server.faults().corrupt_object("default", &named(150), None);
     informer.wait_for(&world.write(&named(150), "well")?).await?;
     assert_eq!(informer.snapshot().tainted().len(), 99);
     Ok(())

@@ -8,7 +8,7 @@ use kube::core::{ApiResource, DynamicObject};
 use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Diagnostic, Scope};
-use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_testing::{WorldError, config_map};
 
 use super::{Logged, SOON, Told, World, follow, settled};
@@ -138,7 +138,7 @@ async fn dropping_informer_with_handlers_warns() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn denied_list_reports_code_and_reason() -> Result<(), WorldError> {
     let world = World::new().await?;
-    world.server.faults().respond(RequestRule::any().resource("secrets"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(403));
     let (logged, told) = (Logged::here(), Told::default());
     let own = told.clone();
     let secrets = world.factory.builder::<Secret>(Scope::all()).name("passwords").on_diagnostic(move |diagnostic| {

@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Event, Freshness, Informer, Kept, MultiNamespaceInformer, Registration, Scope, parse_selector};
-use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_core::random::Random;
 use steadfast_testing::{WorldError, config_map_in};
 
@@ -60,7 +60,7 @@ fn sorted(told: &Told) -> Vec<String> {
 async fn two_namespaces_are_read_as_one() -> Result<(), WorldError> {
     let world = world().await?;
     // The program has no permission outside its namespaces.
-    world.server.faults().respond(RequestRule::any().namespace("team-c"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().namespace("team-c"), InjectedResponse::code(403));
     let informers = of_teams(&world)?;
     assert!(informers.lister().is_err(), "no reader before all lists");
     let (told, registration) = follow(&informers)?;
@@ -93,7 +93,7 @@ async fn two_namespaces_are_read_as_one() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn forbidden_namespace_costs_others_nothing() -> Result<(), WorldError> {
     let world = world().await?;
-    world.server.faults().respond(RequestRule::any().namespace("team-a"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
     let informers = of_teams(&world)?;
     let (told, registration) = follow(&informers)?;
     settled().await;
@@ -108,7 +108,7 @@ async fn forbidden_namespace_costs_others_nothing() -> Result<(), WorldError> {
     let own = informers.informer("team-b").expect("the namespace is included");
     assert!(own.freshness().is_fresh() && own.lister()?.len() == 1);
 
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     assert!(registration.until_synced().await);
     assert!(informers.freshness().is_fresh());
     assert_eq!(told.all(), ["Added team-b/x", "Updated team-b/x", "Added team-a/x"]);
@@ -338,13 +338,13 @@ async fn one_history(seed: u64) -> Result<(), WorldError> {
             7 => world.server.faults().expire_events(),
             _ => {
                 let rule = RequestRule::any().namespace(namespace).times(3);
-                world.server.faults().respond(rule, Answer::code(503));
+                world.server.faults().respond(rule, InjectedResponse::code(503));
                 world.server.faults().end_watches();
             }
         }
         tokio::time::sleep(Duration::from_millis(random.below(3_000))).await;
     }
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     tokio::time::sleep(Duration::from_secs(120)).await;
     let mut expected = Vec::new();
     for namespace in ["team-a", "team-b", "team-c"] {

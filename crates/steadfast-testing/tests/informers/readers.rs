@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::json;
 use steadfast::{Object, ObjectKey, Scope, Snapshot, WaitError, parse_selector};
-use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_testing::{WorldError, config_map, config_map_in, pod};
 use tokio::time::Instant;
 
@@ -226,7 +226,7 @@ async fn factory_freshness_is_worst_informer() -> Result<(), WorldError> {
     assert_eq!((ready.status().as_u16(), ready.to_string().as_str()), (200, "ok\n"));
 
     // The server rejects requests for secrets.
-    world.server.faults().respond(RequestRule::any().resource("secrets"), Answer::Forbidden);
+    world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::Forbidden);
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
     settled().await;
     let unready = world.factory.freshness();

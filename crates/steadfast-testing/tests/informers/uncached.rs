@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use serde_json::json;
 use steadfast::{Change, Changes, List, ResourceVersion, Scope, StreamError, list, watch_from};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{WorldError, config_map, config_map_in, until};
 use tokio::time::timeout;
 
@@ -133,7 +133,7 @@ async fn error_without_status_keeps_stream() -> Result<(), WorldError> {
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": "a", "namespace": "default", "uid": "u", "resourceVersion": "7000" } });
     let rule = RequestRule::any().verb(Verb::Watch).times(2);
-    world.server.faults().respond(rule, Answer::ErrorObject(object));
+    world.server.faults().respond(rule, InjectedResponse::ErrorObject(object));
     let mut changes = world.changes_from(&version(&first));
     let reading = tokio::spawn(async move {
         let change = told(&mut changes).await.map_err(|error| error.to_string());
@@ -212,11 +212,11 @@ async fn silent_watch_is_stale_and_replaced() -> Result<(), WorldError> {
 async fn forbidden_watch_names_missing_permission() -> Result<(), WorldError> {
     let world = World::new().await?;
     let first: ConfigMap = serde_json::from_value(world.server.create(&config_map("a", "0"))?)?;
-    world.server.faults().respond(RequestRule::any().verb(Verb::Watch), Answer::Forbidden);
+    world.server.faults().respond(RequestRule::any().verb(Verb::Watch), InjectedResponse::Forbidden);
     let error =
         world.changes_from(&version(&first)).next().await.ok_or("it has ended")?.expect_err("the request is forbidden");
     assert!(error.to_string().contains("needs watch on configmaps"), "{error}");
-    world.server.faults().respond(RequestRule::any(), Answer::Forbidden);
+    world.server.faults().respond(RequestRule::any(), InjectedResponse::Forbidden);
     let error = given(&mut world.list()).await.expect_err("the request is forbidden");
     assert!(matches!(error, StreamError::Refused { .. }), "{error}");
     Ok(())

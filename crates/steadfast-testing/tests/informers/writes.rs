@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use steadfast::{Connection, Scope, WaitError, Writes};
-use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{InMemory, WorldError, config_map, config_map_in};
 
 use super::{SOON, World, settled};
@@ -130,7 +130,7 @@ async fn simultaneous_probe_does_not_hide_write() -> Result<(), WorldError> {
     recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await?;
     assert_eq!(begun.elapsed(), Duration::ZERO);
     // From now on, probes fail. The last server version that the informer has learned is from before the write.
-    faults.respond(RequestRule::any().resource("configmaps").verb(Verb::Probe), Answer::code(503));
+    faults.respond(RequestRule::any().resource("configmaps").verb(Verb::Probe), InjectedResponse::code(503));
     let late = informer.wait_for_writes(&recording.writes(), LATER).await;
     assert!(matches!(late, Err(WaitError::Deadline { .. })), "{late:?}");
     assert!(!informer.has_writes(&recording.writes()));
@@ -144,7 +144,7 @@ async fn lost_response_triggers_version_probe() -> Result<(), WorldError> {
     let informer = world.synced().await?;
     world.server.faults().lag(true);
     let recording = connection.record_writes();
-    world.server.faults().respond(RequestRule::any().resource("configmaps").times(1), Answer::code(500));
+    world.server.faults().respond(RequestRule::any().resource("configmaps").times(1), InjectedResponse::code(500));
     let refused = recording.of(maps.create(&PostParams::default(), &config_map("a", "1"))).await;
     assert!(refused.is_err());
     // Another client's write moves the server's version. The informer cannot tell whether the unconfirmed write did.
@@ -165,7 +165,7 @@ async fn abandoned_and_pending_writes_are_awaited() -> Result<(), WorldError> {
     let (connection, maps) = connected(&world);
     let informer = world.synced().await?;
     let late = RequestRule::any().resource("configmaps").times(2);
-    world.server.faults().answer_late(late, Duration::from_secs(5));
+    world.server.faults().delay_matching(late, Duration::from_secs(5));
     let recording = connection.record_writes();
     let created = PostParams::default();
     let map = config_map("a", "1");
@@ -209,7 +209,7 @@ async fn writes_lost_by_restore_are_ignored() -> Result<(), WorldError> {
 async fn rejected_cache_needs_no_wait() -> Result<(), WorldError> {
     let world = World::new().await?;
     let reads = RequestRule::any().resource("secrets");
-    world.server.faults().respond(reads, Answer::code(403));
+    world.server.faults().respond(reads, InjectedResponse::code(403));
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
     let mut writes = Writes::default();
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": "default" } });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::transport::Settings;
 use steadfast::{Freshness, Informer, InformerBuilder, InformerFactory, Kept, ResourceVersion, Scope};
-use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, RequestRule, Verb};
+use steadfast_apiserver::{ApiServer, ApiServerBuilder, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::proxy::NetworkFaults;
 use steadfast_testing::{ConfigMapInForm, Form, InMemory, Recorder, WorldError, builder_in_form, config_map, until};
 use tokio::time::Instant;
@@ -147,7 +147,11 @@ async fn r5_lagging_replica_is_stale_without_reverts() -> Result<(), WorldError>
     informer.wait_for_version(&world.newest(), TIMEOUT).await?;
 
     // The replica accepts a watch from a version that it has not reached, but no list.
-    world.server.faults().replica(1).respond(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    world
+        .server
+        .faults()
+        .replica(1)
+        .respond(RequestRule::any().verb(Verb::Watch).times(1), InjectedResponse::code(410));
     world.network.send_to(1);
     world.server.faults().replica(0).stop();
     until(Duration::from_secs(15), || matches!(informer.freshness(), Freshness::Stale(_))).await?;
@@ -306,7 +310,7 @@ async fn r11_retry_after_has_jitter_and_cap() -> Result<(), WorldError> {
         for _ in 0..2 {
             let world = World::new().await?;
             let rule = RequestRule::any().verb(Verb::StreamedList).times(1);
-            world.server.faults().respond(rule, Answer::retry_after(code, Duration::from_secs(asked)));
+            world.server.faults().respond(rule, InjectedResponse::retry_after(code, Duration::from_secs(asked)));
             let started = Instant::now();
             let streamed = builder_in_form(&world.factory, Scope::all()).start()?;
             streamed.wait_for_sync(2 * PERIOD).await?;

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use parking_lot::Mutex;
 use steadfast::transport::Settings;
 use steadfast::{Connection, Event, Freshness, Informer, InformerFactory, ObjectKey, Scope, WaitError};
-use steadfast_apiserver::{Answer, ApiServer, Corruption, RequestRule, Status, Verb};
+use steadfast_apiserver::{ApiServer, BodyCorruption, InjectedResponse, RequestRule, Status, Verb};
 use steadfast_testing::{
     ConfigMapInForm, Form, InMemory, WorldError, builder_in_form, config_map, config_map_in, until,
 };
@@ -38,7 +38,7 @@ impl World {
     }
 
     /// Makes the server respond to requests with these verbs as specified.
-    fn refuse(&self, verbs: &[Verb], answer: impl Into<Answer>) {
+    fn refuse(&self, verbs: &[Verb], answer: impl Into<InjectedResponse>) {
         let rule = verbs.iter().fold(RequestRule::any().resource("configmaps"), |rule, verb| rule.verb(*verb));
         self.server.faults().respond(rule, answer);
     }
@@ -63,7 +63,7 @@ fn polled(informer: &Informer<ConfigMapInForm>) -> Option<String> {
 async fn rejected_streamed_list_falls_back_to_pages() -> Result<(), WorldError> {
     for code in [400, 403, 404, 405, 406, 415, 422, 500, 501] {
         let world = World::new().await?;
-        world.refuse(&[Verb::StreamedList], Answer::code(code));
+        world.refuse(&[Verb::StreamedList], InjectedResponse::code(code));
         let informer = world.informer(Scope::all())?;
         informer.wait_for_sync(SOON).await.map_err(|error| format!("{code}: {error}"))?;
         until(SOON, || informer.freshness().is_fresh()).await?;
@@ -76,7 +76,7 @@ async fn rejected_streamed_list_falls_back_to_pages() -> Result<(), WorldError> 
 async fn repeatedly_cut_streamed_list_becomes_paged() -> Result<(), WorldError> {
     let world = World::new().await?;
     let streams = RequestRule::any().verb(Verb::StreamedList);
-    world.server.faults().corrupt(streams, Corruption::Truncated);
+    world.server.faults().corrupt(streams, BodyCorruption::Truncated);
     let informer = world.informer(Scope::all())?;
     informer.wait_for_sync(SOON).await?;
     assert_eq!((world.asked(Verb::StreamedList), world.asked(Verb::List)), (3, 1));
@@ -133,7 +133,7 @@ async fn stream_failure_is_remembered_temporarily() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn list_only_cache_polls_every_minute() -> Result<(), WorldError> {
     let world = World::new().await?;
-    world.refuse(&[Verb::StreamedList, Verb::Watch], Answer::Forbidden);
+    world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::Forbidden);
     let informer = world.informer(Scope::all())?;
     informer.wait_for_sync(SOON).await?;
     until(SOON, || polled(&informer).is_some()).await?;
@@ -155,7 +155,7 @@ async fn list_only_cache_polls_every_minute() -> Result<(), WorldError> {
     assert!((55..=70).contains(&lists), "{lists} lists in an hour");
     assert!((8..=20).contains(&watches), "{watches} watch attempts in an hour");
 
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     until(10 * MINUTE, || informer.freshness().is_fresh() && polled(&informer).is_none()).await?;
     world.server.create(&config_map("c", "1"))?;
     until(SOON, || holds(&informer, "c")).await?;
@@ -168,7 +168,7 @@ async fn revoked_watch_permission_falls_back_to_lists() -> Result<(), WorldError
     let informer = world.informer(Scope::all())?;
     informer.wait_for_sync(SOON).await?;
     tokio::time::sleep(10 * MINUTE).await;
-    world.refuse(&[Verb::StreamedList, Verb::Watch], Answer::Forbidden);
+    world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::Forbidden);
     world.server.faults().end_watches();
     world.server.delete_named("configmaps", "default", "a")?;
     until(Duration::from_secs(20), || !holds(&informer, "a") && polled(&informer).is_some()).await?;
@@ -178,7 +178,7 @@ async fn revoked_watch_permission_falls_back_to_lists() -> Result<(), WorldError
 #[tokio::test(start_paused = true)]
 async fn write_wait_triggers_early_poll() -> Result<(), WorldError> {
     let world = World::new().await?;
-    world.refuse(&[Verb::StreamedList, Verb::Watch], Answer::code(405));
+    world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::code(405));
     let informer = world.informer(Scope::all())?;
     informer.wait_for_sync(SOON).await?;
     tokio::time::sleep(SOON).await;
@@ -192,9 +192,12 @@ async fn write_wait_triggers_early_poll() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn permanently_failing_watch_is_polled_gently() -> Result<(), WorldError> {
     let store = Status::of_code(500).with_reason("StoreReadError");
-    for answer in
-        [Answer::code(500), Answer::InStream(store), Answer::InStream(Status::of_code(599)), Answer::code(503)]
-    {
+    for answer in [
+        InjectedResponse::code(500),
+        InjectedResponse::InStream(store),
+        InjectedResponse::InStream(Status::of_code(599)),
+        InjectedResponse::code(503),
+    ] {
         let world = World::new().await?;
         let informer = world.informer(Scope::all())?;
         informer.wait_for_sync(SOON).await?;
@@ -206,7 +209,7 @@ async fn permanently_failing_watch_is_polled_gently() -> Result<(), WorldError> 
         tokio::time::sleep(HOUR).await;
         let lists = world.asked(Verb::List) + world.asked(Verb::StreamedList) - lists;
         assert!(lists <= 80, "{answer:?}: {lists} lists in an hour");
-        world.server.faults().answer_truly();
+        world.server.faults().clear_rules();
         world.server.create(&config_map("b", "1"))?;
         until(MINUTE, || holds(&informer, "b") && polled(&informer).is_none()).await?;
     }
@@ -216,8 +219,8 @@ async fn permanently_failing_watch_is_polled_gently() -> Result<(), WorldError> 
 /// Server like `metrics.k8s.io`: watches are rejected, and listed objects have neither UIDs nor versions.
 async fn metrics() -> Result<World, WorldError> {
     let world = World::new().await?;
-    world.refuse(&[Verb::StreamedList, Verb::Watch], Answer::code(405));
-    world.server.faults().corrupt(RequestRule::any().verb(Verb::List), Corruption::Anonymous);
+    world.refuse(&[Verb::StreamedList, Verb::Watch], InjectedResponse::code(405));
+    world.server.faults().corrupt(RequestRule::any().verb(Verb::List), BodyCorruption::Anonymous);
     Ok(world)
 }
 
@@ -382,11 +385,11 @@ async fn temporarily_rejected_resource_is_watched_promptly() -> Result<(), World
         let informer = world.informer(Scope::all())?;
         informer.wait_for_sync(SOON).await?;
         tokio::time::sleep(Duration::from_secs(listed_before)).await;
-        world.server.faults().respond(RequestRule::any().resource("configmaps"), Answer::code(code));
+        world.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(code));
         world.server.faults().end_watches();
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(matches!(informer.freshness(), Freshness::Failed(_)), "{code}: {}", informer.freshness());
-        world.server.faults().answer_truly();
+        world.server.faults().clear_rules();
         for number in 0..10 {
             let name = format!("m{number}");
             let created = tokio::time::Instant::now();

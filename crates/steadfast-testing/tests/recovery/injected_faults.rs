@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use steadfast::{Connection, Informer, InformerFactory, InjectedFault, Scope};
-use steadfast_apiserver::{Answer, ApiServer, ApiServerBuilder, RequestRule, Status, Verb};
+use steadfast_apiserver::{ApiServer, ApiServerBuilder, InjectedResponse, RequestRule, Status, Verb};
 use steadfast_contract::{Clause, Record, Report, Terms};
 use steadfast_testing::proxy::FaultProxy;
 use steadfast_testing::{
@@ -163,7 +163,7 @@ async fn moved_to_a_lagging_replica(fault: Option<InjectedFault>) -> Result<Repo
     pause(100).await;
     proxy.faults().send_to(1);
     let once = RequestRule::any().verb(Verb::Watch).times(1);
-    stage.server.faults().replica(1).respond(once, Answer::code(410));
+    stage.server.faults().replica(1).respond(once, InjectedResponse::code(410));
     stage.server.faults().replica(0).stop();
     pause(1500).await;
     stage.server.faults().replica(1).lag(false);
@@ -253,7 +253,7 @@ async fn waited_for_behind_a_stalled_stream(fault: Option<InjectedFault>) -> Res
     let stage = Stage::new(fault).await?;
     stage.recorder.record_as(&stage.informer, NAME).until_synced().await;
     // The stream must not deliver the write before the wait starts.
-    stage.server.faults().respond(RequestRule::any().verb(Verb::Watch).times(2), Answer::code(500));
+    stage.server.faults().respond(RequestRule::any().verb(Verb::Watch).times(2), InjectedResponse::code(500));
     stage.server.faults().stall_streams(true);
     stage.update("2")?;
     let written = read(&stage.server)?;

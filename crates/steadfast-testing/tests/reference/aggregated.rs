@@ -7,7 +7,7 @@ use kube::api::{Api, DynamicObject, ListParams, WatchParams};
 use parking_lot::Mutex;
 use serde_json::json;
 use steadfast::{Diagnostic, InformerFactory, Scope};
-use steadfast_apiserver::{Answer, ApiServer, Corruption, RequestRule, ResourceDeclaration, Verb};
+use steadfast_apiserver::{ApiServer, BodyCorruption, InjectedResponse, RequestRule, ResourceDeclaration, Verb};
 use steadfast_testing::WorldError;
 use steadfast_testing::reference::Reference;
 
@@ -18,8 +18,8 @@ pub(crate) async fn an_api_that_only_lists(reference: &Reference) -> Result<(), 
     let declared = ResourceDeclaration::cluster_scoped("metrics.k8s.io", "v1beta1", "NodeMetrics", "nodes");
     let behind = ApiServer::builder().tls(true).resource(declared).start().await?;
     let rule = RequestRule::any().resource("nodes.metrics.k8s.io");
-    behind.faults().respond(rule.clone().verb(Verb::Watch).verb(Verb::StreamedList), Answer::code(405));
-    behind.faults().corrupt(rule.verb(Verb::List), Corruption::Anonymous);
+    behind.faults().respond(rule.clone().verb(Verb::Watch).verb(Verb::StreamedList), InjectedResponse::code(405));
+    behind.faults().corrupt(rule.verb(Verb::List), BodyCorruption::Anonymous);
     let node =
         |name: &str| json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NodeMetrics", "metadata": {"name": name}});
     behind.create(&node("a"))?;

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use steadfast::Connection;
-use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use tokio::time::Instant;
 
 use crate::world::{Sockets, config, dialled, http2, in_memory};
@@ -45,7 +45,7 @@ async fn busy_server_causes_retries_of_all_requests() {
     let connection = connection(&server, |_| {}).await;
     for code in [429, 503] {
         for (verb, times) in [(Verb::List, 3), (Verb::Create, 3)] {
-            server.faults().respond(RequestRule::any().verb(verb).times(times), Answer::code(code));
+            server.faults().respond(RequestRule::any().verb(verb).times(times), InjectedResponse::code(code));
         }
         config_maps(&connection).list(&ListParams::default()).await.expect("a list after the retries");
         config_maps(&connection).create(&PostParams::default(), &one(&format!("of-{code}"))).await.expect("written");
@@ -57,7 +57,7 @@ async fn retry_after_is_capped_at_a_minute() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
     for (asked, least, most) in [(7, 7, 8), (3600, 60, 67)] {
-        let answer = Answer::retry_after(429, Duration::from_secs(asked));
+        let answer = InjectedResponse::retry_after(429, Duration::from_secs(asked));
         server.faults().respond(RequestRule::any().verb(Verb::List).times(1), answer);
         let begun = Instant::now();
         config_maps(&connection).list(&ListParams::default()).await.expect("a list after the retries");
@@ -70,7 +70,7 @@ async fn retry_after_is_capped_at_a_minute() {
 async fn busy_server_fails_after_fifteen_attempts() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
-    server.faults().respond(RequestRule::any().verb(Verb::List), Answer::code(429));
+    server.faults().respond(RequestRule::any().verb(Verb::List), InjectedResponse::code(429));
     let error = config_maps(&connection).list(&ListParams::default()).await.expect_err("busy");
     assert_eq!(code(error), 429);
     assert_eq!(server.requests().iter().filter(|request| request.verb == Verb::List).count(), 16);
@@ -80,7 +80,7 @@ async fn busy_server_fails_after_fifteen_attempts() {
 async fn disabled_retries_send_one_attempt() {
     let server = in_memory().await;
     let connection = connection(&server, |config| config.default_retry = false).await;
-    server.faults().respond(RequestRule::any().verb(Verb::List).times(1), Answer::code(429));
+    server.faults().respond(RequestRule::any().verb(Verb::List).times(1), InjectedResponse::code(429));
     let error = config_maps(&connection).list(&ListParams::default()).await.expect_err("retries are disabled");
     assert_eq!(code(error), 429);
 }
@@ -89,9 +89,9 @@ async fn disabled_retries_send_one_attempt() {
 async fn possibly_executed_write_is_not_retried() {
     let server = in_memory().await;
     let connection = connection(&server, |_| {}).await;
-    server.faults().respond(RequestRule::any().times(2), Answer::code(504));
+    server.faults().respond(RequestRule::any().times(2), InjectedResponse::code(504));
     config_maps(&connection).list(&ListParams::default()).await.expect("a read is retried");
-    server.faults().respond(RequestRule::any().times(1), Answer::code(504));
+    server.faults().respond(RequestRule::any().times(1), InjectedResponse::code(504));
     let error =
         config_maps(&connection).create(&PostParams::default(), &one("a")).await.expect_err("a write is not retried");
     assert_eq!(code(error), 504);
@@ -101,9 +101,9 @@ async fn possibly_executed_write_is_not_retried() {
 async fn configured_read_timeout_applies_to_clients() {
     let server = in_memory().await;
     let connection = connection(&server, |config| config.read_timeout = Some(Duration::from_secs(50))).await;
-    server.faults().answer_late(RequestRule::any().times(1), Duration::from_secs(45));
+    server.faults().delay_matching(RequestRule::any().times(1), Duration::from_secs(45));
     config_maps(&connection).list(&ListParams::default()).await.expect("a response within the read timeout");
-    server.faults().answer_late(RequestRule::any().times(1), Duration::from_secs(55));
+    server.faults().delay_matching(RequestRule::any().times(1), Duration::from_secs(55));
     let begun = Instant::now();
     let error = config_maps(&connection)
         .list(&ListParams::default())
@@ -117,7 +117,7 @@ async fn configured_read_timeout_applies_to_clients() {
 async fn configured_write_timeout_extends_requests_with_body() {
     let server = in_memory().await;
     let connection = connection(&server, |config| config.write_timeout = Some(Duration::from_secs(20))).await;
-    server.faults().answer_late(RequestRule::any(), Duration::from_secs(45));
+    server.faults().delay_matching(RequestRule::any(), Duration::from_secs(45));
     config_maps(&connection)
         .create(&PostParams::default(), &one("a"))
         .await

@@ -13,10 +13,10 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role};
 
 use super::handshake::{Handshake, offered};
-use crate::http::answer::{Answer, Content};
 use crate::http::body::Chunks;
 use crate::http::exchange::{Exchange, Gate};
 use crate::http::negotiate::Encoding;
+use crate::http::response::{ApiResponse, Content};
 use crate::records::RequestEntry;
 use crate::status::Status;
 
@@ -51,10 +51,10 @@ impl EventSocket {
     }
 
     /// Returns the response that switches to the WebSocket, and starts to send the events of the watch. Returns
-    /// `answer` unchanged if the watch was rejected.
-    pub(crate) fn carry(self, answer: Answer, exchange: &Exchange, encoding: Encoding) -> Answer {
+    /// `response` unchanged if the watch was rejected.
+    pub(crate) fn carry(self, response: ApiResponse, exchange: &Exchange, encoding: Encoding) -> ApiResponse {
         // A rejected watch keeps its plain response, so that the client sees the status.
-        let Content::Chunks(chunks) = answer.content else { return answer };
+        let Content::Chunks(chunks) = response.content else { return response };
         let Handshake { sessions, accept, upgrade } = self.handshake;
         let (gate, entry) = (exchange.gate(), Arc::clone(&exchange.entry));
         sessions.put(Box::pin(async move {
@@ -63,7 +63,7 @@ impl EventSocket {
             }
             entry.finish();
         }));
-        Answer::switched(accept, self.protocol)
+        ApiResponse::switched(accept, self.protocol)
     }
 }
 

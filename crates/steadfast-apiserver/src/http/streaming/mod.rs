@@ -20,9 +20,9 @@ use http::{HeaderMap, HeaderValue, Request};
 use hyper::body::Incoming;
 use serde_json::Value;
 
-use super::answer::Answer;
 use super::context::RequestContext;
 use super::exchange::Exchange;
+use super::response::ApiResponse;
 use super::route::ResourcePath;
 use super::target::Target;
 use crate::status::Status;
@@ -49,13 +49,13 @@ impl Session {
 }
 
 /// Switches to WebSocket, or returns the status that rejects the request.
-pub(super) fn answer(
+pub(super) fn respond(
     exchange: &Exchange,
     target: &Target,
     path: &ResourcePath,
     context: &RequestContext,
     mut request: Request<Incoming>,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     let name = path.name.as_deref().unwrap_or_default();
     let key = ObjectKey::new(target.namespace.as_deref().unwrap_or_default(), name);
     // The pod is checked before the upgrade, so that the client receives an ordinary status.
@@ -85,7 +85,7 @@ pub(super) fn answer(
             Session::Ports(ports) => ports.run(channels).await,
         }
     }));
-    Ok(Answer::switched(accept, Some(HeaderValue::from_static(protocol))))
+    Ok(ApiResponse::switched(accept, Some(HeaderValue::from_static(protocol))))
 }
 
 fn check_container(pod: &Value, name: &str, container: &str) -> Result<(), Status> {

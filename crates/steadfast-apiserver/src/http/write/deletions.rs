@@ -9,7 +9,7 @@ use crate::storage::{Deletion, Dependents, WriteTarget};
 use crate::types;
 
 const KIND: &str = "DeleteOptions";
-const PODS_STAY: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+const PODS_PRESERVED_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
                          remove them or set propagationPolicy=Orphan to suppress this warning";
 
 /// Options of a deletion.
@@ -17,7 +17,7 @@ pub(super) struct Options {
     pub(super) deletion: Deletion,
     pub(super) dry_run: bool,
     /// True if the request sets `orphanDependents` to false.
-    pub(super) takes_dependents: bool,
+    pub(super) deletes_dependents: bool,
 }
 
 impl Options {
@@ -25,8 +25,8 @@ impl Options {
     pub(super) fn warn(&self, target: &WriteTarget) {
         let resource = &target.resource.name;
         let is_job = resource.group() == "batch" && resource.resource() == "jobs";
-        if is_job && self.deletion.dependents == Dependents::Unsaid {
-            target.asked.warnings.add([PODS_STAY.to_owned()]);
+        if is_job && self.deletion.dependents == Dependents::Unspecified {
+            target.request.warnings.add([PODS_PRESERVED_WARNING.to_owned()]);
         }
     }
 }
@@ -47,7 +47,7 @@ pub(super) fn read(write: &Write<'_>) -> Result<Options, Status> {
         return Err(invalid("propagationPolicy", why));
     }
     let dependents = match (policy, orphans) {
-        ("", None) => Dependents::Unsaid,
+        ("", None) => Dependents::Unspecified,
         ("Orphan", _) | ("", Some(true)) => Dependents::Orphaned,
         ("Background", _) | ("", Some(false)) => Dependents::Background,
         ("Foreground", _) => Dependents::Foreground,
@@ -65,7 +65,7 @@ pub(super) fn read(write: &Write<'_>) -> Result<Options, Status> {
     Ok(Options {
         deletion: Deletion { uid: precondition("uid"), resource_version: precondition("resourceVersion"), dependents },
         dry_run: !dry_run.is_empty(),
-        takes_dependents: orphans == Some(false),
+        deletes_dependents: orphans == Some(false),
     })
 }
 
@@ -81,7 +81,7 @@ fn of_body(write: &Write<'_>) -> Result<Value, Status> {
     if !matches!(kind, "" | KIND) {
         return Err(Status::bad_request(format_args!("no kind \"{kind}\" is registered for version \"{version}\"")));
     }
-    match types::misfit("v1", KIND, &options) {
+    match types::type_mismatch("v1", KIND, &options) {
         Some(why) => Err(Status::bad_request(why)),
         None => Ok(options),
     }

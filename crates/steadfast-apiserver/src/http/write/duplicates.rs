@@ -22,7 +22,7 @@ pub(super) fn duplicates(json: &[u8]) -> Vec<String> {
     found
 }
 
-/// Returns the flaws of a JSON patch whose operations are all valid: duplicate or unknown fields.
+/// Returns the violations in a JSON patch whose operations are all valid: duplicate or unknown fields.
 pub(super) fn of_operations(json: &[u8]) -> Vec<String> {
     let operations: Vec<Value> = serde_json::from_slice(json).unwrap_or_default();
     let known = ["op", "path", "from", "value"];
@@ -31,14 +31,14 @@ pub(super) fn of_operations(json: &[u8]) -> Vec<String> {
         let unknown = fields.filter(|field| !known.contains(&field.as_str()));
         unknown.map(move |field| format!("unknown field \"[{index}].{field}\""))
     });
-    duplicates(json).into_iter().chain(unknown).take(MAX_REPORTED).map(|flaw| format!("json patch {flaw}")).collect()
+    duplicates(json).into_iter().chain(unknown).take(MAX_REPORTED).map(|violation| format!("json patch {violation}")).collect()
 }
 
 /// Returns the duplicate fields of an applied document, JSON or YAML, as one message.
 pub(super) fn of_applied(body: &[u8]) -> Vec<String> {
     let message = match serde_json::from_slice::<IgnoredAny>(body) {
         Ok(_) => Some(duplicates(body).join(", ")).filter(|message| !message.is_empty()),
-        Err(_) => apply::flaw(body),
+        Err(_) => apply::duplicate_field(body),
     };
     message.map(|message| format!("error converting YAML to JSON: {message}")).into_iter().collect()
 }

@@ -8,7 +8,7 @@ use crate::http::options::Query;
 use crate::http::payload;
 use crate::http::target::Target;
 use crate::status::Status;
-use crate::storage::{Asked, FieldManager, Part, Strictness, Verdicts, Warnings, WriteTarget};
+use crate::storage::{FieldManager, Part, RequestProperties, Strictness, Verdicts, Warnings, WriteTarget};
 
 /// Maximum length of a field manager's name in bytes.
 const MANAGER_BYTES: usize = 128;
@@ -38,10 +38,10 @@ impl Write<'_> {
             name: self.name.to_owned(),
             part: self.part,
             dry_run: options.map_or(Ok(false), |options| self.query.dry_run(options))?,
-            asked: Asked {
+            request: RequestProperties {
                 version: self.target.version.clone(),
                 strictness,
-                flaws: if strictness == Strictness::Ignore { Vec::new() } else { self.flaws() },
+                body_violations: if strictness == Strictness::Ignore { Vec::new() } else { self.body_violations() },
                 warnings: Warnings::default(),
                 verdicts: Verdicts::default(),
                 manager: options.map(|options| self.manager(options)).transpose()?,
@@ -49,8 +49,8 @@ impl Write<'_> {
         })
     }
 
-    /// Returns flaws of the body's text that the decoded object does not show.
-    fn flaws(&self) -> Vec<String> {
+    /// Returns violations in the body's text that the decoded object does not show.
+    fn body_violations(&self) -> Vec<String> {
         match self.content_type {
             "" | "application/json" | "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
                 duplicates::duplicates(&self.body)
@@ -65,19 +65,19 @@ impl Write<'_> {
     fn manager(&self, options: &str) -> Result<FieldManager, Status> {
         let name = self.query.text("fieldManager");
         let applies = self.applies();
-        let refuse = |field: &str, why: String| Err(Status::invalid("meta.k8s.io", options, "", &[(field, why)]));
+        let reject = |field: &str, why: String| Err(Status::invalid("meta.k8s.io", options, "", &[(field, why)]));
         if options == "PatchOptions" && applies && name.is_empty() {
-            return refuse("fieldManager", "Required value: is required for apply patch".to_owned());
+            return reject("fieldManager", "Required value: is required for apply patch".to_owned());
         }
         if options == "PatchOptions" && !applies && self.query.flag("force").is_some() {
-            return refuse("force", "Forbidden: may not be specified for non-apply patch".to_owned());
+            return reject("force", "Forbidden: may not be specified for non-apply patch".to_owned());
         }
         if name.len() > MANAGER_BYTES {
-            return refuse("fieldManager", format!("Too long: may not be more than {MANAGER_BYTES} bytes"));
+            return reject("fieldManager", format!("Too long: may not be more than {MANAGER_BYTES} bytes"));
         }
         if let Some(letter) = name.chars().find(|letter| letter.is_control()) {
             let why = format!("Invalid value: {name:?}: should only contain printable characters, found {letter:?}");
-            return refuse("fieldManager", why);
+            return reject("fieldManager", why);
         }
         // Without a given manager, the real server uses the client's name up to the first `/`.
         let name = if name.is_empty() { name_of_client(self.user_agent) } else { name.to_owned() };

@@ -49,13 +49,13 @@ pub(crate) fn unchecked() -> Cause {
 
 impl Schema {
     /// Evaluates the rules over an object and, for an update, its state before.
-    pub(crate) fn judge(&self, object: &Json, before: Option<&Json>) -> Verdict {
-        let mut judge = Judge { left: REQUEST_COST, verdict: Verdict::default() };
+    pub(crate) fn evaluate_rules(&self, object: &Json, before: Option<&Json>) -> Verdict {
+        let mut evaluator = RuleEvaluator { left: REQUEST_COST, verdict: Verdict::default() };
         let before_root = before.map(|value| Before { value, schema: self });
-        let kept = Kept { current: before_root, parent: None };
+        let previous = PreviousValue { current: before_root, parent: None };
         // The causes contain an exhausted budget.
-        let _ = judge.value(&Place { path: "", is_root: true }, self, object, before, kept);
-        judge.verdict
+        let _ = evaluator.value(&Location { path: "", is_root: true }, self, object, before, previous);
+        evaluator.verdict
     }
 }
 
@@ -63,21 +63,21 @@ impl Schema {
 struct Exhausted;
 
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Location<'a> {
     path: &'a str,
     is_root: bool,
 }
 
 /// Value before an update. A violation of an unchanged value is only a warning.
 #[derive(Clone, Copy)]
-struct Kept<'a> {
+struct PreviousValue<'a> {
     /// The value itself, if it has a counterpart.
     current: Option<Before<'a>>,
     /// The nearest enclosing value with a counterpart, and its new state.
     parent: Option<(Before<'a>, &'a Json)>,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> PreviousValue<'a> {
     fn is_unchanged(&self, value: &Json) -> bool {
         match (self.current, self.parent) {
             (Some(before), _) => before.is(value),
@@ -94,52 +94,52 @@ impl<'a> Kept<'a> {
     }
 }
 
-struct Judge {
+struct RuleEvaluator {
     left: u64,
     verdict: Verdict,
 }
 
-impl Judge {
+impl RuleEvaluator {
     fn value<'a>(
         &mut self,
-        place: &Place<'_>,
+        location: &Location<'_>,
         schema: &'a Schema,
         value: &'a Json,
         before: Option<&'a Json>,
-        kept: Kept<'a>,
+        previous: PreviousValue<'a>,
     ) -> Result<(), Exhausted> {
         // Most objects have no rules below this schema and cost nothing.
         if !schema.has_rules || value.is_null() {
             return Ok(());
         }
-        self.rules(place, schema, value, before.filter(|before| !before.is_null()), kept)?;
+        self.rules(location, schema, value, before.filter(|before| !before.is_null()), previous)?;
         match value {
             Json::Object(fields) => {
                 let old = |name: &str| before.and_then(Json::as_object).and_then(|before| before.get(name));
                 for (name, inner) in fields {
                     let (path, of) = match (schema.properties.get(name), &schema.additional) {
-                        (Some(of), _) if place.path.is_empty() => (name.clone(), of),
-                        (Some(of), _) => (format!("{}.{name}", place.path), of),
-                        (None, Some(Additional::Of(of))) => (format!("{}[{name}]", place.path), &**of),
+                        (Some(of), _) if location.path.is_empty() => (name.clone(), of),
+                        (Some(of), _) => (format!("{}.{name}", location.path), of),
+                        (None, Some(Additional::Of(of))) => (format!("{}[{name}]", location.path), &**of),
                         (None, _) => continue,
                     };
-                    let is_fixed = place.is_root && matches!(name.as_str(), "apiVersion" | "kind");
-                    let kept = if is_fixed {
-                        Kept { current: None, parent: None }
+                    let is_fixed = location.is_root && matches!(name.as_str(), "apiVersion" | "kind");
+                    let previous = if is_fixed {
+                        PreviousValue { current: None, parent: None }
                     } else {
-                        kept.within(value, |before| before.field(name))
+                        previous.within(value, |before| before.field(name))
                     };
-                    self.value(&Place { path: &path, is_root: false }, of, inner, old(name), kept)?;
+                    self.value(&Location { path: &path, is_root: false }, of, inner, old(name), previous)?;
                 }
             }
             Json::Array(items) => {
                 let Some(of) = schema.items.as_deref() else { return Ok(()) };
                 let old = before.and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
                 for (index, item) in items.iter().enumerate() {
-                    let path = format!("{}[{index}]", place.path);
-                    let kept = kept.within(value, |before| before.item(item));
+                    let path = format!("{}[{index}]", location.path);
+                    let previous = previous.within(value, |before| before.item(item));
                     let before = counterpart(schema, item, old);
-                    self.value(&Place { path: &path, is_root: false }, of, item, before, kept)?;
+                    self.value(&Location { path: &path, is_root: false }, of, item, before, previous)?;
                 }
             }
             _ => {}
@@ -149,18 +149,18 @@ impl Judge {
 
     fn rules<'a>(
         &mut self,
-        place: &Place<'_>,
+        location: &Location<'_>,
         schema: &'a Schema,
         value: &'a Json,
         before: Option<&'a Json>,
-        kept: Kept<'a>,
+        previous: PreviousValue<'a>,
     ) -> Result<(), Exhausted> {
         if schema.rules.is_empty() {
             return Ok(());
         }
-        let path = if place.path.is_empty() { ROOT } else { place.path };
-        let own = typed::value(value, schema, place.is_root);
-        let old = before.map(|before| typed::value(before, schema, place.is_root));
+        let path = if location.path.is_empty() { ROOT } else { location.path };
+        let own = typed::value(value, schema, location.is_root);
+        let old = before.map(|before| typed::value(before, schema, location.is_root));
         // A transition rule needs an earlier state, unless `optionalOldSelf` is set.
         for rule in schema.rules.iter().filter(|rule| !rule.is_transition || old.is_some() || rule.optional_old) {
             let mut context = Context::new();
@@ -180,7 +180,7 @@ impl Judge {
                     continue;
                 }
                 Evaluated::Failed(error) => {
-                    self.reject(path, kind, &words(&error.fault, rule));
+                    self.reject(path, kind, &evaluation_error(&error.fault, rule));
                     continue;
                 }
                 Evaluated::Exhausted(is_request) => {
@@ -200,9 +200,9 @@ impl Judge {
             };
             if !holds {
                 let message = self.message(rule, &context);
-                let cause = failed(rule, place.path, value, schema, &message);
+                let cause = failed(rule, location.path, value, schema, &message);
                 // Ratcheting (KEP-4008): an unchanged invalid value only causes a warning.
-                if !rule.is_transition && kept.is_unchanged(value) {
+                if !rule.is_transition && previous.is_unchanged(value) {
                     self.verdict.warnings.push(format!("{}: {}", cause.field, cause.message));
                 } else {
                     self.verdict.causes.push(cause);
@@ -274,13 +274,13 @@ fn failed(rule: &Rule, path: &str, value: &Json, schema: &Schema, message: &str)
     match rule.reason {
         Reason::Forbidden => Cause::forbidden(field, message),
         Reason::Required => Cause::required(field, message),
-        Reason::Duplicate => Cause::new("FieldValueDuplicate", field, go::complaint("Duplicate value", shown, "")),
-        Reason::Invalid => Cause::new("FieldValueInvalid", field, go::complaint("Invalid value", shown, message)),
+        Reason::Duplicate => Cause::new("FieldValueDuplicate", field, go::field_error("Duplicate value", shown, "")),
+        Reason::Invalid => Cause::new("FieldValueInvalid", field, go::field_error("Invalid value", shown, message)),
     }
 }
 
 /// Returns the message of the real server for a failed evaluation.
-fn words(fault: &Fault, rule: &Rule) -> String {
+fn evaluation_error(fault: &Fault, rule: &Rule) -> String {
     let name = rule.name();
     let why = match fault {
         Fault::NoSuchOverload { .. } => {

@@ -3,20 +3,20 @@
 //! | module | content |
 //! |---|---|
 //! | `rule` | parsed and compiled rules of a schema |
-//! | `complaints` | violations of a definition's rules, and unsupported functions |
+//! | `violations` | violations of a definition's rules, and unsupported functions |
 //! | `kinds` | types of values by their schema, for the type check of a definition |
 //! | `typed` | conversion of an object to CEL values by its schema |
 //! | `evaluate` | evaluation of rules over an object, within a budget |
 
-mod complaints;
 mod evaluate;
 mod kinds;
 mod rule;
 #[cfg(test)]
 mod tests;
 mod typed;
+mod violations;
 
-pub(super) use complaints::complaints;
-pub(crate) use complaints::unsupported;
 pub(crate) use evaluate::{Verdict, is_blocking, unchecked};
 pub(crate) use rule::Rule;
+pub(crate) use violations::unsupported;
+pub(super) use violations::violations;

@@ -61,8 +61,8 @@ impl Patch {
         let mut patched = object.clone();
         match self {
             Self::Json(patch) => {
-                let refused = |_| Status::of_code(422).with_details(json!({}));
-                operations::apply(&mut patched, patch).map_err(refused)?;
+                let rejected = |_| Status::of_code(422).with_details(json!({}));
+                operations::apply(&mut patched, patch).map_err(rejected)?;
             }
             Self::Merge(patch) if !patch.is_object() => {
                 return Err(Status::bad_request(format_args!("error decoding patch: {patch} is not an object")));

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::kinds::is_definition;
 use super::request::{Part, WriteTarget};
-use crate::schema::{Cause, complaints, no_label};
+use crate::schema::{Cause, no_label, violations};
 
 /// Sets the default names and the default conversion of a definition.
 pub(super) fn fill_in(object: &mut Value) {
@@ -54,7 +54,7 @@ pub(super) fn stored_versions(object: &Value, status: &Value) -> Value {
 }
 
 /// Updates the status of a changed definition: its stored versions and its names.
-pub(super) fn carry_on(object: &mut Value) {
+pub(super) fn update_status(object: &mut Value) {
     let names = object.pointer("/spec/names").cloned().unwrap_or_default();
     let stored = stored_versions(object, object.get("status").unwrap_or(&Value::Null));
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
@@ -84,14 +84,14 @@ pub(super) fn end(object: &mut Value, now: &str) {
 }
 
 /// Returns whether an object without contents is held by finalizers.
-pub(super) fn is_held(object: &Value) -> bool {
+pub(super) fn has_user_finalizers(object: &Value) -> bool {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     // The server removes its own finalizer together with the last object.
     finalizers.into_iter().flatten().any(|finalizer| finalizer != CLEANUP)
 }
 
 /// Returns the violations of a definition.
-pub(super) fn wrong(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cause> {
+pub(super) fn violations(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cause> {
     if !is_definition(&target.resource.name) || target.part != Part::Main {
         return Vec::new();
     }
@@ -119,8 +119,8 @@ pub(super) fn wrong(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cau
         }
         _ => {}
     }
-    wrong_versions(spec, &mut causes);
-    wrong_names(names, &mut causes);
+    check_versions(spec, &mut causes);
+    check_names(names, &mut causes);
     match spec.pointer("/conversion/strategy").and_then(Value::as_str).unwrap_or("None") {
         "None" => {}
         "Webhook" => {
@@ -164,7 +164,7 @@ pub(super) fn wrong(target: &WriteTarget, name: &str, object: &Value) -> Vec<Cau
     causes
 }
 
-fn wrong_versions(spec: &Value, causes: &mut Vec<Cause>) {
+fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
     let versions = spec.get("versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let all_same = |key: &str| versions.iter().all(|version| version.get(key) == versions[0].get(key));
     // The real server stores properties that all versions share at the top level, and reports violations there.
@@ -194,15 +194,15 @@ fn wrong_versions(spec: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::invalid(field, &kind.into(), why));
         }
         if once("schema") {
-            causes.extend(complaints(schema, &format!("{}.openAPIV3Schema", place(index, "schema", "validation"))));
+            causes.extend(violations(schema, &format!("{}.openAPIV3Schema", place(index, "schema", "validation"))));
         }
         if let Some(scale) = version.pointer("/subresources/scale").filter(|_| once("subresources")) {
-            wrong_scale(scale, &format!("{}.scale", place(index, "subresources", "subresources")), causes);
+            check_scale(scale, &format!("{}.scale", place(index, "subresources", "subresources")), causes);
         }
         let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten();
         for (column_index, column) in columns.enumerate().filter(|_| once("additionalPrinterColumns")) {
             let path = place(index, "additionalPrinterColumns", "additionalPrinterColumns");
-            wrong_column(column, &format!("{path}[{column_index}]"), causes);
+            check_column(column, &format!("{path}[{column_index}]"), causes);
         }
     }
     let names: Vec<&Value> = versions.iter().filter_map(|version| version.get("name")).collect();
@@ -216,7 +216,7 @@ fn wrong_versions(spec: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-fn wrong_scale(scale: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_scale(scale: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (key, under) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status."), ("labelSelectorPath", "")]
     {
         let field = format!("{path}.{key}");
@@ -235,7 +235,7 @@ fn wrong_scale(scale: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn wrong_column(column: &Value, path: &str, causes: &mut Vec<Cause>) {
+fn check_column(column: &Value, path: &str, causes: &mut Vec<Cause>) {
     let text = |key: &str| column.get(key).and_then(Value::as_str).unwrap_or_default();
     if text("name").is_empty() {
         causes.push(Cause::required(format!("{path}.name"), ""));
@@ -262,7 +262,7 @@ fn wrong_column(column: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn wrong_names(names: &Value, causes: &mut Vec<Cause>) {
+fn check_names(names: &Value, causes: &mut Vec<Cause>) {
     let text = |key: &str| names.get(key).and_then(Value::as_str).unwrap_or_default();
     for key in ["plural", "singular", "kind", "listKind"] {
         let field = format!("spec.names.{key}");

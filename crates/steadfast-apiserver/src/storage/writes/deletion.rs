@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::{ObjectKey, State, metadata};
 use super::definitions;
 use super::dependents::Dependents;
-use super::kinds::{holds_contents, is_definition, is_immortal, is_namespace};
+use super::kinds::{holds_contents, is_definition, is_namespace, is_undeletable};
 use super::request::{Outcome, WriteTarget};
 use crate::resources::{DEFINITIONS, GroupResource, NAMESPACES, defined_name};
 use crate::status::Status;
@@ -25,7 +25,7 @@ impl State {
     pub(crate) fn delete(&mut self, target: &WriteTarget, deletion: &Deletion) -> Result<Outcome, Status> {
         let resource = target.store().clone();
         let key = target.key();
-        if is_immortal(&resource, &target.name) {
+        if is_undeletable(&resource, &target.name) {
             return Err(Status::forbidden(&resource, &target.name, "this namespace may not be deleted"));
         }
         let Some(existing) = self.latest(&resource, &key).and_then(|change| change.object.clone()) else {
@@ -33,17 +33,17 @@ impl State {
         };
         // Preconditions are checked before finalizers change, so that a failed deletion leaves no trace.
         check_preconditions(target, &existing, deletion)?;
-        let settled = settled(&resource, &existing, deletion.dependents);
+        let updated = with_final_finalizers(&resource, &existing, deletion.dependents);
         // With finalizers or contents, the object is only marked. A later write removes the object.
-        if !metadata::has_finalizers(&settled) && !holds_contents(&resource) {
+        if !metadata::has_finalizers(&updated) && !holds_contents(&resource) {
             // A pod has a grace period even if no kubelet runs it. The period ends at once.
             let graceful = is_pod(&resource) && !metadata::is_terminating(&existing);
             // A dry run of a graceful deletion returns the terminating object.
             if target.dry_run {
-                let deleted = if graceful { Arc::new(self.terminating(&resource, &settled)) } else { existing };
+                let deleted = if graceful { Arc::new(self.terminating(&resource, &updated)) } else { existing };
                 return Ok(Outcome::Deleted(deleted));
             }
-            let existing = if graceful { self.mark_terminating(&resource, &key, existing, &settled) } else { existing };
+            let existing = if graceful { self.mark_terminating(&resource, &key, existing, &updated) } else { existing };
             let mut deleted = Value::clone(&existing);
             let revision = self.remove(&resource, &key, existing);
             // The response contains the revision of the deletion, like the event.
@@ -51,46 +51,46 @@ impl State {
             return Ok(Outcome::Deleted(Arc::new(deleted)));
         }
         if target.dry_run {
-            return Ok(Outcome::Stored(Arc::new(self.terminating(&resource, &settled))));
+            return Ok(Outcome::Stored(Arc::new(self.terminating(&resource, &updated))));
         }
-        let terminating = self.mark_terminating(&resource, &key, existing, &settled);
+        let terminating = self.mark_terminating(&resource, &key, existing, &updated);
         if is_namespace(&resource) {
             // This call only schedules the deletion of the contents. The grace period may be zero, so all due
             // namespaces are processed next.
-            self.endings.begin(&key.name, self.clock.elapsed());
+            self.terminating.begin(&key.name, self.clock.elapsed());
             self.end_namespaces();
         } else if is_definition(&resource) {
             self.delete_instances(&terminating);
-            self.remove_what_is_empty();
+            self.remove_empty_containers();
         }
         Ok(Outcome::Stored(terminating))
     }
 
     /// Deletes the contents of namespaces whose grace period has ended, and the namespaces without contents.
     pub(crate) fn end_namespaces(&mut self) {
-        for namespace in self.endings.due(self.clock.elapsed()) {
+        for namespace in self.terminating.due(self.clock.elapsed()) {
             self.delete_contents_of_namespace(&namespace);
         }
-        self.remove_what_is_empty();
+        self.remove_empty_containers();
     }
 
     /// Writes the tombstone of an object. Removes the namespace or definition if this was its last object. Returns the
     /// tombstone's revision.
     pub(super) fn remove(&mut self, resource: &GroupResource, key: &ObjectKey, existing: Arc<Value>) -> u64 {
         let revision = self.append(resource, key.clone(), None, Some(existing)).revision;
-        self.remove_what_is_empty();
+        self.remove_empty_containers();
         revision
     }
 
-    /// Marks the stored object `existing` as terminating, with the finalizers of `settled`.
+    /// Marks the stored object `existing` as terminating, with the finalizers of `updated`.
     fn mark_terminating(
         &mut self,
         resource: &GroupResource,
         key: &ObjectKey,
         existing: Arc<Value>,
-        settled: &Value,
+        updated: &Value,
     ) -> Arc<Value> {
-        let object = self.terminating(resource, settled);
+        let object = self.terminating(resource, updated);
         // A repeated deletion changes nothing and creates no event.
         // The comparison includes the deletion timestamp, which a second deletion keeps.
         if object == *existing {
@@ -125,12 +125,12 @@ impl State {
         object
     }
 
-    fn delete_or_mark(&mut self, doomed: Vec<(GroupResource, ObjectKey, Arc<Value>)>, dependents: Dependents) {
-        for (resource, key, object) in doomed {
+    fn delete_or_mark(&mut self, to_delete: Vec<(GroupResource, ObjectKey, Arc<Value>)>, dependents: Dependents) {
+        for (resource, key, object) in to_delete {
             // Finalizers delay the deletion of contents too, and with them the end of the namespace.
-            let settled = settled(&resource, &object, dependents);
-            if metadata::has_finalizers(&settled) {
-                self.mark_terminating(&resource, &key, object, &settled);
+            let updated = with_final_finalizers(&resource, &object, dependents);
+            if metadata::has_finalizers(&updated) {
+                self.mark_terminating(&resource, &key, object, &updated);
             } else {
                 self.append(&resource, key, None, Some(object));
             }
@@ -139,26 +139,26 @@ impl State {
 
     fn delete_contents_of_namespace(&mut self, namespace: &str) {
         // All objects are collected first, since each deletion appends to the tables.
-        let mut doomed = Vec::new();
+        let mut to_delete = Vec::new();
         for resource in self.resources() {
             for (key, change) in self.live(resource, Some(namespace)) {
-                doomed.extend(change.object.clone().map(|object| (resource.clone(), key.clone(), object)));
+                to_delete.extend(change.object.clone().map(|object| (resource.clone(), key.clone(), object)));
             }
         }
-        self.delete_or_mark(doomed, Dependents::Background);
+        self.delete_or_mark(to_delete, Dependents::Background);
     }
 
     fn delete_instances(&mut self, definition: &Value) {
         let Some(defined) = defined_name(definition) else { return };
-        let doomed = self
+        let to_delete = self
             .live(&defined, None)
             .filter_map(|(key, change)| Some((defined.clone(), key.clone(), change.object.clone()?)))
             .collect();
-        self.delete_or_mark(doomed, Dependents::Unsaid);
+        self.delete_or_mark(to_delete, Dependents::Unspecified);
     }
 
     /// Removes terminating namespaces and definitions without contents.
-    pub(super) fn remove_what_is_empty(&mut self) {
+    pub(super) fn remove_empty_containers(&mut self) {
         let (mut empty, mut finalized) = (Vec::new(), Vec::new());
         for resource in [&*NAMESPACES, &*DEFINITIONS] {
             for (key, change) in self.live(resource, None) {
@@ -166,13 +166,13 @@ impl State {
                     continue;
                 };
                 let holds = if is_namespace(resource) {
-                    !self.endings.is_emptied(&key.name)
+                    !self.terminating.is_emptied(&key.name)
                         || self.resources().any(|inside| self.live(inside, Some(&key.name)).next().is_some())
                 } else {
                     defined_name(object).is_some_and(|defined| self.live(&defined, None).next().is_some())
                 };
                 // Finalizers of users hold the object even without contents.
-                if !holds && !definitions::is_held(object) {
+                if !holds && !definitions::has_user_finalizers(object) {
                     empty.push((resource.clone(), key.clone(), Arc::clone(object)));
                 } else if !holds && object.pointer("/spec/finalizers").is_some() {
                     finalized.push((key.clone(), Arc::clone(object)));
@@ -187,7 +187,7 @@ impl State {
         }
         for (resource, key, object) in empty {
             if is_namespace(&resource) {
-                self.endings.forget(&key.name);
+                self.terminating.forget(&key.name);
             }
             self.append(&resource, key, None, Some(object));
         }
@@ -196,9 +196,9 @@ impl State {
 
 /// Returns the object with its finalizers after the deletion. The finalizers of namespaces and definitions are
 /// unchanged.
-fn settled(resource: &GroupResource, existing: &Arc<Value>, dependents: Dependents) -> Arc<Value> {
-    let settled = if holds_contents(resource) { None } else { dependents.settled(resource, existing) };
-    settled.map_or_else(|| Arc::clone(existing), Arc::new)
+fn with_final_finalizers(resource: &GroupResource, existing: &Arc<Value>, dependents: Dependents) -> Arc<Value> {
+    let updated = if holds_contents(resource) { None } else { dependents.with_final_finalizers(resource, existing) };
+    updated.map_or_else(|| Arc::clone(existing), Arc::new)
 }
 
 fn is_pod(resource: &GroupResource) -> bool {

@@ -13,7 +13,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) enum Dependents {
     /// Not specified: determined by the object's finalizers, or by its kind.
     #[default]
-    Unsaid,
+    Unspecified,
     /// Dependents are kept.
     Orphaned,
     /// Dependents are deleted after the object.
@@ -24,7 +24,7 @@ pub(crate) enum Dependents {
 
 impl Dependents {
     /// Returns the object with the matching finalizer; `None` if its finalizers need no change.
-    pub(super) fn settled(self, resource: &GroupResource, object: &Value) -> Option<Value> {
+    pub(super) fn with_final_finalizers(self, resource: &GroupResource, object: &Value) -> Option<Value> {
         let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array);
         let had: Vec<&Value> = listed.into_iter().flatten().collect();
         let is_ours = |finalizer: &&&Value| **finalizer == ORPHAN || **finalizer == FOREGROUND;
@@ -35,7 +35,7 @@ impl Dependents {
             Self::Foreground => Some(FOREGROUND),
             Self::Background => None,
             // Without a policy, an existing finalizer takes precedence over the default of the kind.
-            Self::Unsaid => match had.iter().find(is_ours) {
+            Self::Unspecified => match had.iter().find(is_ours) {
                 Some(finalizer) => finalizer.as_str(),
                 None => orphans_by_default(resource).then_some(ORPHAN),
             },
@@ -62,13 +62,13 @@ fn orphans_by_default(resource: &GroupResource) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::Dependents::{Background, Foreground, Orphaned, Unsaid};
+    use super::Dependents::{Background, Foreground, Orphaned, Unspecified};
     use super::{Dependents, GroupResource};
 
     fn after(how: Dependents, group: &str, resource: &str, finalizers: &[&str]) -> Option<Value> {
         let object = json!({"metadata": {"name": "a", "finalizers": finalizers}});
-        let settled = how.settled(&GroupResource::new(group, resource), &object)?;
-        Some(settled["metadata"].get("finalizers").cloned().unwrap_or_default())
+        let updated = how.with_final_finalizers(&GroupResource::new(group, resource), &object)?;
+        Some(updated["metadata"].get("finalizers").cloned().unwrap_or_default())
     }
 
     #[test]
@@ -83,11 +83,11 @@ mod tests {
 
     #[test]
     fn unspecified_policy_follows_object_or_kind() {
-        assert_eq!(after(Unsaid, "", "pods", &[]), None);
-        assert_eq!(after(Unsaid, "", "pods", &["orphan"]), None);
-        assert_eq!(after(Unsaid, "batch", "jobs", &[]), Some(json!(["orphan"])));
-        assert_eq!(after(Unsaid, "batch", "jobs", &["foregroundDeletion"]), None);
+        assert_eq!(after(Unspecified, "", "pods", &[]), None);
+        assert_eq!(after(Unspecified, "", "pods", &["orphan"]), None);
+        assert_eq!(after(Unspecified, "batch", "jobs", &[]), Some(json!(["orphan"])));
+        assert_eq!(after(Unspecified, "batch", "jobs", &["foregroundDeletion"]), None);
         assert_eq!(after(Foreground, "", "events", &[]), None);
-        assert_eq!(after(Unsaid, "", "events", &["orphan"]), Some(Value::Null));
+        assert_eq!(after(Unspecified, "", "events", &["orphan"]), Some(Value::Null));
     }
 }

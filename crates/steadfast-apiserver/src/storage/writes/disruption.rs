@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::super::{ObjectKey, Patch, State, metadata};
-use super::request::{Asked, Part, Update, WriteTarget};
+use super::request::{Part, RequestProperties, Update, WriteTarget};
 use crate::resources::GroupResource;
 use crate::status::Status;
 
@@ -89,7 +89,7 @@ impl State {
             name: name.to_owned(),
             part: Part::Whole,
             dry_run: false,
-            asked: Asked::default(),
+            request: RequestProperties::default(),
         };
         let patch = Patch::Merge(json!({"status": {"disruptionsAllowed": left}}));
         self.update(&target, &Update::Patch(patch)).map(drop)

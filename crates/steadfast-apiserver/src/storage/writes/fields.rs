@@ -13,10 +13,10 @@ use crate::types;
 /// Returns the message for a field with a wrong type. For custom resources, only the metadata is checked here.
 fn malformed(target: &WriteTarget, object: &Value) -> Option<String> {
     if has_builtin_type(target) {
-        return types::misfit(&target.resource.api_version(target.version()), &target.resource.kind, object);
+        return types::type_mismatch(&target.resource.api_version(target.version()), &target.resource.kind, object);
     }
     let is_checked = target.resource.custom && (target.definition().is_some() || target.part != Part::Whole);
-    object.get("metadata").filter(|_| is_checked).and_then(types::misfit_of_metadata)
+    object.get("metadata").filter(|_| is_checked).and_then(types::metadata_type_mismatch)
 }
 
 /// Rejects an object with fields of a wrong type. For a patch, the error names the patch.
@@ -30,8 +30,8 @@ pub(super) fn check_types(target: &WriteTarget, object: &Value, patched: bool) -
 }
 
 /// Prunes an object and sets its defaults. Returns the unknown fields, including those of the metadata.
-pub(super) fn take_in(target: &WriteTarget, object: &mut Value, of_metadata: Vec<String>) -> Vec<String> {
-    let rest = take_in_fields(target, object);
+pub(super) fn prepare(target: &WriteTarget, object: &mut Value, of_metadata: Vec<String>) -> Vec<String> {
+    let rest = prepare_fields(target, object);
     let mut unknown: Vec<String> = rest.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
     // The metadata of a custom resource is parsed first; a built-in kind is parsed in the order of its fields.
     let before = |field: &String| target.definition().is_none() && field.as_str() < "unknown field \"metadata.";
@@ -46,7 +46,7 @@ fn has_builtin_type(target: &WriteTarget) -> bool {
     !target.resource.custom && target.part != Part::Whole
 }
 
-fn take_in_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
+fn prepare_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
     if has_builtin_type(target) {
         let api_version = target.resource.api_version(target.version());
         return types::prune(&api_version, &target.resource.kind, object);
@@ -75,9 +75,9 @@ pub(super) fn check_applied(target: &WriteTarget, applied: &Value, object: &Valu
 }
 
 /// Sets the defaults of an applied object, and normalizes its values. An applied object has no unknown fields.
-pub(super) fn take_in_applied(target: &WriteTarget, object: &mut Value) {
+pub(super) fn prepare_applied(target: &WriteTarget, object: &mut Value) {
     if has_builtin_type(target) {
-        take_in_fields(target, object);
+        prepare_fields(target, object);
     }
     if let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) {
         version.schema.fill_in(object);
@@ -92,12 +92,12 @@ pub(super) fn complete_status(target: &WriteTarget, object: &mut Value) {
 }
 
 /// Returns the invalid ports of an object of a built-in kind.
-fn wrong_ports(target: &WriteTarget, object: &Value) -> Vec<Cause> {
+fn port_violations(target: &WriteTarget, object: &Value) -> Vec<Cause> {
     if !has_builtin_type(target) || target.part == Part::Status {
         return Vec::new();
     }
     let api_version = target.resource.api_version(target.version());
-    let wrong = types::wrong_ports(&api_version, &target.resource.kind, object).into_iter();
+    let wrong = types::port_violations(&api_version, &target.resource.kind, object).into_iter();
     let mut causes: Vec<Cause> = wrong
         .map(|port| match port.number {
             Some(number) => Cause::invalid(port.path, &number.into(), port.why),
@@ -105,15 +105,15 @@ fn wrong_ports(target: &WriteTarget, object: &Value) -> Vec<Cause> {
         })
         .collect();
     if causes.is_empty() {
-        causes.extend(services::wrong_node_ports(target.group_resource(), object));
+        causes.extend(services::node_port_violations(target.group_resource(), object));
     }
     causes
 }
 
 /// Returns the violations of an object, or of its status alone. `before` is the object before an update.
-pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>) -> Vec<Cause> {
+pub(super) fn violations(target: &WriteTarget, object: &Value, before: Option<&Value>) -> Vec<Cause> {
     if !target.resource.custom {
-        return wrong_ports(target, object);
+        return port_violations(target, object);
     }
     let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) else {
         return Vec::new();
@@ -131,7 +131,7 @@ pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>
         },
     };
     if let Some(paths) = &version.scale {
-        causes.extend(super::scale::wrong(paths, object, target.part == Part::Status));
+        causes.extend(super::scale::violations(paths, object, target.part == Part::Status));
     }
     if target.part != Part::Status {
         causes.extend(schema.nameless(object));
@@ -144,9 +144,9 @@ pub(super) fn wrong(target: &WriteTarget, object: &Value, before: Option<&Value>
         // Rules assume a valid structure, so structural errors prevent their evaluation.
         if causes.iter().any(crate::schema::is_blocking) {
             causes.push(crate::schema::unchecked());
-        } else if let Some(verdict) = target.asked.verdicts.about(definition, target.version(), object, before) {
+        } else if let Some(verdict) = target.request.verdicts.about(definition, target.version(), object, before) {
             causes.extend(verdict.causes);
-            target.asked.warnings.add(verdict.warnings);
+            target.request.warnings.add(verdict.warnings);
         }
     }
     causes

@@ -23,7 +23,7 @@ pub(super) fn is_namespace(resource: &GroupResource) -> bool {
 }
 
 /// Returns whether the object is a namespace that cannot be deleted.
-pub(super) fn is_immortal(resource: &GroupResource, name: &str) -> bool {
+pub(super) fn is_undeletable(resource: &GroupResource, name: &str) -> bool {
     is_namespace(resource) && matches!(name, "default" | "kube-system" | "kube-public")
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct WriteTarget {
     /// True if the write is checked but not stored.
     pub(crate) dry_run: bool,
     /// Version, strictness and other properties of the request.
-    pub(crate) asked: Asked,
+    pub(crate) request: RequestProperties,
 }
 
 impl WriteTarget {
@@ -40,7 +40,7 @@ impl WriteTarget {
 
     /// Returns the version of the write.
     pub(crate) fn version(&self) -> &str {
-        if self.asked.version.is_empty() { self.resource.storage_version() } else { &self.asked.version }
+        if self.request.version.is_empty() { self.resource.storage_version() } else { &self.request.version }
     }
 
     /// Returns the definition of a custom resource.
@@ -62,12 +62,12 @@ pub(crate) enum Part {
 
 /// Properties of a request. The default is a write that bypasses the API and is not checked.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct RequestProperties {
     /// Version in the path; empty for the stored version.
     pub(crate) version: String,
     pub(crate) strictness: Strictness,
     /// Flaws of the body that the decoded object does not show: duplicate fields.
-    pub(crate) flaws: Vec<String>,
+    pub(crate) body_violations: Vec<String>,
     /// Warnings for the client.
     pub(crate) warnings: Warnings,
     /// Verdict of the rules in CEL about the write.

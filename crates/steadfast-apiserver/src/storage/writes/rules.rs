@@ -12,76 +12,76 @@ use crate::schema::Cause;
 /// Maximum total size of an object's annotations in bytes.
 const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 
-type Complaints = Vec<Cause>;
+type Violations = Vec<Cause>;
 
 /// Returns the violations in the metadata of a new object.
-pub(super) fn wrong_new(target: &WriteTarget, object: &Value) -> Vec<Cause> {
-    let mut complaints = Complaints::new();
+pub(super) fn violations_of_new(target: &WriteTarget, object: &Value) -> Vec<Cause> {
+    let mut violations = Violations::new();
     let prefix = metadata::text(object, "generateName");
     if !prefix.is_empty() {
         // The generated part follows the prefix, so a prefix may end with `-`.
         let generated = format!("{}a", prefix.strip_suffix('-').unwrap_or(prefix));
         // Only the checked form is extended. The error still names the prefix as sent.
         let shown = if prefix.ends_with('-') { generated } else { prefix.to_owned() };
-        complain(&mut complaints, "metadata.generateName", prefix, name(target, &shown));
+        report(&mut violations, "metadata.generateName", prefix, name(target, &shown));
     }
     let text = metadata::text(object, "name");
-    complain(&mut complaints, "metadata.name", text, name(target, text));
-    check_common(&mut complaints, target, object);
-    complaints
+    report(&mut violations, "metadata.name", text, name(target, text));
+    check_common(&mut violations, target, object);
+    violations
 }
 
 /// Returns the violations in the metadata of a changed object.
-pub(super) fn wrong_changed(target: &WriteTarget, object: &Value) -> Vec<Cause> {
-    let mut complaints = Complaints::new();
-    check_common(&mut complaints, target, object);
-    complaints
+pub(super) fn violations_of_changed(target: &WriteTarget, object: &Value) -> Vec<Cause> {
+    let mut violations = Violations::new();
+    check_common(&mut violations, target, object);
+    violations
 }
 
 /// Returns the violations of a generated name's prefix, which must be valid in a path. An update can change the prefix.
-pub(super) fn wrong_prefix(object: &Value) -> Vec<Cause> {
-    let mut complaints = Complaints::new();
+pub(super) fn violations_of_prefix(object: &Value) -> Vec<Cause> {
+    let mut violations = Violations::new();
     let prefix = metadata::text(object, "generateName");
-    complain(&mut complaints, "metadata.generateName", prefix, part_of_a_path(prefix));
-    complaints
+    report(&mut violations, "metadata.generateName", prefix, part_of_a_path(prefix));
+    violations
 }
 
-fn check_common(complaints: &mut Complaints, target: &WriteTarget, object: &Value) {
+fn check_common(violations: &mut Violations, target: &WriteTarget, object: &Value) {
     let field = |name: &str| object.get("metadata").and_then(|metadata| metadata.get(name));
     for (label, value) in field("labels").and_then(Value::as_object).into_iter().flatten() {
-        complain(complaints, "metadata.labels", label, naming::key(label));
+        report(violations, "metadata.labels", label, naming::key(label));
         let value = value.as_str().unwrap_or_default();
-        complain(complaints, "metadata.labels", value, naming::label_value(value));
+        report(violations, "metadata.labels", value, naming::label_value(value));
     }
     let annotations = field("annotations").and_then(Value::as_object);
     for (annotation, _) in annotations.into_iter().flatten() {
         // The real server accepts upper case in annotation keys, unlike in label keys' prefixes.
-        complain(complaints, "metadata.annotations", annotation, naming::key(&annotation.to_lowercase()));
+        report(violations, "metadata.annotations", annotation, naming::key(&annotation.to_lowercase()));
     }
     let bytes = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
     if annotations.into_iter().flatten().map(bytes).sum::<usize>() > MAX_ANNOTATIONS_BYTES {
         let message = format!("Too long: may not be more than {MAX_ANNOTATIONS_BYTES} bytes");
         let field = "metadata.annotations".to_owned();
-        complaints.push(Cause { reason: "FieldValueTooLong", field, message });
+        violations.push(Cause { reason: "FieldValueTooLong", field, message });
     }
-    check_owners(complaints, field("ownerReferences").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default());
+    check_owners(violations, field("ownerReferences").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default());
     let finalizers = field("finalizers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for finalizer in finalizers.iter().filter_map(Value::as_str) {
-        complain(complaints, "metadata.finalizers", finalizer, naming::key(finalizer));
+        report(violations, "metadata.finalizers", finalizer, naming::key(finalizer));
     }
     // Leases are validated by the general rules of objects, not by those of the core group.
     let core = !target.resource.custom && target.resource.name.group() != "coordination.k8s.io";
     for (index, finalizer) in finalizers.iter().filter_map(Value::as_str).enumerate() {
         if core && !is_standard(finalizer) && !finalizer.contains('/') {
             let why = "name is neither a standard finalizer name nor is it fully qualified".to_owned();
-            complain(complaints, &format!("metadata.finalizers[{index}]"), finalizer, vec![why]);
+            report(violations, &format!("metadata.finalizers[{index}]"), finalizer, vec![why]);
         }
     }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
     if has("orphan") && has("foregroundDeletion") {
         let listed = Value::from(finalizers.to_vec());
         let why = format!("Invalid value: {listed}: finalizer orphan and foregroundDeletion cannot be both set");
-        complaints.push(plain("metadata.finalizers".to_owned(), why));
+        violations.push(plain("metadata.finalizers".to_owned(), why));
     }
 }
 
@@ -97,7 +97,7 @@ pub(super) fn warn_of_finalizers(target: &WriteTarget, before: Option<&Value>, o
     };
     let before = before.map(finalizers).unwrap_or_default();
     let vague = |finalizer: &&String| !finalizer.contains('/') && !is_standard(finalizer);
-    target.asked.warnings.add(finalizers(object).difference(&before).filter(vague).map(|finalizer| {
+    target.request.warnings.add(finalizers(object).difference(&before).filter(vague).map(|finalizer| {
         let path = if finalizer.contains('.') { "including a path (/) " } else { "" };
         format!(
             "metadata.finalizers: \"{finalizer}\": prefer a domain-qualified finalizer name {path}to avoid accidental \
@@ -110,14 +110,14 @@ fn is_standard(finalizer: &str) -> bool {
     matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes")
 }
 
-fn check_owners(complaints: &mut Complaints, owners: &[Value]) {
+fn check_owners(violations: &mut Violations, owners: &[Value]) {
     let text = |owner: &Value, key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut controller: Option<String> = None;
     for (index, owner) in owners.iter().enumerate() {
         for key in ["apiVersion", "kind", "name", "uid"] {
             if text(owner, key).is_empty() {
                 let field = format!("metadata.ownerReferences[{index}].{key}");
-                complaints.push(Cause::required(field, "must not be empty"));
+                violations.push(Cause::required(field, "must not be empty"));
             }
         }
         let (version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
@@ -126,7 +126,7 @@ fn check_owners(complaints: &mut Complaints, owners: &[Value]) {
                 "Invalid value: {}: /v1, Kind=Event is disallowed from being an owner",
                 in_the_order_of_its_type(owner)
             );
-            complaints.push(plain(format!("metadata.ownerReferences[{index}]"), why));
+            violations.push(plain(format!("metadata.ownerReferences[{index}]"), why));
         }
         if owner.get("controller").and_then(Value::as_bool) != Some(true) {
             continue;
@@ -140,7 +140,7 @@ fn check_owners(complaints: &mut Complaints, owners: &[Value]) {
                  for {first} and {this}",
                 all.join(",")
             );
-            complaints.push(plain("metadata.ownerReferences".to_owned(), why));
+            violations.push(plain("metadata.ownerReferences".to_owned(), why));
         } else {
             controller = Some(this);
         }
@@ -165,8 +165,8 @@ fn plain(field: String, message: String) -> Cause {
     Cause { reason: "FieldValueInvalid", field, message }
 }
 
-fn complain(complaints: &mut Complaints, field: &str, value: &str, reasons: Vec<String>) {
-    complaints.extend(reasons.into_iter().map(|why| Cause::invalid(field, &value.into(), &why)));
+fn report(violations: &mut Violations, field: &str, value: &str, reasons: Vec<String>) {
+    violations.extend(reasons.into_iter().map(|why| Cause::invalid(field, &value.into(), &why)));
 }
 
 /// Returns the violations of a text that becomes part of a path.

@@ -36,7 +36,7 @@ impl State {
             }
             (_, given) => given.unwrap_or_default(),
         };
-        if let Some(why) = types::misfit(API_VERSION, "Scale", &scale) {
+        if let Some(why) = types::type_mismatch(API_VERSION, "Scale", &scale) {
             return Err(if let Update::Patch(_) = update {
                 validation::unreadable_patch(&scale, &why)
             } else {
@@ -47,8 +47,8 @@ impl State {
         let unknown = types::prune(API_VERSION, "Scale", &mut scale);
         let unknown = unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
         match update {
-            Update::Patch(_) => unknown::judge_patched(target, &whole, unknown)?,
-            _ => unknown::judge_scale(target, unknown)?,
+            Update::Patch(_) => unknown::check_patched(target, &whole, unknown)?,
+            _ => unknown::check_scale(target, unknown)?,
         }
         let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
         // The placeholder survived the patch, so the object has no replicas.
@@ -72,9 +72,9 @@ impl State {
         }
         validation::check_uid(target, &existing, &scale)?;
         let mut target = WriteTarget { part: Part::Main, ..target.clone() };
-        // The flaws of the scale were checked above; the object has no other flaws.
-        target.asked.flaws.clear();
-        if let Some(manager) = &mut target.asked.manager {
+        // The violations in the body of the scale were checked above; the object has no others.
+        target.request.body_violations.clear();
+        if let Some(manager) = &mut target.request.manager {
             manager.subresource = "scale";
         }
         let outcome = self.update(&target, &Update::Replace(object))?;
@@ -158,7 +158,7 @@ fn checked(target: &WriteTarget, scale: Value) -> Result<Value, Status> {
 }
 
 /// Returns the violations of the fields that `scale` shows, in the order of the real server.
-pub(super) fn wrong(paths: &ScalePaths, object: &Value, status_alone: bool) -> Vec<Cause> {
+pub(super) fn violations(paths: &ScalePaths, object: &Value, status_alone: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut count = |path: &str| match whole(object, path) {
         Err(why) => causes.push(Cause::invalid(path, &0.into(), &why)),

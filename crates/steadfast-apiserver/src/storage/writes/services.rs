@@ -35,7 +35,7 @@ fn is_service(resource: &GroupResource) -> bool {
 }
 
 /// Returns the node ports of a Service that are out of range. A real server finds them when it allocates the ports.
-pub(super) fn wrong_node_ports(resource: &GroupResource, service: &Value) -> Vec<Cause> {
+pub(super) fn node_port_violations(resource: &GroupResource, service: &Value) -> Vec<Cause> {
     if !is_service(resource) || !matches!(text(service, "/spec/type"), "NodePort" | "LoadBalancer") {
         return Vec::new();
     }

@@ -22,7 +22,7 @@ pub(super) fn warn(target: &WriteTarget, object: &Value) {
         }
         _ => return warn_of_schemas(target, object),
     };
-    target.asked.warnings.add([warning]);
+    target.request.warnings.add([warning]);
     warn_of_schemas(target, object);
 }
 
@@ -40,13 +40,13 @@ fn warn_of_schemas(target: &WriteTarget, definition: &Value) {
         if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
             let place = format!("spec.versions[{version_index}].schema.openAPIV3Schema");
             let unsupported = schema::unsupported(schema, &place);
-            target.asked.warnings.add(unsupported.into_iter().map(|(path, names)| {
+            target.request.warnings.add(unsupported.into_iter().map(|(path, names)| {
                 format!(
                     "{path}: this server does not evaluate the rule, which calls functions without support: {names}"
                 )
             }));
         }
-        target.asked.warnings.add(wrong.map(|(index, error)| {
+        target.request.warnings.add(wrong.map(|(index, error)| {
             format!(
                 "spec.versions[{version_index}].additionalPrinterColumns[{index}].jsonPath: {error}; tables end before \
                  this column"

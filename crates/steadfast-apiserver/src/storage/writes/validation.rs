@@ -92,9 +92,9 @@ pub(super) fn unreadable_patch(made: &Value, why: &str) -> Status {
 }
 
 /// Rejects a write with its violations, if any.
-pub(super) fn refuse(target: &WriteTarget, name: &str, causes: &[Cause]) -> Result<(), Status> {
+pub(super) fn reject(target: &WriteTarget, name: &str, causes: &[Cause]) -> Result<(), Status> {
     // A pending verdict ends the attempt without any change. The status is never sent.
-    if target.asked.verdicts.is_pending() {
+    if target.request.verdicts.is_pending() {
         // The next attempt replaces this status.
         return Err(Status::of_code(500).with_message("the rules of the object have not been evaluated"));
     }
@@ -126,7 +126,7 @@ pub(super) fn check_version(target: &WriteTarget, existing: &Value, wanted: &Val
 }
 
 /// Returns the violations of the UID in a patched object.
-pub(super) fn wrong_uid(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
+pub(super) fn uid_violations(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
     let uid = metadata::text(wanted, "uid");
     if uid.is_empty() || uid == metadata::text(existing, "uid") {
         return Vec::new();
@@ -183,7 +183,7 @@ fn etcd_key(target: &WriteTarget) -> String {
 }
 
 /// Returns the violations of finalizers. A terminating object must not receive new ones.
-pub(super) fn wrong_finalizers(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
+pub(super) fn finalizer_violations(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
     let finalizers = |object: &Value| -> Vec<String> {
         let items = object.pointer("/metadata/finalizers").and_then(Value::as_array).into_iter().flatten();
         items.filter_map(Value::as_str).map(str::to_owned).collect()
@@ -204,22 +204,22 @@ pub(super) fn wrong_finalizers(target: &WriteTarget, existing: &Value, wanted: &
 }
 
 /// Returns the violations of the deletion's times. Only a deletion sets them, and no update changes them.
-pub(super) fn wrong_deletion(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
+pub(super) fn deletion_violations(target: &WriteTarget, existing: &Value, wanted: &Value) -> Vec<Cause> {
     let change = |field: &str| {
         let of = |object: &Value| object.get("metadata").and_then(|metadata| metadata.get(field)).cloned();
         (of(existing), of(wanted))
     };
     let mut causes = Vec::new();
-    let mut refuse = |field: &str, value: &Value| {
+    let mut reject = |field: &str, value: &Value| {
         let field = format!("metadata.{field}");
         causes.extend(twice_where_custom(target, || Cause::invalid(field.as_str(), value, "field is immutable")));
     };
     // Changes of an existing timestamp are ignored instead of rejected.
     if let (None, Some(time)) = change("deletionTimestamp") {
-        refuse("deletionTimestamp", &time);
+        reject("deletionTimestamp", &time);
     }
     match change("deletionGracePeriodSeconds") {
-        (before, Some(seconds)) if before.as_ref() != Some(&seconds) => refuse("deletionGracePeriodSeconds", &seconds),
+        (before, Some(seconds)) if before.as_ref() != Some(&seconds) => reject("deletionGracePeriodSeconds", &seconds),
         _ => {}
     }
     causes

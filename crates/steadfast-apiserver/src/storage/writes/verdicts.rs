@@ -19,19 +19,19 @@ pub(crate) struct Verdicts(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    pending: Option<Question>,
-    decided: Option<(Question, Verdict)>,
+    pending: Option<VerdictRequest>,
+    decided: Option<(VerdictRequest, Verdict)>,
 }
 
 #[derive(Debug)]
-struct Question {
+struct VerdictRequest {
     definition: Arc<Definition>,
     version: String,
     object: Value,
     before: Option<Value>,
 }
 
-impl Question {
+impl VerdictRequest {
     fn is(&self, other: &Self) -> bool {
         // A generated name differs between attempts. The difference must not make the verdict outdated.
         Arc::ptr_eq(&self.definition, &other.definition)
@@ -42,7 +42,7 @@ impl Question {
 
     fn decide(&self) -> Verdict {
         let version = self.definition.version(&self.version);
-        version.map(|version| version.schema.judge(&self.object, self.before.as_ref())).unwrap_or_default()
+        version.map(|version| version.schema.evaluate_rules(&self.object, self.before.as_ref())).unwrap_or_default()
     }
 }
 
@@ -55,7 +55,7 @@ impl Verdicts {
         object: &Value,
         before: Option<&Value>,
     ) -> Option<Verdict> {
-        let question = Question {
+        let request = VerdictRequest {
             definition: Arc::clone(definition),
             version: version.to_owned(),
             object: readable(object),
@@ -63,11 +63,11 @@ impl Verdicts {
         };
         let mut state = self.0.lock();
         // A verdict about another state of the object is outdated: the caller must evaluate the rules again.
-        if let Some((_, verdict)) = state.decided.as_ref().filter(|(decided, _)| decided.is(&question)) {
+        if let Some((_, verdict)) = state.decided.as_ref().filter(|(decided, _)| decided.is(&request)) {
             return Some(verdict.clone());
         }
         // Replaces an earlier request for a verdict, because that verdict would be outdated.
-        state.pending = Some(question);
+        state.pending = Some(request);
         None
     }
 
@@ -81,9 +81,9 @@ impl Verdicts {
     pub(crate) fn decide(&self) -> bool {
         // The lock is released before the evaluation, which can take long.
         let pending = self.0.lock().pending.take();
-        let Some(question) = pending else { return false };
-        let verdict = question.decide();
-        self.0.lock().decided = Some((question, verdict));
+        let Some(request) = pending else { return false };
+        let verdict = request.decide();
+        self.0.lock().decided = Some((request, verdict));
         true
     }
 }

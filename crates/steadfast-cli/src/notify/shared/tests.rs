@@ -1,7 +1,7 @@
 //! The shared state in virtual time, on a server in memory.
 
 use steadfast::Connection;
-use steadfast_apiserver::{Answer, ApiServer, RequestRule};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule};
 use steadfast_testing::InMemory;
 use tokio::time::sleep;
 
@@ -79,9 +79,9 @@ async fn publication_recovers_after_failed_request() {
     let world = World::new().await;
     let mut leader = world.leader(1);
     leader.take_over().await.expect("it is written");
-    world.server.faults().respond(RequestRule::any().resource("secrets"), Answer::code(500));
+    world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(500));
     leader.publish(&progress(7, 1), String::new()).await.expect_err("the server fails");
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     leader.publish(&progress(8, 1), String::new()).await.expect("it is written");
     assert_eq!(world.read().await.settled["a/log x"], 8);
     // Damaged content counts as empty.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule};
 use steadfast_testing::cluster::ServerKind;
 use tokio::runtime::Runtime;
 
@@ -130,12 +130,12 @@ fn suffer_embedded(server: &ApiServer, trouble: Trouble, phase: Phase) {
             faults.heal();
         }
         (Trouble::Resets, Phase::Begin) => faults.reset(),
-        (Trouble::Errors, Phase::Begin) => faults.respond(pods, Answer::code(503)),
+        (Trouble::Errors, Phase::Begin) => faults.respond(pods, InjectedResponse::code(503)),
         (Trouble::Forbidden, Phase::Begin) => {
-            faults.respond(pods, Answer::code(403));
+            faults.respond(pods, InjectedResponse::code(403));
             faults.end_watches();
         }
-        (Trouble::Errors | Trouble::Forbidden, Phase::End) => faults.answer_truly(),
+        (Trouble::Errors | Trouble::Forbidden, Phase::End) => faults.clear_rules(),
         _ => {}
     }
 }

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
 use steadfast::{InformerFactory, Scope};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule};
 use steadfast_testing::InMemory;
 use tokio::time::{Instant, sleep};
 
@@ -122,12 +122,12 @@ async fn entry_in_doubt_delays_no_other() {
     let mut world =
         World::start("object.metadata.name == 'b' || get('services', 'default', object.metadata.name) == null").await;
     assert_eq!(world.entries().await, (true, counts(Some(1), Some(1))));
-    world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(503));
+    world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(503));
     world.server.faults().end_watches();
     sleep(Duration::from_secs(120)).await;
     assert_eq!(world.entries().await, (true, counts(None, Some(1))));
     world.create("Service", "a");
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     sleep(Duration::from_secs(120)).await;
     assert_eq!(world.entries().await, (true, counts(Some(0), Some(1))));
     world.factory.shutdown();

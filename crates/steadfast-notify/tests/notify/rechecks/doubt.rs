@@ -1,6 +1,6 @@
 //! Evaluations while a looked-up resource is in doubt.
 
-use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_notify::change::{Change, State, Subject};
 use steadfast_notify::config::EventKind;
 use steadfast_notify::explain::explain;
@@ -14,7 +14,7 @@ const OPTIONAL: &str = "{'of': object.data.ref == '' ? '' : get('services', 'def
 
 /// Makes Services unreadable until their cache is in doubt. Other resources stay readable.
 async fn services_in_doubt(world: &World) {
-    world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(503));
+    world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(503));
     world.server.faults().end_watches();
     // A cache without a confirmation counts as fresh for less than this time.
     sleep(Duration::from_secs(120)).await;
@@ -37,7 +37,7 @@ async fn only_lookups_wait(folder: Option<&Folder>) {
     world.set_service("s", 5);
     sleep(Duration::from_secs(30)).await;
     assert_eq!(receiver.messages().len(), 1, "{:?}", receiver.messages());
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     sleep(Duration::from_secs(120)).await;
     receiver.until(2).await;
     assert_eq!(receiver.messages_after(1), [("a".to_owned(), json!({"of": "5"}))]);
@@ -70,7 +70,7 @@ async fn instant_in_doubt_is_reported_when_certain() {
     sleep(Duration::from_secs(100)).await;
     receiver.until(1).await;
     assert_eq!(receiver.messages_after(0), [("b".to_owned(), json!({"of": ""}))]);
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     sleep(Duration::from_secs(120)).await;
     let messages = receiver.until(2).await;
     let [_, message] = &messages[..] else { panic!("{messages:?}") };

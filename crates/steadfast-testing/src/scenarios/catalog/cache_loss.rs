@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 use steadfast::transport::Protocol;
 use steadfast::{Informer, ReflectorSettings, Scope};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -253,7 +253,7 @@ async fn time_travel<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
 
     // The client relists on a lagging replica.
     run.faults().replica(0).start();
-    run.faults().replica(0).respond(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    run.faults().replica(0).respond(RequestRule::any().verb(Verb::Watch).times(1), InjectedResponse::code(410));
     let relisted = move_to_lagging::<K>(&mut run, &config_maps, Moved::Relisting).await?;
     run.checks.expect(run.lists() > 1, "no relist was sent");
     run.settle(&[&config_maps]).await;

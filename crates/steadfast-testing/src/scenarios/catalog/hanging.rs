@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use steadfast::Scope;
-use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_apiserver::{InjectedResponse, RequestRule};
 use tokio::time::{Instant, sleep};
 
 use crate::CachedConfigMap;
@@ -56,7 +56,7 @@ async fn hanging_lists<K: CachedConfigMap>(target: Target) -> Result<Findings, E
     let mut hanging = Vec::new();
     for (kind, plural) in HANGING {
         let rule = RequestRule::any().resource(&format!("{plural}.{}", group(kind)));
-        run.faults().hang(rule, Duration::from_secs(29), Answer::code(500));
+        run.faults().respond_after(rule, Duration::from_secs(29), InjectedResponse::code(500));
         let kind = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group(kind), "v1", kind), plural);
         hanging.push(run.factory.informer_with::<DynamicObject>(&kind, Scope::all())?);
     }
@@ -76,7 +76,7 @@ async fn hanging_lists<K: CachedConfigMap>(target: Target) -> Result<Findings, E
         run.checks.within(&format!("the relist of round {round}"), back, Duration::from_secs(3));
     }
     run.checks.expect(!hanging.iter().any(steadfast::Informer::has_synced), "a hanging informer has synced");
-    run.faults().answer_truly();
+    run.faults().clear_rules();
     // Requests that were sent before the recovery still hang until they end.
     sleep(Duration::from_secs(29)).await;
     let healed = Instant::now();

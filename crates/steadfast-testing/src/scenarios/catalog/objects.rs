@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steadfast::Scope;
-use steadfast_apiserver::Spoiling;
+use steadfast_apiserver::ObjectCorruption;
 use tokio::time::Instant;
 
 use crate::CachedConfigMap;
@@ -42,8 +42,8 @@ async fn deep_and_huge<K: CachedConfigMap>(target: Target) -> Result<Findings, E
     let live = watch::<K>(&run, Scope::all(), true)?;
     run.ready(&[&live]).await?;
     run.fault();
-    run.faults().spoil("default", "deep", Some(Spoiling::Deep(200)));
-    run.faults().spoil("default", "huge", Some(Spoiling::Huge(2 * MAX_OBJECT_BYTES)));
+    run.faults().corrupt_object("default", "deep", Some(ObjectCorruption::Deep(200)));
+    run.faults().corrupt_object("default", "huge", Some(ObjectCorruption::Huge(2 * MAX_OBJECT_BYTES)));
     ["a", "deep", "huge", "c"].into_iter().try_for_each(|name| run.change(name, "2"))?;
     // Two more informers receive the objects in their lists.
     let streamed = watch::<K>(&run, Scope::namespace("default"), true)?;
@@ -73,7 +73,7 @@ async fn deep_and_huge<K: CachedConfigMap>(target: Target) -> Result<Findings, E
     ["deep", "huge"].into_iter().try_for_each(|name| run.create(name, "4"))?;
     run.recovery(&[&live, &streamed, &paged], Instant::now(), PROMPT).await;
     for name in ["deep", "huge"] {
-        run.faults().spoil("default", name, None);
+        run.faults().corrupt_object("default", name, None);
     }
     let healed = Instant::now();
     ["deep", "huge"].into_iter().try_for_each(|name| run.change(name, "5"))?;

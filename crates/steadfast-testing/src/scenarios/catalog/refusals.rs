@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 use steadfast::{Freshness, Informer, Kept, ReflectorSettings, Scope};
-use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use tokio::time::{Instant, sleep};
 
 use crate::CachedConfigMap;
@@ -99,8 +99,8 @@ async fn server_busy<K: CachedConfigMap>(target: Target) -> Result<Findings, Err
     let mut slowest = None;
     for (code, asked) in [(429, 3), (503, 3), (500, 0), (504, 0), (503, 3600)] {
         let response = match asked {
-            0 => Answer::code(code),
-            seconds => Answer::retry_after(code, Duration::from_secs(seconds)),
+            0 => InjectedResponse::code(code),
+            seconds => InjectedResponse::retry_after(code, Duration::from_secs(seconds)),
         };
         run.faults().respond(RequestRule::any().verb(Verb::Watch).times(1), response);
         run.faults().end_watches();
@@ -146,7 +146,7 @@ async fn resource_refused<K: CachedConfigMap>(target: Target) -> Result<Findings
     let mut run = ScenarioRun::plain(&target).await?;
     run.create("a", "1")?;
     let started = run.fault();
-    run.faults().respond(RequestRule::any().resource("secrets"), Answer::Forbidden);
+    run.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::Forbidden);
     let secrets = run.factory.informer::<Secret>(Scope::all())?;
     let widgets = run.factory.informer_with::<DynamicObject>(&widget(), Scope::all())?;
     let config_maps = run.watch::<K>(Scope::all())?;
@@ -167,7 +167,7 @@ async fn resource_refused<K: CachedConfigMap>(target: Target) -> Result<Findings
     }))?;
     let served = until(LONG, || holds(&widgets, 1)).await;
     run.checks.within("the sync of widgets", served, BETWEEN);
-    run.faults().answer_truly();
+    run.faults().clear_rules();
     let allowed = until(LONG, || secrets.has_synced() && secrets.freshness().is_fresh()).await;
     // Each time is measured from its own start, because the second rejection ends after the first one.
     let recover = allowed.zip(served).map(|(allowed, served)| allowed.max(served));
@@ -187,14 +187,14 @@ async fn resource_refused<K: CachedConfigMap>(target: Target) -> Result<Findings
 }
 
 async fn refused_by_verb<K: CachedConfigMap>(target: Target) -> Result<Findings, Error> {
-    let refusals = [Answer::Forbidden, Answer::code(405), Answer::code(500)];
+    let refusals = [InjectedResponse::Forbidden, InjectedResponse::code(405), InjectedResponse::code(500)];
     let played = refusals.map(|response| without_watches::<K>(&target, response));
     let mut findings = futures::future::try_join_all(played).await?.into_iter();
     let first = findings.next().ok_or("three servers have findings")?;
     Ok(findings.fold(first, Findings::and))
 }
 
-async fn without_watches<K: CachedConfigMap>(target: &Target, response: Answer) -> Result<Findings, Error> {
+async fn without_watches<K: CachedConfigMap>(target: &Target, response: InjectedResponse) -> Result<Findings, Error> {
     let reflector = ReflectorSettings { poll_every: Some(POLL), ..ReflectorSettings::default() };
     let mut run = ScenarioRun::set(target, Plan { reflector, ..Plan::default() }).await?;
     ["a", "b"].into_iter().try_for_each(|name| run.create(name, "1"))?;
@@ -214,7 +214,7 @@ async fn without_watches<K: CachedConfigMap>(target: &Target, response: Answer) 
     run.change("a", "2")?;
     run.delete("b")?;
     let recover = run.recovery(&[&config_maps], changed, LONG).await;
-    run.faults().answer_truly();
+    run.faults().clear_rules();
     let watched = until(LONG, || config_maps.informer.freshness().is_fresh() && polled().is_none()).await;
     run.checks.within(&format!("{response:?}: the return to a watch"), watched, POLL * 6 + BETWEEN);
     run.settle(&[&config_maps]).await;
@@ -234,7 +234,7 @@ async fn permission_removed<K: CachedConfigMap>(target: Target) -> Result<Findin
     widgets.wait_for_sync(PROMPT).await?;
 
     let fault = run.fault();
-    run.faults().respond(RequestRule::any().resource("configmaps"), Answer::Forbidden);
+    run.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::Forbidden);
     define(&run.server, false)?;
     // A real server lets a watch run to its end, and rejects the next one.
     run.faults().end_watches();
@@ -251,7 +251,7 @@ async fn permission_removed<K: CachedConfigMap>(target: Target) -> Result<Findin
     let told = config_maps.recording.in_words("default/a");
     run.checks.same("events of the deleted object before its deletion could be known", &told.len(), &1);
 
-    run.faults().answer_truly();
+    run.faults().clear_rules();
     define(&run.server, true)?;
     let healed = Instant::now();
     let recover = run.recovery(&[&config_maps], healed, LONG).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steadfast::Scope;
-use steadfast_apiserver::{Answer, RequestRule, Status, TooLarge, Verb};
+use steadfast_apiserver::{InjectedResponse, RequestRule, Status, TooLargeVersionForm, Verb};
 use tokio::time::{Instant, sleep};
 
 use crate::CachedConfigMap;
@@ -80,10 +80,10 @@ async fn version_expired<K: CachedConfigMap>(target: Target) -> Result<Findings,
     let gone = Status::of_code(410).with_reason("Gone");
     let expired = Status::of_code(410);
     let responses = [
-        Answer::Status(expired.clone()),
-        Answer::Status(gone.clone()),
-        Answer::InStream(expired),
-        Answer::InStream(gone),
+        InjectedResponse::Status(expired.clone()),
+        InjectedResponse::Status(gone.clone()),
+        InjectedResponse::InStream(expired),
+        InjectedResponse::InStream(gone),
     ];
     let mut slowest = Duration::ZERO;
     for (round, response) in responses.into_iter().map(Some).chain([None]).enumerate() {
@@ -118,10 +118,14 @@ async fn version_too_large<K: CachedConfigMap>(target: Target) -> Result<Finding
     run.ready(&[&config_maps]).await?;
     run.fault();
     let mut slowest = Duration::ZERO;
-    for (round, spelling) in [TooLarge::Cause, TooLarge::CauseMessage, TooLarge::Message].into_iter().enumerate() {
+    for (round, spelling) in
+        [TooLargeVersionForm::Cause, TooLargeVersionForm::CauseMessage, TooLargeVersionForm::Message]
+            .into_iter()
+            .enumerate()
+    {
         for in_stream in [false, true] {
-            let Answer::Status(status) = Answer::too_large(spelling) else { continue };
-            let response = if in_stream { Answer::InStream(status.clone()) } else { status.clone().into() };
+            let InjectedResponse::Status(status) = InjectedResponse::too_large(spelling) else { continue };
+            let response = if in_stream { InjectedResponse::InStream(status.clone()) } else { status.clone().into() };
             // The first rule applies to the resumed watch. The second applies to the list that may follow.
             run.faults().respond(RequestRule::any().verb(Verb::Watch).times(1), response.clone());
             run.faults().respond(RequestRule::any().verb(Verb::List).verb(Verb::StreamedList).times(1), response);
@@ -131,7 +135,7 @@ async fn version_too_large<K: CachedConfigMap>(target: Target) -> Result<Finding
             let back = run.recovery(&[&config_maps], ended, LONG).await;
             run.checks.within(&format!("the recovery from {spelling:?}"), back, LONG);
             slowest = slowest.max(back.unwrap_or(LONG));
-            run.faults().answer_truly();
+            run.faults().clear_rules();
         }
     }
     run.settle(&[&config_maps]).await;

@@ -9,7 +9,7 @@ use kube::api::PostParams;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use steadfast::Scope;
-use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, ControllerMetrics, back_off, retry_on_conflict};
 use steadfast_testing::{WorldError, config_map};
 
@@ -50,7 +50,7 @@ async fn update_is_repeated_after_conflicts_only() -> Result<(), WorldError> {
 async fn permanently_conflicting_update_is_tried_five_times() -> Result<(), WorldError> {
     let world = World::new().await?;
     world.server.create(&config_map("a", "0"))?;
-    world.server.faults().respond(RequestRule::any().verb(Verb::Update), Answer::code(409));
+    world.server.faults().respond(RequestRule::any().verb(Verb::Update), InjectedResponse::code(409));
     let (maps, attempts) = (world.config_maps(), AtomicU32::new(0));
     let begun = tokio::time::Instant::now();
     let update = || async {

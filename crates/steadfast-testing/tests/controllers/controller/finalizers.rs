@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::Api;
 use serde_json::{Value, json};
 use steadfast::Scope;
-use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_controller::{
     Action, Changes, Controller, FinalizerError, Finalizing, RunningController, Source, back_off, finalizer,
 };
@@ -95,7 +95,7 @@ async fn unrecorded_cleanup_is_repeated() -> Result<(), WorldError> {
     world.server.create(&config_map("a", "1"))?;
     advance(SECOND).await;
     let patches = RequestRule::any().resource("configmaps").verb(Verb::Patch);
-    world.server.faults().respond(patches.times(2), Answer::code(500));
+    world.server.faults().respond(patches.times(2), InjectedResponse::code(500));
     world.server.delete_named("configmaps", "default", "a")?;
     advance(60 * SECOND).await;
     assert_eq!(told.times("clean up a").len(), 3);
@@ -111,11 +111,11 @@ async fn apply_waits_for_finalizer_write() -> Result<(), WorldError> {
     let told = Told::default();
     let _controller = finalizing(&world, &told)?;
     let patches = RequestRule::any().resource("configmaps").verb(Verb::Patch);
-    world.server.faults().respond(patches, Answer::code(500));
+    world.server.faults().respond(patches, InjectedResponse::code(500));
     world.server.create(&config_map("a", "1"))?;
     advance(60 * SECOND).await;
     assert_eq!(told.times("apply").len(), 0);
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     advance(300 * SECOND).await;
     assert!(!told.times("apply a").is_empty());
     Ok(())

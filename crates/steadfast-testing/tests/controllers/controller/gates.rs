@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
 use steadfast::Scope;
-use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
 use steadfast_testing::{WorldError, config_map};
 
@@ -117,7 +117,7 @@ async fn gate_covers_owned_and_read_caches() -> Result<(), WorldError> {
             _ => controller.watches::<Secret, _>(Scope::all(), |_| [key("a")]),
         };
         let (world, controller, told) = called_while(choose).await?;
-        world.server.faults().respond(RequestRule::any().resource("secrets"), Answer::code(403));
+        world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(403));
         world.server.faults().end_watches();
         advance(120 * SECOND).await;
         told.take();
@@ -125,7 +125,7 @@ async fn gate_covers_owned_and_read_caches() -> Result<(), WorldError> {
         advance(10 * SECOND).await;
         assert_eq!(controller.stats().paused, counts, "{source}");
         assert_eq!(told.take(), if counts { vec![] } else { vec!["a".to_owned()] }, "{source}");
-        world.server.faults().answer_truly();
+        world.server.faults().clear_rules();
         advance(60 * SECOND).await;
         assert!(!controller.stats().paused, "{source}");
     }

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use steadfast::Scope;
-use steadfast_apiserver::{Answer, ApiServer, RequestRule};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule};
 use steadfast_controller::{Action, Controller, RunningController, WhenStale, back_off};
 use steadfast_testing::{WorldError, config_map};
 use tokio::sync::oneshot;
@@ -193,7 +193,7 @@ async fn first_reconcile_waits_for_previous_writes() -> Result<(), WorldError> {
 async fn calls_begin_when_all_caches_are_there() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
     let late = RequestRule::any().resource("secrets");
-    world.server.faults().answer_late(late, 5 * SECOND);
+    world.server.faults().delay_matching(late, 5 * SECOND);
     let (told, running) = (Told::default(), Arc::default());
     let _controller = slow(&world, &told, &running, |controller| controller.owns::<Secret>(Scope::all()))?;
     advance(4 * SECOND).await;
@@ -208,7 +208,7 @@ async fn calls_begin_when_all_caches_are_there() -> Result<(), WorldError> {
 async fn slow_read_cache_is_awaited_and_reported() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
     let late = RequestRule::any().resource("secrets");
-    world.server.faults().answer_late(late, 100 * SECOND);
+    world.server.faults().delay_matching(late, 100 * SECOND);
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
     let (told, running) = (Told::default(), Arc::default());
     let _controller = slow(&world, &told, &running, |controller| controller.reads(&secrets))?;
@@ -216,7 +216,7 @@ async fn slow_read_cache_is_awaited_and_reported() -> Result<(), WorldError> {
     let missing = told.take();
     let beginning = "a source is unavailable, and the first reconciles wait for its cache: secrets in all";
     assert!(missing.len() == 1 && missing[0].starts_with(beginning), "{missing:?}");
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     advance(60 * SECOND).await;
     assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
     Ok(())
@@ -227,7 +227,7 @@ async fn slow_read_cache_is_awaited_and_reported() -> Result<(), WorldError> {
 async fn undeclared_cache_that_fails_delays_no_controller() -> Result<(), WorldError> {
     for code in [500, 503] {
         let world = world_of(&["a"]).await?;
-        world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(code));
+        world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(code));
         let _services = world.factory.informer::<Service>(Scope::all())?;
         let (told, running) = (Told::default(), Arc::default());
         let _controller = slow(&world, &told, &running, |controller| controller)?;
@@ -245,7 +245,7 @@ async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), WorldErr
     let world = world_of(&["a"]).await?;
     let secrets = world.factory.informer::<Secret>(Scope::all())?;
     advance(SECOND).await;
-    world.server.faults().respond(RequestRule::any().resource("secrets"), Answer::code(500));
+    world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(500));
     world.server.faults().end_watches();
     advance(5 * SECOND).await;
     assert!(secrets.has_synced() && !secrets.freshness().is_fresh());
@@ -264,7 +264,7 @@ async fn undeclared_cache_in_doubt_delays_no_controller() -> Result<(), WorldErr
 #[tokio::test(start_paused = true)]
 async fn act_starts_though_an_owned_cache_fails() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
-    world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(500));
+    world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (told, running) = (Told::default(), Arc::default());
     let _controller = slow(&world, &told, &running, |controller| {
         controller.owns::<Service>(Scope::all()).when_stale(WhenStale::act())
@@ -283,13 +283,13 @@ async fn act_starts_though_an_owned_cache_fails() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn act_waits_for_the_objects_themselves() -> Result<(), WorldError> {
     let world = world_of(&["a"]).await?;
-    world.server.faults().respond(RequestRule::any().resource("configmaps"), Answer::code(500));
+    world.server.faults().respond(RequestRule::any().resource("configmaps"), InjectedResponse::code(500));
     let (told, running) = (Told::default(), Arc::default());
     let _controller = slow(&world, &told, &running, |controller| controller.when_stale(WhenStale::act()))?;
     advance(120 * SECOND).await;
     let missing = "a source is unavailable, and the first reconciles wait for its cache: configmaps in all";
     assert!(told.all().len() == 1 && told.all()[0].starts_with(missing), "{:?}", told.all());
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     advance(60 * SECOND).await;
     assert_eq!(told.times("begins a").len(), 1, "{:?}", told.all());
     Ok(())
@@ -298,7 +298,7 @@ async fn act_waits_for_the_objects_themselves() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), WorldError> {
     let world = world_of(&["safe", "unsafe"]).await?;
-    world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(500));
+    world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(500));
     let (told, running) = (Told::default(), Arc::default());
     let only = WhenStale::only(10 * SECOND, |key| key.name() == "safe");
     let controller =
@@ -308,7 +308,7 @@ async fn failed_owned_cache_limits_reconciled_keys() -> Result<(), WorldError> {
     assert!(times.len() == 1 && times[0] >= 10 * SECOND && times[0] <= 12 * SECOND, "{:?}", told.all());
     assert_eq!(told.times("begins unsafe").len(), 0, "{:?}", told.all());
     assert!(controller.stats().paused);
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     advance(60 * SECOND).await;
     assert_eq!(told.times("begins unsafe").len(), 1, "{:?}", told.all());
     Ok(())

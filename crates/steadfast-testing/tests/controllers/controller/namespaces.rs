@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::ResourceExt;
 use serde_json::json;
 use steadfast::{ObjectKey, Scope};
-use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, RunningController, Source, back_off};
 use steadfast_testing::{WorldError, config_map_in};
 
@@ -141,7 +141,7 @@ async fn sources_without_scopes_are_errors() -> Result<(), WorldError> {
 async fn forbidden_namespace_delays_no_other_keys() -> Result<(), WorldError> {
     let world = world().await?;
     let told = Told::default();
-    world.server.faults().respond(RequestRule::any().namespace("team-a"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
     let maps = world.factory.multi_namespace_informer::<ConfigMap>(Scope::all().in_each(TEAMS))?;
     let controller =
         telling(Controller::new(&world.factory, maps.clone()).owns::<Pod>(Source::namespaces(TEAMS)), &told)?;
@@ -152,7 +152,7 @@ async fn forbidden_namespace_delays_no_other_keys() -> Result<(), WorldError> {
     advance(SECOND).await;
     assert_eq!(told.take(), ["team-b/x"]);
     assert!(!controller.stats().paused);
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     advance(20 * SECOND).await;
     assert!(told.take().contains(&"team-a/x".to_owned()));
     assert_eq!(maps.lister()?.len(), 2);
@@ -163,7 +163,11 @@ async fn forbidden_namespace_delays_no_other_keys() -> Result<(), WorldError> {
 async fn hanging_namespace_delays_no_other_start() -> Result<(), WorldError> {
     let world = world().await?;
     let told = Told::default();
-    world.server.faults().hang(RequestRule::any().namespace("team-a"), 600 * SECOND, Answer::code(503));
+    world.server.faults().respond_after(
+        RequestRule::any().namespace("team-a"),
+        600 * SECOND,
+        InjectedResponse::code(503),
+    );
     let controller = Controller::new(&world.factory, Source::namespaces(TEAMS)).owns::<Pod>(Source::namespaces(TEAMS));
     let controller = telling(controller, &told)?;
     advance(5 * SECOND).await;
@@ -172,7 +176,7 @@ async fn hanging_namespace_delays_no_other_start() -> Result<(), WorldError> {
     controller.queue().add(ObjectKey::namespaced("team-a", "x"));
     advance(SECOND).await;
     assert!(controller.stats().paused);
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     advance(120 * SECOND).await;
     let calls = told.take();
     assert!(calls.contains(&"team-a/x".to_owned()), "{calls:?}");
@@ -187,7 +191,7 @@ async fn doubtful_namespace_pauses_only_its_keys() -> Result<(), WorldError> {
     let controller = telling(Controller::new(&world.factory, Source::namespaces(TEAMS)), &told)?;
     advance(SECOND).await;
     told.take();
-    world.server.faults().respond(RequestRule::any().namespace("team-a"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().namespace("team-a"), InjectedResponse::code(403));
     world.server.faults().end_watches();
     advance(120 * SECOND).await;
     let report =
@@ -199,13 +203,13 @@ async fn doubtful_namespace_pauses_only_its_keys() -> Result<(), WorldError> {
     assert_eq!(told.take(), ["team-b/x"]);
 
     // The cache of the other namespace is in doubt as well, and later fresh again.
-    world.server.faults().respond(RequestRule::any().namespace("team-b"), Answer::code(403));
+    world.server.faults().respond(RequestRule::any().namespace("team-b"), InjectedResponse::code(403));
     world.server.faults().end_watches();
     advance(120 * SECOND).await;
     controller.queue().add(ObjectKey::namespaced("team-b", "x"));
     advance(SECOND).await;
     assert_eq!(told.take(), [""; 0]);
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     advance(60 * SECOND).await;
     let mut calls = told.take();
     calls.retain(|call| !call.starts_with("reconciles resume"));

@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 use steadfast::{Connection, Informer, InformerFactory, ObjectKey, ResourceVersion, Scope};
-use steadfast_apiserver::{Answer, RequestRecord, RequestRule, Verb};
+use steadfast_apiserver::{InjectedResponse, RequestRecord, RequestRule, Verb};
 use steadfast_controller::{Action, Controller, RunningController, back_off};
 use steadfast_testing::proxy::Direction;
 use steadfast_testing::{Children, FaultSchedule, WorldError, config_map, labelled_config_map};
@@ -393,7 +393,7 @@ async fn permanently_cut_cache_is_not_awaited() -> Result<(), WorldError> {
     let _controller = telling(&world, &told, &context)?;
     advance(SECOND).await;
     let of_namespace = RequestRule::any().resource("configmaps").namespace("default");
-    world.server.faults().respond(of_namespace, Answer::code(403));
+    world.server.faults().respond(of_namespace, InjectedResponse::code(403));
     world.server.faults().end_watches();
     advance(120 * SECOND).await;
     assert!(!other.freshness().is_fresh());

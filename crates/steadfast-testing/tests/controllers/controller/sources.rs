@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::{ApiResource, DynamicObject};
 use serde_json::json;
 use steadfast::{ObjectKey, Scope};
-use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_controller::{Action, Changes, Controller, RunningController, Source, back_off};
 use steadfast_testing::{WorldError, config_map, config_map_in, widget_definition};
 
@@ -237,8 +237,8 @@ async fn a_mapping_that_panics_loses_no_key() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
     let world = World::new().await?;
-    world.server.faults().respond(RequestRule::any().resource("services"), Answer::code(403));
-    world.server.faults().respond(RequestRule::any().resource("secrets"), Answer::code(404));
+    world.server.faults().respond(RequestRule::any().resource("services"), InjectedResponse::code(403));
+    world.server.faults().respond(RequestRule::any().resource("secrets"), InjectedResponse::code(404));
     world.server.create(&config_map("a", "1"))?;
     let told = Told::default();
     let of = |_: &steadfast::Object<Service>| [key("a")];
@@ -275,7 +275,7 @@ async fn rejected_source_delays_no_other() -> Result<(), WorldError> {
     world.server.create(&json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s", "namespace": "default" }, "spec": { "ports": [{ "port": 80 }] },
     }))?;
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     advance(120 * SECOND).await;
     assert_eq!(told.take(), ["a"]);
     Ok(())

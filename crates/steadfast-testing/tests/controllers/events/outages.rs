@@ -1,6 +1,6 @@
 //! Servers that are unreachable, busy or silent.
 
-use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_testing::proxy::Direction;
 
 use super::*;
@@ -33,7 +33,7 @@ async fn events_during_outage_are_delivered_once() -> Result<(), WorldError> {
 async fn unreachable_server_is_retried_with_backoff() -> Result<(), WorldError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS);
-    world.server.faults().respond(rule, Answer::code(503));
+    world.server.faults().respond(rule, InjectedResponse::code(503));
     for number in 0..200 {
         world.note(&format!("a-{number}"), "it was changed");
     }
@@ -42,7 +42,7 @@ async fn unreachable_server_is_retried_with_backoff() -> Result<(), WorldError> 
     // Eight requests are sent at first. Retries follow after 1 s, 2 s, 4 s … 60 s, each delay shortened by up to half.
     assert!((8 + 12..=8 + 26).contains(&requests.len()), "{} requests", requests.len());
     assert_eq!(world.events.stats().failed, 0);
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     world.flush().await?;
     assert_eq!(world.events.stats().delivered, 200);
     Ok(())
@@ -52,7 +52,7 @@ async fn unreachable_server_is_retried_with_backoff() -> Result<(), WorldError> 
 async fn retry_after_delays_all_requests() -> Result<(), WorldError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS).times(1);
-    world.server.faults().respond(rule, Answer::retry_after(429, 20 * SECOND));
+    world.server.faults().respond(rule, InjectedResponse::retry_after(429, 20 * SECOND));
     world.note("a", "it was changed");
     tokio::time::sleep(SECOND).await;
     for name in ["b", "c", "d"] {
@@ -89,7 +89,7 @@ async fn lost_response_creates_no_duplicate() -> Result<(), WorldError> {
 async fn failing_event_delays_no_other() -> Result<(), WorldError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS).namespace("broken");
-    world.server.faults().respond(rule, Answer::code(500));
+    world.server.faults().respond(rule, InjectedResponse::code(500));
     let mut broken = about("a");
     broken.metadata.namespace = Some("broken".to_owned());
     world.events.publish(&broken, EventDraft::warning("Changed", "Changing"));

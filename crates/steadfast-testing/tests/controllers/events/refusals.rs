@@ -4,7 +4,7 @@ use std::io::Write;
 
 use parking_lot::Mutex;
 use serde_json::json;
-use steadfast_apiserver::{Answer, RequestRule, Status};
+use steadfast_apiserver::{InjectedResponse, RequestRule, Status};
 
 use super::*;
 
@@ -45,7 +45,7 @@ async fn rejected_event_is_dropped_without_its_note() -> Result<(), WorldError> 
     let refusal = Status::of_code(422).with_details(json!({
         "causes": [{"reason": "FieldValueInvalid", "field": "note", "message": "the password is planted-password"}]
     }));
-    world.server.faults().respond(RequestRule::any().resource(EVENTS), Answer::Status(refusal));
+    world.server.faults().respond(RequestRule::any().resource(EVENTS), InjectedResponse::Status(refusal));
     for number in 0..5 {
         world.note(&format!("a-{number}"), "the password is planted-password");
     }
@@ -64,11 +64,11 @@ async fn missing_permission_is_logged_with_advice() -> Result<(), WorldError> {
     let said = Said::default();
     let _listening = said.listen();
     let world = World::new().await?;
-    world.server.faults().respond(RequestRule::any().resource(EVENTS), Answer::Forbidden);
+    world.server.faults().respond(RequestRule::any().resource(EVENTS), InjectedResponse::Forbidden);
     world.note("a", "it was changed");
     world.flush().await?;
     assert!(said.text().contains("grant create and patch on events in events.k8s.io"), "{}", said.text());
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     world.note("a", "it was changed");
     world.flush().await?;
     assert_eq!(world.told().await?, ["a: it was changed ×1"], "a rejected event is not counted");
@@ -79,7 +79,7 @@ async fn missing_permission_is_logged_with_advice() -> Result<(), WorldError> {
 async fn recorder_without_patch_creates_separate_events() -> Result<(), WorldError> {
     let world = World::new().await?;
     let rule = RequestRule::any().resource(EVENTS).verb(Verb::Patch);
-    world.server.faults().respond(rule, Answer::Forbidden);
+    world.server.faults().respond(rule, InjectedResponse::Forbidden);
     for _ in 0..3 {
         world.note("a", "it was changed");
         world.flush().await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steadfast::{Informer, Scope};
-use steadfast_apiserver::{Answer, RequestRule, Verb};
+use steadfast_apiserver::{InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{CachedConfigMap, ConfigMapInForm, WorldError, builder_in_form, config_map_in};
 use tokio::time::{Instant, sleep};
 
@@ -37,7 +37,7 @@ impl World {
 async fn hanging_lists_do_not_delay_first_list() -> Result<(), WorldError> {
     for (crowd, limit) in [(4, 50), (8, 600), (20, 2000), (60, 4000)] {
         let world = World::new(None).await?;
-        world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
+        world.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
         let _hanging = world.hanging(crowd)?;
         sleep(Duration::from_secs(1)).await;
         let took = world.sync(0).await?;
@@ -50,7 +50,7 @@ async fn hanging_lists_do_not_delay_first_list() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn repeatedly_hanging_lists_leave_slots_free() -> Result<(), WorldError> {
     let world = World::new(None).await?;
-    world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
+    world.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
     let _hanging = world.hanging(60)?;
     sleep(Duration::from_secs(10)).await;
     for index in 0..60 {
@@ -67,7 +67,7 @@ async fn lists_that_hang_hold_up_no_relist() -> Result<(), WorldError> {
     let world = World::new(None).await?;
     let healthy = world.informer(0)?;
     healthy.wait_for_sync(Duration::from_secs(10)).await?;
-    world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
+    world.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
     let _hanging = world.hanging(20)?;
     sleep(Duration::from_secs(1)).await;
     world.server.faults().cut();
@@ -95,7 +95,7 @@ async fn stalled_list_delays_no_other_list() -> Result<(), WorldError> {
             world.server.create(&config_map_in(&namespace, name, "0"))?;
         }
     }
-    world.server.faults().hang(hanging().verb(Verb::Page), WEBHOOK, Answer::code(500));
+    world.server.faults().respond_after(hanging().verb(Verb::Page), WEBHOOK, InjectedResponse::code(500));
     let mut halfway = Vec::new();
     for index in 0..4 {
         let scope = Scope::namespace(format!("hanging-{index}"));
@@ -104,7 +104,7 @@ async fn stalled_list_delays_no_other_list() -> Result<(), WorldError> {
     sleep(Duration::from_secs(1)).await;
     let took = world.sync(0).await?;
     demand(took < Duration::from_millis(500), || format!("synced after {took:?}"))?;
-    world.server.faults().answer_truly();
+    world.server.faults().clear_rules();
     for informer in halfway {
         informer.wait_for_sync(Duration::from_secs(60)).await?;
     }
@@ -114,7 +114,7 @@ async fn stalled_list_delays_no_other_list() -> Result<(), WorldError> {
 #[tokio::test(start_paused = true)]
 async fn what_is_answered_late_is_taken_in() -> Result<(), WorldError> {
     let world = World::new(None).await?;
-    world.server.faults().answer_late(RequestRule::any().verb(Verb::StreamedList), Duration::from_secs(7));
+    world.server.faults().delay_matching(RequestRule::any().verb(Verb::StreamedList), Duration::from_secs(7));
     let begun = Instant::now();
     let informers = (0..20).map(|index| world.informer(index)).collect::<Result<Vec<_>, _>>()?;
     for informer in &informers {
@@ -131,7 +131,7 @@ async fn probe_succeeds_while_other_lists_hang() -> Result<(), WorldError> {
     world.server.faults().no_bookmarks(true);
     let healthy = world.informer(0)?;
     healthy.wait_for_sync(Duration::from_secs(10)).await?;
-    world.server.faults().hang(hanging(), WEBHOOK, Answer::code(500));
+    world.server.faults().respond_after(hanging(), WEBHOOK, InjectedResponse::code(500));
     let _hanging = world.hanging(20)?;
     let proven = world.server.requests().len();
     for number in 0..18 {

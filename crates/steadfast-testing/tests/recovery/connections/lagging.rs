@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use steadfast::Informer;
-use steadfast_apiserver::{Answer, ApiServer, RequestRule, Verb};
+use steadfast_apiserver::{ApiServer, InjectedResponse, RequestRule, Verb};
 use steadfast_testing::{CachedConfigMap, ConfigMapInForm, WorldError};
 use tokio::time::{Instant, sleep};
 
@@ -35,7 +35,11 @@ async fn permanently_lagging_replica_costs_one_consistent_list() -> Result<(), W
     let (world, informer) = ahead_of_the_second_replica().await?;
     let before = world.lists();
     // The 410 for the resumed watch makes a list necessary.
-    world.server.faults().replica(1).respond(RequestRule::any().verb(Verb::Watch).times(1), Answer::code(410));
+    world
+        .server
+        .faults()
+        .replica(1)
+        .respond(RequestRule::any().verb(Verb::Watch).times(1), InjectedResponse::code(410));
     world.server.faults().replica(0).stop();
     world.update(0, "2")?;
     let moved = Instant::now();

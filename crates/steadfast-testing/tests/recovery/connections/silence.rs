@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use steadfast::{Freshness, Informer, Scope};
-use steadfast_apiserver::{Answer, ApiServer, Fate, Moment, RequestRecord, RequestRule, Verb};
+use steadfast_apiserver::{
+    ApiServer, InjectedResponse, InterceptAction, RequestRecord, RequestRule, RequestStage, Verb,
+};
 use steadfast_testing::{ConfigMapInForm, WorldError, builder_in_form};
 use tokio::time::{Instant, sleep};
 
@@ -23,17 +25,17 @@ impl World {
     /// Freezes the first replica after a watch request and before its response head.
     fn freeze_at_a_watch(&self) {
         let first = self.server.faults().replica(0);
-        self.server.faults().intercept(move |request, moment| {
-            if (request.verb, moment) == (Verb::Watch, Moment::Before) {
+        self.server.faults().intercept(move |request, stage| {
+            if (request.verb, stage) == (Verb::Watch, RequestStage::Arrived) {
                 first.freeze(true);
             }
-            Fate::Goes
+            InterceptAction::Continue
         });
     }
 
     /// Reverts [`freeze_at_a_watch`](Self::freeze_at_a_watch).
     fn thaw(&self) {
-        self.server.faults().intercept_no_more();
+        self.server.faults().clear_interceptor();
         self.server.faults().freeze(false);
     }
 }
@@ -124,13 +126,13 @@ async fn any_response_suffices_and_events_replace_probes() -> Result<(), WorldEr
     }
     demand(world.questions().is_empty(), || "asked, though events came".to_owned())?;
     for code in [401, 403, 404, 500, 503] {
-        world.server.faults().respond(RequestRule::any().verb(Verb::Other), Answer::code(code));
+        world.server.faults().respond(RequestRule::any().verb(Verb::Other), InjectedResponse::code(code));
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(40) {
             sleep(Duration::from_millis(100)).await;
             demand(informer.freshness().is_fresh(), || format!("{code}: {}", informer.freshness()))?;
         }
-        world.server.faults().answer_truly();
+        world.server.faults().clear_rules();
     }
     demand(world.questions().len() > 10, || "nothing was asked".to_owned())
 }
@@ -226,7 +228,7 @@ async fn watch_without_head_moves_to_another_replica() -> Result<(), WorldError>
 #[tokio::test(start_paused = true)]
 async fn slow_head_of_live_server_is_fresh() -> Result<(), WorldError> {
     for world in [World::new(None).await?, World::over_http1().await?] {
-        world.server.faults().answer_late(RequestRule::any().verb(Verb::Watch), Duration::from_secs(25));
+        world.server.faults().delay_matching(RequestRule::any().verb(Verb::Watch), Duration::from_secs(25));
         let informer = world.paging()?;
         informer.wait_for_sync(Duration::from_secs(10)).await?;
         let begun = Instant::now();
@@ -248,7 +250,7 @@ async fn watch_on_unused_connection_has_ten_seconds() -> Result<(), WorldError> 
     sleep(Duration::from_secs(1)).await;
     first.stop();
     sleep(Duration::from_secs(30)).await;
-    world.server.faults().answer_late(RequestRule::any().verb(Verb::Watch), Duration::from_secs(20));
+    world.server.faults().delay_matching(RequestRule::any().verb(Verb::Watch), Duration::from_secs(20));
     let second = builder_in_form(&world.factory, Scope::namespace("default")).streamed_lists(false).start()?;
     second.wait_for_sync(Duration::from_secs(10)).await?;
     sleep(Duration::from_secs(9)).await;

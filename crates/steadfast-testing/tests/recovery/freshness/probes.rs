@@ -1,7 +1,7 @@
 //! Informers of one resource share probes, but not their failures.
 
 use k8s_openapi::api::core::v1::Secret;
-use steadfast_apiserver::{Answer, RequestRule};
+use steadfast_apiserver::{InjectedResponse, RequestRule};
 use steadfast_core::record::Bookmark;
 use steadfast_core::reflector::{Input, Output, Record, Reflector, ReflectorSettings, Request};
 
@@ -49,7 +49,7 @@ async fn forbidden_probe_does_not_affect_other_namespaces() -> Result<(), WorldE
     world.factory.wait_for_sync(PERIOD).await?;
     for namespace in ["kube-system", "kube-public"] {
         let rule = RequestRule::any().verb(Verb::Probe).namespace(namespace);
-        world.server.faults().respond(rule, Answer::Forbidden);
+        world.server.faults().respond(rule, InjectedResponse::Forbidden);
     }
     for _ in 0..10 {
         tokio::time::sleep(PERIOD / 2).await;

@@ -12,7 +12,7 @@ const KEY: &str = "x-kubernetes-validations";
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 /// Rule of a definition.
-struct Found<'s> {
+struct FoundRule<'s> {
     /// Path of the rule.
     path: String,
     rule: &'s Value,
@@ -25,9 +25,9 @@ struct Found<'s> {
 
 /// Calls `visit` with each rule within a schema. Schemas are at most [`DEPTH`](crate::schema::DEPTH) levels deep when
 /// this function is called.
-fn each<'s>(schema: &'s Value, path: &str, visit: &mut impl FnMut(&Found<'s>), uncorrelated: Option<&str>) {
+fn each<'s>(schema: &'s Value, path: &str, visit: &mut impl FnMut(&FoundRule<'s>), uncorrelated: Option<&str>) {
     for (index, rule) in schema.get(KEY).and_then(Value::as_array).into_iter().flatten().enumerate() {
-        visit(&Found {
+        visit(&FoundRule {
             path: format!("{path}.{KEY}[{index}]"),
             rule,
             of: schema,
@@ -129,10 +129,10 @@ fn located(text: &str, at: usize, message: &str) -> String {
 }
 
 /// Adds the violations of the rules within a schema.
-pub(crate) fn complaints<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cause>) {
+pub(crate) fn violations<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cause>) {
     // As on a real server, types are checked only if the schema has no other violations.
     let mut types = causes.is_empty().then_some(Types { root: schema, last: None });
-    let mut visit = |found: &Found<'s>| {
+    let mut visit = |found: &FoundRule<'s>| {
         let (path, rule) = (&found.path, found.rule);
         let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or_default();
         let given = |key: &str| rule.get(key).is_some_and(Value::is_string) && !text(key).is_empty();
@@ -192,7 +192,7 @@ pub(crate) fn complaints<'s>(schema: &'s Value, path: &str, causes: &mut Vec<Cau
 
 /// Returns the error of a rule that uses `oldSelf` where no earlier value is available. Also returns an error if the
 /// rule sets `optionalOldSelf` without using `oldSelf`.
-fn old_value(found: &Found<'_>, program: &Program) -> Option<Cause> {
+fn old_value(found: &FoundRule<'_>, program: &Program) -> Option<Cause> {
     let flag = found.rule.get("optionalOldSelf").filter(|flag| flag.is_boolean());
     match (program.refers_to("oldSelf"), &found.uncorrelated, flag) {
         (true, Some(list), _) => {
@@ -211,7 +211,7 @@ fn old_value(found: &Found<'_>, program: &Program) -> Option<Cause> {
 /// Returns the rules within a schema that are not evaluated: their paths and their unsupported functions.
 pub(crate) fn unsupported(schema: &Value, path: &str) -> Vec<(String, String)> {
     let mut unsupported = Vec::new();
-    let mut visit = |Found { path, rule, .. }: &Found<'_>| {
+    let mut visit = |FoundRule { path, rule, .. }: &FoundRule<'_>| {
         for key in ["rule", "messageExpression"] {
             let program = rule.get(key).and_then(Value::as_str).and_then(|text| Program::compile(text).ok());
             let names = program.as_ref().map(Program::unsupported_functions).unwrap_or_default();

@@ -23,13 +23,13 @@ fn pattern(text: &str) -> Regex {
 }
 
 /// Value of a wrong type.
-struct Misfit {
+struct TypeMismatch {
     path: String,
     found: &'static str,
     wanted: String,
 }
 
-impl Misfit {
+impl TypeMismatch {
     /// Creates the error without the value itself, which may be a secret.
     fn new(found: &Value, wanted: String) -> Self {
         let found = match found {
@@ -49,45 +49,45 @@ impl Misfit {
 }
 
 /// Returns the first error for a value of a wrong type in an object of a built-in kind. `null` is valid for every type.
-pub(crate) fn misfit(api_version: &str, kind: &str, object: &Value) -> Option<String> {
+pub(crate) fn type_mismatch(api_version: &str, kind: &str, object: &Value) -> Option<String> {
     message(of_kind(api_version, kind)?, kind, object)
 }
 
 /// Returns the first error for a value of a wrong type in the metadata of any object.
-pub(crate) fn misfit_of_metadata(metadata: &Value) -> Option<String> {
+pub(crate) fn metadata_type_mismatch(metadata: &Value) -> Option<String> {
     message("meta.v1.ObjectMeta", "ObjectMeta", metadata)
 }
 
 fn message(name: &'static str, shown: &str, object: &Value) -> Option<String> {
-    let Misfit { path, found, wanted } = of_value(Kind::Named(name), object)?;
+    let TypeMismatch { path, found, wanted } = of_value(Kind::Named(name), object)?;
     Some(format!("json: cannot unmarshal {found} into Go struct field {shown}{path} of type {wanted}"))
 }
 
-fn of_fields(fields: &[Field], values: &Map<String, Value>) -> Option<Misfit> {
+fn of_fields(fields: &[Field], values: &Map<String, Value>) -> Option<TypeMismatch> {
     values.iter().find_map(|(key, value)| {
         // Unknown fields are reported elsewhere.
         let field = fields.iter().find(|field| field.name == key)?;
-        of_field(field.holds, value).map(|misfit| misfit.within(key))
+        of_field(field.holds, value).map(|mismatch| mismatch.within(key))
     })
 }
 
-fn of_field(holds: Holds, value: &Value) -> Option<Misfit> {
+fn of_field(holds: Holds, value: &Value) -> Option<TypeMismatch> {
     match (holds, value) {
         // Go decodes null as the zero value of any type.
         (_, Value::Null) => None,
         (Holds::One(kind), value) => of_value(kind, value),
         (Holds::List(kind), Value::Array(items)) => items.iter().find_map(|item| of_value(kind, item)),
-        (Holds::List(kind), other) => Some(Misfit::new(other, format!("[]{}", called(kind)))),
+        (Holds::List(kind), other) => Some(TypeMismatch::new(other, format!("[]{}", called(kind)))),
         (Holds::Map(kind), Value::Object(values)) => values.values().find_map(|value| of_value(kind, value)),
         (Holds::MapOfLists(kind), Value::Object(values)) => {
             values.values().find_map(|list| of_field(Holds::List(kind), list))
         }
-        (Holds::Map(kind), other) => Some(Misfit::new(other, format!("map[string]{}", called(kind)))),
-        (Holds::MapOfLists(kind), other) => Some(Misfit::new(other, format!("map[string][]{}", called(kind)))),
+        (Holds::Map(kind), other) => Some(TypeMismatch::new(other, format!("map[string]{}", called(kind)))),
+        (Holds::MapOfLists(kind), other) => Some(TypeMismatch::new(other, format!("map[string][]{}", called(kind)))),
     }
 }
 
-fn of_value(kind: Kind, value: &Value) -> Option<Misfit> {
+fn of_value(kind: Kind, value: &Value) -> Option<TypeMismatch> {
     let is_int32 = || value.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
     let text = value.as_str();
     let fits = match kind {
@@ -114,7 +114,7 @@ fn of_value(kind: Kind, value: &Value) -> Option<Misfit> {
         Kind::Quantity => value.is_number() || text.is_some_and(|text| QUANTITY.is_match(text.trim())),
         Kind::IntOrString => value.is_string() || is_int32(),
     };
-    (!fits).then(|| Misfit::new(value, called(kind).to_owned()))
+    (!fits).then(|| TypeMismatch::new(value, called(kind).to_owned()))
 }
 
 /// Returns the name of a type in Go.
@@ -155,10 +155,10 @@ fn is_time(text: &str) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::misfit;
+    use super::type_mismatch;
 
     fn wrong(kind: &str, object: &Value) -> Option<String> {
-        misfit("v1", kind, object)
+        type_mismatch("v1", kind, object)
     }
 
     #[test]
@@ -211,8 +211,9 @@ mod tests {
     fn bytes_and_times_are_checked() {
         let message = wrong("Secret", &json!({"data": {"a": "no secret!"}})).unwrap();
         assert!(message.contains("Secret.data of type []uint8") && !message.contains("no secret"), "{message}");
-        let lease =
-            |time: &str| misfit("coordination.k8s.io/v1", "Lease", &json!({"spec": {"renewTime": time}})).is_some();
+        let lease = |time: &str| {
+            type_mismatch("coordination.k8s.io/v1", "Lease", &json!({"spec": {"renewTime": time}})).is_some()
+        };
         assert!(lease("yesterday") && lease("2026-01-01T00:00:00Z") && lease("2026-13-01T00:00:00.000000Z"));
         assert!(!lease("2026-01-01T00:00:00.000000Z"));
     }

@@ -1,7 +1,7 @@
 //! Responses that injected faults dictate.
 
-use super::answer::Answer;
 use super::negotiate::Encoding;
+use super::response::ApiResponse;
 use super::route::Route;
 use super::watch;
 use crate::faults;
@@ -9,18 +9,22 @@ use crate::records::{RequestRecord, Verb};
 use crate::status::Status;
 
 /// Creates the response that a rule of a fault dictates.
-pub(super) fn ruled(answer: &faults::Answer, record: &RequestRecord, encoding: Encoding) -> Answer {
-    match answer {
-        faults::Answer::Status(status) => status.clone().into(),
-        faults::Answer::InStream(status) => match record.verb {
+pub(super) fn injected_response(
+    response: &faults::InjectedResponse,
+    record: &RequestRecord,
+    encoding: Encoding,
+) -> ApiResponse {
+    match response {
+        faults::InjectedResponse::Status(status) => status.clone().into(),
+        faults::InjectedResponse::InStream(status) => match record.verb {
             Verb::Watch | Verb::StreamedList => watch::error_event(status, encoding),
             _ => status.clone().into(),
         },
-        faults::Answer::ErrorObject(object) => match record.verb {
+        faults::InjectedResponse::ErrorObject(object) => match record.verb {
             Verb::Watch | Verb::StreamedList => watch::error_object(object, encoding),
             _ => Status::of_code(500).into(),
         },
-        faults::Answer::Forbidden => forbidden(record).into(),
+        faults::InjectedResponse::Forbidden => forbidden(record).into(),
     }
 }
 

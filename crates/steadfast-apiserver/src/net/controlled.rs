@@ -28,7 +28,7 @@ impl Transport for TcpStream {
 
 /// Transport under a link's control. Dropping it after a reset of the link aborts the connection.
 #[derive(Debug)]
-pub(super) struct Governed<T: Transport> {
+pub(super) struct ControlledStream<T: Transport> {
     transport: T,
     link: Arc<Link>,
     clock: Clock,
@@ -36,13 +36,13 @@ pub(super) struct Governed<T: Transport> {
     ahead: Bytes,
 }
 
-impl<T: Transport> Governed<T> {
+impl<T: Transport> ControlledStream<T> {
     pub(super) fn new(transport: T, link: Arc<Link>, clock: Clock) -> Self {
         Self { transport, link, clock, ahead: Bytes::new() }
     }
 
     /// Puts back bytes that were read ahead.
-    pub(super) fn unread(&mut self, bytes: Bytes) {
+    pub(super) fn put_back(&mut self, bytes: Bytes) {
         self.ahead = bytes;
     }
 
@@ -54,7 +54,7 @@ impl<T: Transport> Governed<T> {
     }
 }
 
-impl<T: Transport> AsyncRead for Governed<T> {
+impl<T: Transport> AsyncRead for ControlledStream<T> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_passage(context))?;
         // Bytes that were read to detect HTTP/2 come first.
@@ -67,7 +67,7 @@ impl<T: Transport> AsyncRead for Governed<T> {
     }
 }
 
-impl<T: Transport> AsyncWrite for Governed<T> {
+impl<T: Transport> AsyncWrite for ControlledStream<T> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_passage(context))?;
         // The budget limits each write before the transport sees the bytes, so that the cut is exact to the byte.
@@ -93,7 +93,7 @@ impl<T: Transport> AsyncWrite for Governed<T> {
     }
 }
 
-impl<T: Transport> Drop for Governed<T> {
+impl<T: Transport> Drop for ControlledStream<T> {
     fn drop(&mut self) {
         // Only a reset aborts the transport. Any other end closes normally.
         if self.link.is_reset() {

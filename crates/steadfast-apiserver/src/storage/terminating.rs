@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The contents stay for a grace period, as with the controller of a real cluster. A client that deletes a namespace
 /// and then its objects one by one therefore finds all of them.
 #[derive(Debug)]
-pub(crate) struct Endings {
+pub(crate) struct TerminatingNamespaces {
     grace: Duration,
     namespaces: BTreeMap<String, Ending>,
 }
@@ -21,7 +21,7 @@ enum Ending {
     Emptied,
 }
 
-impl Endings {
+impl TerminatingNamespaces {
     /// Creates an empty set. Namespaces keep their contents for `grace`.
     pub(crate) fn with_grace(grace: Duration) -> Self {
         Self { grace, namespaces: BTreeMap::new() }
@@ -76,16 +76,16 @@ mod tests {
     #[test]
     fn contents_are_deleted_once_after_grace() {
         let seconds = Duration::from_secs;
-        let mut endings = Endings::with_grace(seconds(5));
-        endings.begin("a", seconds(1));
-        endings.begin("b", seconds(2));
-        endings.begin("a", seconds(9));
-        assert_eq!(endings.next(), Some(seconds(6)));
-        assert_eq!(endings.due(seconds(5)), Vec::<String>::new());
-        assert_eq!(endings.due(seconds(6)), ["a"]);
-        assert!(endings.is_emptied("a") && !endings.is_emptied("b"));
-        assert_eq!((endings.next(), endings.due(seconds(6))), (Some(seconds(7)), Vec::new()));
-        endings.forget("a");
-        assert!(!endings.is_emptied("a"));
+        let mut terminating = TerminatingNamespaces::with_grace(seconds(5));
+        terminating.begin("a", seconds(1));
+        terminating.begin("b", seconds(2));
+        terminating.begin("a", seconds(9));
+        assert_eq!(terminating.next(), Some(seconds(6)));
+        assert_eq!(terminating.due(seconds(5)), Vec::<String>::new());
+        assert_eq!(terminating.due(seconds(6)), ["a"]);
+        assert!(terminating.is_emptied("a") && !terminating.is_emptied("b"));
+        assert_eq!((terminating.next(), terminating.due(seconds(6))), (Some(seconds(7)), Vec::new()));
+        terminating.forget("a");
+        assert!(!terminating.is_emptied("a"));
     }
 }

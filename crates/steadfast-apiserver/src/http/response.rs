@@ -15,7 +15,7 @@ use crate::status::{Status, whole_seconds};
 use crate::storage::Warnings;
 
 /// A response to a request.
-pub(super) struct Answer {
+pub(super) struct ApiResponse {
     pub(super) code: u16,
     pub(super) content_type: &'static str,
     pub(super) retry_after: Option<u64>,
@@ -23,7 +23,7 @@ pub(super) struct Answer {
     pub(super) warnings: Vec<String>,
     pub(super) content: Content,
     /// Value of the content, to encode it again as protobuf. `None` if only the encoded content may be sent.
-    said: Option<Value>,
+    value_to_encode: Option<Value>,
 }
 
 /// Version of a document in a response.
@@ -48,21 +48,21 @@ pub(super) enum Content {
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-impl Answer {
+impl ApiResponse {
     pub(super) fn json(code: u16, value: &Value) -> Self {
         Self::bytes(code, encode::json(value))
     }
 
     /// Creates a response with a `Status` or another object of a built-in kind, in the encoding that the client
     /// requests.
-    pub(super) fn said(code: u16, value: &Value) -> Self {
-        Self { said: Some(value.clone()), ..Self::json(code, value) }
+    pub(super) fn object(code: u16, value: &Value) -> Self {
+        Self { value_to_encode: Some(value.clone()), ..Self::json(code, value) }
     }
 
     /// Encodes the content again if the client requests protobuf and the content is available as a value.
-    pub(super) fn told_in(mut self, encoding: Encoding) -> Self {
+    pub(super) fn encoded_as(mut self, encoding: Encoding) -> Self {
         if encoding == Encoding::Protobuf
-            && let Some(bytes) = self.said.take().as_ref().and_then(protobuf::encode)
+            && let Some(bytes) = self.value_to_encode.take().as_ref().and_then(protobuf::encode)
         {
             (self.content_type, self.content) = (encoding.content_type(), Content::Whole(bytes.into()));
         }
@@ -70,15 +70,15 @@ impl Answer {
     }
 
     /// Sets the content type.
-    pub(super) fn of_type(self, content_type: &'static str) -> Self {
+    pub(super) fn with_content_type(self, content_type: &'static str) -> Self {
         Self { content_type, ..self }
     }
 
     /// Adds warnings to the response of a write, also if the write was rejected.
-    pub(super) fn warned(written: Result<Self, Status>, warnings: &Warnings) -> Self {
-        let mut answer = written.unwrap_or_else(Self::from);
-        answer.warnings = warnings.take();
-        answer
+    pub(super) fn with_warnings(written: Result<Self, Status>, warnings: &Warnings) -> Self {
+        let mut response = written.unwrap_or_else(Self::from);
+        response.warnings = warnings.take();
+        response
     }
 
     pub(super) fn bytes(code: u16, bytes: Bytes) -> Self {
@@ -88,7 +88,7 @@ impl Answer {
             retry_after: None,
             warnings: Vec::new(),
             content: Content::Whole(bytes),
-            said: None,
+            value_to_encode: None,
         }
     }
 
@@ -131,7 +131,7 @@ impl Answer {
     }
 
     pub(super) fn into_response(self, entry: Arc<RequestEntry>) -> Response<ResponseBody> {
-        entry.answered(self.code);
+        entry.set_code(self.code);
         if let Content::Switched { accept, protocol } = self.content {
             return switched(accept, protocol, entry);
         }
@@ -160,7 +160,7 @@ impl Answer {
         };
         response.body(body).unwrap_or_else(|_| {
             // Only a code outside of 100..1000 fails here, which an injected response can have.
-            entry.answered(500);
+            entry.set_code(500);
             let mut response = Response::new(ResponseBody::whole(Bytes::new(), entry));
             *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
             response
@@ -196,10 +196,10 @@ fn switched(accept: HeaderValue, protocol: Option<HeaderValue>, entry: Arc<Reque
     response
 }
 
-impl From<Status> for Answer {
+impl From<Status> for ApiResponse {
     fn from(status: Status) -> Self {
-        let mut answer = Self::said(status.code, &status.to_value());
-        answer.retry_after = status.retry_after.map(whole_seconds);
-        answer
+        let mut response = Self::object(status.code, &status.to_value());
+        response.retry_after = status.retry_after.map(whole_seconds);
+        response
     }
 }
