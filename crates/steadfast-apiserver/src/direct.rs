@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::resources::{ServedResource, version_of};
+use crate::resources::{DEFINITIONS, ServedResource, missing_feature, version_of};
 use crate::status::Status;
 use crate::storage::{
     Deletion, ObjectKey, Outcome, Part, Patch, RequestProperties, State, Update, WriteTarget, metadata,
@@ -78,7 +78,11 @@ fn target_of(cluster: &Cluster, object: &Value) -> Result<WriteTarget, Status> {
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let found = cluster.store.read(|state| state.registry.of_kind(api_version, kind).cloned());
     let resource = found.ok_or_else(|| {
-        Status::of_code(404).with_message(format_args!("no resource of kind \"{kind}\" in version \"{api_version}\""))
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        missing_feature(group).unwrap_or_else(|| {
+            let why = format!("no resource of kind \"{kind}\" in version \"{api_version}\"");
+            Status::of_code(404).with_message(why)
+        })
     })?;
     Ok(aim(resource, version_of(object), metadata::text(object, "namespace"), metadata::text(object, "name")))
 }
@@ -89,8 +93,12 @@ fn named(cluster: &Cluster, resource: &str, namespace: &str, name: &str) -> Resu
         let exact = state.registry.all().find(|served| served.name.to_string() == resource);
         exact.or_else(|| state.registry.all().find(|served| served.name.resource() == resource)).cloned()
     });
-    let resource =
-        found.ok_or_else(|| Status::of_code(404).with_message(format_args!("there is no resource \"{resource}\"")))?;
+    let resource = found.ok_or_else(|| {
+        let is_definition = resource == DEFINITIONS.resource() || resource == DEFINITIONS.to_string();
+        let missing = missing_feature(DEFINITIONS.group()).filter(|_| is_definition);
+        missing
+            .unwrap_or_else(|| Status::of_code(404).with_message(format_args!("there is no resource \"{resource}\"")))
+    })?;
     let version = resource.storage_version().to_owned();
     Ok(aim(resource, &version, namespace, name))
 }

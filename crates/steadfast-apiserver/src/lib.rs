@@ -56,15 +56,18 @@
 //! # Cargo features
 //!
 //! The default has everything that a test of an informer needs: resources, writes, lists, pages, streamed lists, watches,
-//! custom resources with their schemas, both encodings, and faults.
+//! declared custom resources, both encodings, and faults. A request for a missing feature receives a status that names
+//! the feature.
 //!
 //! | feature | adds | without the feature |
 //! |---|---|---|
-//! | `cel` | validation rules of custom resources (`x-kubernetes-validations`) | rules are not evaluated; a definition with rules returns a warning |
+//! | `apply` | server-side apply and `managedFields` | `415`; objects have no `managedFields` |
+//! | `cel` | validation rules of custom resources (`x-kubernetes-validations`); includes `crd` | rules are not evaluated; a definition with rules returns a warning |
+//! | `crd` | `CustomResourceDefinition`s: their resources, schemas, defaults, conversion, columns and status | `404`; declared resources ([`ResourceDeclaration`]) accept any fields |
 //! | `exec` | `exec`, `attach` and `portforward` of pods, watches over WebSocket | `501` |
 //! | `openapi` | `OpenAPI` documents, for `kubectl explain` and `kubectl apply` | the list of documents is empty |
 //! | `tables` | tables, for `kubectl get` | lists of objects |
-//! | `yaml` | server-side apply of YAML | JSON only |
+//! | `yaml` | server-side apply of YAML; includes `apply` | JSON only |
 //! | `full` | all of them | |
 //!
 //! # Guides
@@ -88,25 +91,34 @@ macro_rules! debug_as_message {
     )+};
 }
 
+#[cfg(feature = "apply")]
 mod apply;
 mod builder;
+mod cause;
 mod clock;
 mod cluster;
 mod direct;
 mod documents;
+mod encode;
 mod error;
 mod faults;
+mod go;
 mod http;
 mod issued;
+#[cfg(feature = "crd")]
 mod jsonpath;
 mod kubeconfig;
+mod merging;
 mod namespaces;
 mod naming;
 mod net;
+#[cfg(not(feature = "apply"))]
+mod no_apply;
 pub mod protobuf;
 mod random;
 mod records;
 mod resources;
+#[cfg(feature = "crd")]
 mod schema;
 mod selector;
 mod server;
@@ -115,6 +127,9 @@ mod status;
 mod storage;
 mod streams;
 mod types;
+
+#[cfg(not(feature = "apply"))]
+use no_apply as apply;
 
 pub use builder::ApiServerBuilder;
 pub use error::StartError;

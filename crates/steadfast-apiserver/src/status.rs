@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::cause::Cause;
 use crate::resources::GroupResource;
-use crate::schema::Cause;
 
 /// Error of the Kubernetes API.
 ///
@@ -162,6 +162,14 @@ impl Status {
     pub(crate) fn method_not_allowed() -> Self {
         Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
             .with_details(json!({}))
+    }
+
+    /// Creates the status for a request that needs a cargo feature which is not enabled.
+    pub(crate) fn without_feature(code: u16, reason: &str, what: &str, feature: &str) -> Self {
+        let why = format_args!(
+            "{what}: this server was built without the feature `{feature}` of steadfast-apiserver; enable the feature"
+        );
+        Self::new(code, reason, why)
     }
 
     pub(crate) fn too_large_resource_version(requested: u64, current: u64) -> Self {

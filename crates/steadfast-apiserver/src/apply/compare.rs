@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::items::{items_of, steps};
 use super::path::Step;
 use super::set::Set;
-use super::types::{Fields, List, MergeStrategy, Shape, Type};
+use crate::merging::types::{Fields, List, MergeStrategy, Shape, Type};
 
 /// Added, changed and removed fields.
 #[derive(Clone, Debug, Default)]

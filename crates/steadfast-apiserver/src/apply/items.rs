@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::path::Step;
-use super::types::{List, MergeStrategy};
+use crate::merging::types::{List, MergeStrategy};
 
 /// Returns the path step of an item in a merged list. The error is the real server's message.
 pub(super) fn step_of(list: &List, item: &Value) -> Result<Step, String> {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::items::{items_of, steps};
 use super::path::Step;
-use super::types::{List, MergeStrategy, Shape, Type};
+use crate::merging::types::{List, MergeStrategy, Shape, Type};
 
 /// Merges the applied object into the live one. Returns `None` if both are absent, or if nothing remains.
 pub(super) fn merged(of: &Type, live: Option<&Value>, applied: Option<&Value>) -> Option<Value> {

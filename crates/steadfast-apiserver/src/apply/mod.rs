@@ -5,7 +5,6 @@
 
 mod compare;
 mod conflict;
-mod custom;
 mod fields;
 mod items;
 mod managed;
@@ -14,8 +13,6 @@ mod path;
 mod reset;
 mod scale;
 mod set;
-mod table;
-mod types;
 mod update;
 mod validate;
 mod yaml;
@@ -25,21 +22,20 @@ mod tests;
 
 use serde_json::{Value, json};
 
+use crate::merging::{self, Type};
 use crate::resources::ServedResource;
 use crate::status::Status;
+use crate::storage::metadata::MANAGED_FIELDS;
 use crate::storage::{FieldManager, Part, WriteTarget, metadata};
 use compare::Difference;
 use managed::{Manager, Managers, Operation};
 use set::Set;
 use update::{Unconvertible, Write};
 
-pub(crate) use types::Type;
 pub(crate) use yaml::{duplicate_field, parse};
 
 /// Field manager of `kubectl apply --server-side`.
 const KUBECTL: &str = "kubectl";
-/// Path of the managers.
-pub(crate) const MANAGED_FIELDS: &str = "/metadata/managedFields";
 /// Annotation in which `kubectl apply` stores the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -117,7 +113,7 @@ impl<'a> Tracking<'a> {
         self.check(applied)?;
         let of = self.types();
         if let Some(why) = validate::violations(&of, applied) {
-            let what = format!("{}; {}", place_of(applied), kind_of(applied));
+            let what = format!("{}; {}", metadata::place_of(applied), metadata::kind_of(applied));
             return Err(Status::new(500, "", format_args!("failed to create typed patch object ({what}): {why}")));
         }
         let mut managers = self.managers(live.and_then(|live| live.pointer(MANAGED_FIELDS)));
@@ -225,10 +221,10 @@ impl<'a> Tracking<'a> {
         let mut managers = Managers::decode(entries).unwrap_or_default();
         // Fields of a version without a definition cannot be compared.
         managers.0.retain(|_, managed| {
-            let is_of = |version: &String| self.resource.api_version(version) == managed.api_version;
+            let is_of = |version: &str| self.resource.api_version(version) == managed.api_version;
             match &self.resource.definition {
-                Some(definition) => definition.versions.iter().any(|version| is_of(&version.name)),
-                None => !self.resource.custom || self.resource.versions.iter().any(is_of),
+                Some(definition) => definition.version_names().any(is_of),
+                None => !self.resource.custom || self.resource.versions.iter().any(|version| is_of(version)),
             }
         });
         managers
@@ -245,16 +241,12 @@ impl<'a> Tracking<'a> {
     /// Returns the form of an object for comparisons. Objects of built-in kinds take the form of the real server's
     /// structs.
     fn comparable(&self, object: &Value) -> Value {
-        if self.resource.custom { object.clone() } else { fields::as_struct(&self.types(), object) }
+        if self.resource.custom { object.clone() } else { merging::as_struct(&self.types(), object) }
     }
 
     /// Removes fields that a real server would not store.
     pub(crate) fn trim(&self, object: &mut Value) {
-        if !self.resource.custom {
-            *object = fields::trimmed(&self.types(), object);
-        } else if let Some(metadata) = object.get_mut("metadata") {
-            *metadata = fields::trimmed(&Type::Named(custom::OBJECT_META), metadata);
-        }
+        merging::trim(&self.types(), self.resource.custom, object);
     }
 
     fn subresource(&self) -> &'static str {
@@ -264,25 +256,13 @@ impl<'a> Tracking<'a> {
     fn check(&self, applied: &Value) -> Result<(), Status> {
         let text = |key: &str| applied.get(key).and_then(Value::as_str).unwrap_or_default();
         if text("kind") != self.resource.kind || text("apiVersion") != self.api_version() {
-            return Err(Status::bad_request(format_args!("invalid object type: {}", kind_of(applied))));
+            return Err(Status::bad_request(format_args!("invalid object type: {}", metadata::kind_of(applied))));
         }
         if applied.pointer(MANAGED_FIELDS).is_some_and(|fields| !fields.is_null()) {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }
         Ok(())
     }
-}
-
-/// Returns `group/version, Kind=kind`.
-pub(crate) fn kind_of(object: &Value) -> String {
-    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
-    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-    format!("{group}/{version}, Kind={}", text("kind"))
-}
-
-/// Returns `namespace/name`.
-pub(crate) fn place_of(object: &Value) -> String {
-    format!("{}/{}", metadata::text(object, "namespace"), metadata::text(object, "name"))
 }
 
 fn without_times(managed: &Value) -> Vec<Value> {

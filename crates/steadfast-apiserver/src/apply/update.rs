@@ -10,8 +10,8 @@ use super::fields::{field_set, with_parents, without};
 use super::managed::{Managed, Manager, Managers, Operation};
 use super::merge::merged;
 use super::set::Set;
-use super::types::Type;
 use super::validate;
+use crate::merging::types::Type;
 
 /// Fields that the server owns and no manager manages.
 static SERVER_OWNED: LazyLock<Set> = LazyLock::new(|| {

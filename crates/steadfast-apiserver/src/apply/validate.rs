@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::items::step_of;
 use super::path::Step;
-use super::types::{MergeStrategy, Scalar, Shape, Type};
+use crate::merging::types::{MergeStrategy, Scalar, Shape, Type};
 
 /// Returns all violations, with the messages of the real server; `None` if the object is valid.
 pub(super) fn violations(of: &Type, object: &Value) -> Option<String> {

@@ -7,7 +7,6 @@ use std::hash::{Hash, Hasher};
 use http::{HeaderMap, header};
 use serde_json::{Value, json};
 
-use super::encode;
 use super::exchange::Exchange;
 use super::negotiate::JSON;
 use super::openapi;
@@ -17,6 +16,7 @@ use super::response::{ApiResponse, DocumentVersion};
 use super::reviews::{self, Review};
 use super::route::Route;
 use super::subresources;
+use crate::encode;
 use crate::resources::{Registry, ServedResource};
 use crate::status::Status;
 

@@ -17,6 +17,7 @@ use super::streaming::{self, EventSocket};
 use super::target::Target;
 use super::{access, counters, discovery, list, payload, read, reviews, scale, subresources, watch, write};
 use crate::records::Verb;
+use crate::resources;
 use crate::selector::Selector;
 use crate::status::Status;
 use crate::storage::Part;
@@ -194,6 +195,9 @@ async fn of_target(
 
 /// Creates the response for an unknown resource. Groups of built-in kinds send their own response.
 fn not_found(exchange: &Exchange, group: &str) -> Result<ApiResponse, Status> {
+    if let Some(status) = resources::missing_feature(group) {
+        return Err(status);
+    }
     // A missing resource of a built-in group is reported as a `Status`, a missing group as plain
     // text.
     let known = exchange

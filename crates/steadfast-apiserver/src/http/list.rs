@@ -8,7 +8,6 @@ use futures::stream;
 use serde_json::{Map, Value, json};
 
 use super::body::CHUNK_BYTES;
-use super::encode;
 use super::exchange::Exchange;
 use super::negotiate::{Encoding, Form};
 use super::options::ListOptions;
@@ -17,6 +16,7 @@ use super::rendering::{ObjectState, Rendering};
 use super::response::ApiResponse;
 use super::target::Target;
 use super::token::ContinueToken;
+use crate::encode;
 use crate::protobuf;
 use crate::records::Transfer;
 use crate::selector::Selector;

@@ -13,7 +13,7 @@
 //! | `list`, `watch`, `read` | reads |
 //! | `route`, `target`, `options`, `token`, `payload` | parsed parts of a request |
 //! | `exchange`, `response`, `body`, `corruption` | a request in progress, and its response |
-//! | `rendering`, `tables`, `negotiate`, `encode` | the forms of objects |
+//! | `rendering`, `tables`, `negotiate` | the forms of objects |
 //!
 //! Modules import only from their own row or from rows below.
 
@@ -25,7 +25,6 @@ mod counters;
 mod credentials;
 mod discovery;
 mod dispatch;
-pub(crate) mod encode;
 mod exchange;
 mod injected;
 mod list;

@@ -53,7 +53,5 @@ pub(super) fn respond(
 }
 
 fn unsupported(what: &str) -> Status {
-    let why =
-        format!("{what}: this server was built without the feature `exec` of steadfast-apiserver; enable the feature");
-    Status::new(501, "NotImplemented", why)
+    Status::without_feature(501, "NotImplemented", what, "exec")
 }

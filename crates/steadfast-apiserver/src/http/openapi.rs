@@ -14,9 +14,9 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use serde_json::{Map, Value, json};
 
-use super::encode;
 use super::response::ApiResponse;
 use crate::documents::DocumentCache;
+use crate::encode;
 use crate::resources::{Registry, ServedResource};
 use crate::types;
 
@@ -55,7 +55,7 @@ fn tag(registry: &Registry, group: &str, version: &str) -> String {
     // A hash is stable within a process only, which suffices for a cache tag.
     for served in registry.of_version(group, version) {
         (served.name.resource(), &served.kind, served.namespaced).hash(&mut hasher);
-        served.definition.as_ref().map(|definition| definition.fingerprint).hash(&mut hasher);
+        served.definition.as_ref().map(|definition| definition.fingerprint()).hash(&mut hasher);
     }
     format!("{:016X}", hasher.finish())
 }

@@ -4,7 +4,7 @@ use std::num::{IntErrorKind, ParseIntError};
 use std::time::Duration;
 
 use super::route::percent_decode;
-use crate::schema::Cause;
+use crate::cause::Cause;
 use crate::status::Status;
 use crate::storage::Strictness;
 

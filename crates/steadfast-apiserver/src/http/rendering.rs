@@ -7,10 +7,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Map, Value, json};
 
 use super::counters;
-use super::encode;
 use super::negotiate::{Encoding, Form, Included};
 use super::tables;
 use crate::clock::Clock;
+use crate::encode;
 use crate::faults::ObjectCorruption;
 use crate::protobuf;
 use crate::resources::ServedResource;
@@ -237,7 +237,7 @@ impl Rendering {
         // An updated definition may read the stored object in another way. Definitions are compared by address, so each
         // update counts, even an update that reads the object in the same way.
         let known = change.definition.as_ref().is_some_and(|known| Arc::ptr_eq(known, definition));
-        known && self.version() == definition.storage
+        known && self.version() == definition.storage()
     }
 
     /// Returns the object of a change: the state after the change, or the state before it with the change's revision.

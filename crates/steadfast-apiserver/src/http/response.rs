@@ -7,8 +7,8 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 
 use super::body::{Chunks, ResponseBody};
-use super::encode;
 use super::negotiate::{Encoding, JSON};
+use crate::encode;
 use crate::protobuf;
 use crate::records::RequestEntry;
 use crate::status::{Status, whole_seconds};

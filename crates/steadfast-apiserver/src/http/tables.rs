@@ -3,6 +3,7 @@
 mod cells;
 mod column;
 mod columns;
+#[cfg(feature = "crd")]
 mod defined;
 mod network;
 mod pods;
@@ -23,6 +24,7 @@ fn columns(resource: &ServedResource) -> &'static [Column] {
 
 /// Returns the column definitions of the table of a version.
 pub(super) fn definitions(resource: &ServedResource, version: &str) -> Vec<Value> {
+    #[cfg(feature = "crd")]
     if let Some(own) = resource.columns(version) {
         return defined::definitions(own);
     }
@@ -37,6 +39,7 @@ pub(super) fn definitions(resource: &ServedResource, version: &str) -> Vec<Value
 
 /// Returns the cells of an object in the table of a version.
 pub(super) fn cells(resource: &ServedResource, version: &str, object: &Value, clock: &Clock) -> Vec<Value> {
+    #[cfg(feature = "crd")]
     if let Some(own) = resource.columns(version) {
         return defined::cells(own, object, clock);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::schema::go;
+use crate::go;
 
 /// Result of a path: part of the object, or computed.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,8 +6,10 @@ use std::hash::{Hash, Hasher};
 
 use serde_json::{Value, json};
 
-use crate::apply::Type;
+use super::{ScalePaths, version_of};
+use crate::go;
 use crate::jsonpath::JsonPath;
+use crate::merging::Type;
 use crate::schema::Schema;
 
 /// Versions of a defined resource.
@@ -16,12 +18,12 @@ pub(crate) struct Definition {
     /// Parsed `spec`. Definitions with equal specs are equal.
     spec: Value,
     /// Hash of the `spec`.
-    pub(crate) fingerprint: u64,
+    fingerprint: u64,
     group: String,
     /// Version in which objects are stored.
-    pub(crate) storage: String,
+    storage: String,
     /// All versions, served or not, the preferred one first.
-    pub(crate) versions: Vec<DefinedVersion>,
+    pub(super) versions: Vec<DefinedVersion>,
 }
 
 /// One version of a defined resource.
@@ -41,15 +43,6 @@ pub(crate) struct DefinedVersion {
     pub(crate) columns: Option<Vec<PrinterColumn>>,
     /// Deprecation warning of the version.
     pub(crate) deprecation: Option<String>,
-}
-
-/// Fields of `scale`, as steps from the root of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ScalePaths {
-    pub(crate) spec_replicas: String,
-    pub(crate) status_replicas: String,
-    /// Path of the selector; empty if absent.
-    pub(crate) selector: String,
 }
 
 /// Column of the table in `kubectl get`.
@@ -86,6 +79,41 @@ impl Definition {
         }
     }
 
+    /// Returns the version in which objects are stored.
+    pub(crate) fn storage(&self) -> &str {
+        &self.storage
+    }
+
+    /// Returns the hash of the `spec`.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Returns the names of all versions, served or not.
+    pub(crate) fn version_names(&self) -> impl Iterator<Item = &str> {
+        self.versions.iter().map(|version| version.name.as_str())
+    }
+
+    /// Returns whether `status` is a subresource in a version.
+    pub(super) fn has_status(&self, version: &str) -> bool {
+        self.version(version).is_some_and(|version| version.status)
+    }
+
+    /// Returns the deprecation warning of a version.
+    pub(super) fn deprecation(&self, version: &str) -> Option<String> {
+        self.version(version)?.deprecation.clone()
+    }
+
+    /// Returns the paths of `scale`, if it is a subresource in a version.
+    pub(super) fn scale(&self, version: &str) -> Option<ScalePaths> {
+        self.version(version)?.scale.clone()
+    }
+
+    /// Returns the type for comparing and merging objects of a version.
+    pub(super) fn merge_type(&self, version: &str) -> Type {
+        self.version(version).map_or(Type::Deduced, |version| version.merge_type.clone())
+    }
+
     /// Returns whether the definition was parsed from this `spec`.
     pub(crate) fn is_of(&self, spec: &Value) -> bool {
         self.spec == *spec
@@ -107,7 +135,7 @@ impl Definition {
     }
 
     /// Converts a stored object to a version. Defaults come from the stored version.
-    pub(crate) fn read(&self, object: &mut Value, version: &str) {
+    pub(super) fn read(&self, object: &mut Value, version: &str) {
         let stored = version_of(object).to_owned();
         // A stored object may predate the schema, so unknown fields are removed on each read.
         if let Some(schema) = self.schema_of(&stored) {
@@ -121,9 +149,16 @@ impl Definition {
         }
     }
 
+    /// Converts an object to the stored version.
+    pub(super) fn to_store(&self, object: &mut Value) {
+        self.convert(object, &self.storage);
+        // Go's JSON encoder writes whole floats without a fraction.
+        go::normalize_numbers(object);
+    }
+
     /// Converts an object to another version: sets its `apiVersion`, and removes the fields that the version does not
     /// know.
-    pub(crate) fn convert(&self, object: &mut Value, version: &str) {
+    fn convert(&self, object: &mut Value, version: &str) {
         object["apiVersion"] = format!("{}/{version}", self.group).into();
         if let Some(schema) = self.schema_of(version) {
             schema.prune(object);
@@ -173,12 +208,6 @@ impl PrinterColumn {
             path,
         })
     }
-}
-
-/// Returns the version in an object's `apiVersion`.
-pub(crate) fn version_of(object: &Value) -> &str {
-    let api_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    api_version.rsplit('/').next().unwrap_or_default()
 }
 
 /// Returns the definition's deprecation warning, or the default one.
@@ -275,7 +304,7 @@ mod tests {
             {"name": "v1", "served": true, "storage": true, "schema": of("old")},
             {"name": "v2", "served": true, "schema": newer},
         ]}));
-        assert_eq!((definition.storage.as_str(), definition.versions[0].name.as_str()), ("v1", "v2"));
+        assert_eq!((definition.storage(), definition.versions[0].name.as_str()), ("v1", "v2"));
         let mut object = json!({"apiVersion": "g/v1"});
         definition.read(&mut object, "v2");
         assert_eq!(object, json!({"apiVersion": "g/v2", "a": "old"}));

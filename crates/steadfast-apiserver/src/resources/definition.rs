@@ -1,8 +1,8 @@
-//! `CustomResourceDefinition`s: the resource that a definition defines, and the status of a served definition.
+//! `CustomResourceDefinition`s: the resource that a definition defines.
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Definition, GroupResource, ServedResource};
 
@@ -47,24 +47,5 @@ pub(super) fn served_by(definition: &Value) -> Option<ServedResource> {
         selectable_fields,
         definition: Some(Arc::new(definition)),
         kind,
-    })
-}
-
-/// Returns the status of a definition whose resource is served.
-pub(crate) fn established(definition: &Value, now: &str) -> Value {
-    let names = definition.pointer("/spec/names").cloned().unwrap_or(Value::Null);
-    let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
-    let stored: Vec<Value> = versions
-        .filter(|version| version.get("storage").and_then(Value::as_bool).unwrap_or(false))
-        .filter_map(|version| version.get("name").cloned())
-        .collect();
-    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
-    json!({
-        "acceptedNames": names,
-        "storedVersions": stored,
-        "conditions": [
-            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
-            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        ],
     })
 }

@@ -3,19 +3,37 @@
 mod autoscaling;
 mod builtin;
 mod collections;
+#[cfg(feature = "crd")]
 mod defined;
+#[cfg(feature = "crd")]
 mod definition;
 mod events;
+mod missing;
+#[cfg(not(feature = "crd"))]
+mod no_defined;
+#[cfg(not(feature = "crd"))]
+mod no_definition;
 mod registry;
+mod scale_paths;
 mod served;
 
 use std::fmt;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 pub(crate) use collections::{DEFINITIONS, NAMESPACES};
-pub(crate) use defined::{Definition, PrinterColumn, ScalePaths, version_of};
-pub(crate) use definition::{defined_name, established};
+pub(crate) use defined::Definition;
+#[cfg(feature = "crd")]
+pub(crate) use defined::{DefinedVersion, PrinterColumn};
+pub(crate) use definition::defined_name;
+pub(crate) use missing::missing_feature;
+#[cfg(not(feature = "crd"))]
+use no_defined as defined;
+#[cfg(not(feature = "crd"))]
+use no_definition as definition;
 pub(crate) use registry::Registry;
+pub(crate) use scale_paths::ScalePaths;
 pub(crate) use served::ServedResource;
 
 /// Resource by its API group and plural name, independent of the version. Key of a history.
@@ -94,4 +112,10 @@ impl ResourceDeclaration {
     pub fn cluster_scoped(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         Self { namespaced: false, ..Self::namespaced(group, version, kind, plural) }
     }
+}
+
+/// Returns the version in an object's `apiVersion`.
+pub(crate) fn version_of(object: &Value) -> &str {
+    let api_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    api_version.rsplit('/').next().unwrap_or_default()
 }

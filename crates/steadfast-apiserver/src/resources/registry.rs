@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::builtin::{BUILTIN, older_versions};
+use super::builtin::{BUILTIN, Builtin, older_versions};
+use super::collections::DEFINITIONS;
 use super::definition::{defined_name, served_by};
 use super::{GroupResource, ResourceDeclaration, ServedResource};
 
@@ -25,7 +26,9 @@ struct Defined {
 
 impl Registry {
     pub(crate) fn with_declared(declared: &[ResourceDeclaration]) -> Self {
-        let builtin = BUILTIN.iter().map(|row| ServedResource {
+        // Without the feature, definitions are rejected instead of being stored without effect.
+        let is_served = |row: &&Builtin| cfg!(feature = "crd") || row.group != DEFINITIONS.group();
+        let builtin = BUILTIN.iter().filter(is_served).map(|row| ServedResource {
             name: GroupResource::new(row.group, row.plural),
             versions: [row.version].iter().chain(older_versions(row)).map(|&version| version.to_owned()).collect(),
             kind: row.kind.to_owned(),

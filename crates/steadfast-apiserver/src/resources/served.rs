@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Definition, GroupResource, PrinterColumn, ResourceDeclaration, ScalePaths, autoscaling, events};
-use crate::apply::Type;
-use crate::schema;
+#[cfg(feature = "crd")]
+use super::PrinterColumn;
+use super::{Definition, GroupResource, ResourceDeclaration, ScalePaths, autoscaling, events};
+use crate::merging::Type;
 
 /// A served resource with all its versions.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +42,7 @@ impl ServedResource {
     /// Returns the version in which objects are stored.
     pub(crate) fn storage_version(&self) -> &str {
         match &self.definition {
-            Some(definition) => &definition.storage,
+            Some(definition) => definition.storage(),
             // The first version of a built-in kind is the stored one.
             None => self.versions.first().map_or("", String::as_str),
         }
@@ -50,17 +51,18 @@ impl ServedResource {
     /// Returns whether `status` is a subresource in a version.
     pub(crate) fn has_status(&self, version: &str) -> bool {
         match &self.definition {
-            Some(definition) => definition.version(version).is_some_and(|version| version.status),
+            Some(definition) => definition.has_status(version),
             None => self.status_subresource,
         }
     }
 
     /// Returns the deprecation warning of a version.
     pub(crate) fn deprecation(&self, version: &str) -> Option<String> {
-        self.definition.as_ref()?.version(version)?.deprecation.clone()
+        self.definition.as_ref()?.deprecation(version)
     }
 
     /// Returns the columns that a definition declares for a version.
+    #[cfg(feature = "crd")]
     pub(crate) fn columns(&self, version: &str) -> Option<&[PrinterColumn]> {
         self.definition.as_ref()?.version(version)?.columns.as_deref()
     }
@@ -68,7 +70,7 @@ impl ServedResource {
     /// Returns the paths of `scale`, if it is a subresource in a version.
     pub(crate) fn scale(&self, version: &str) -> Option<ScalePaths> {
         if let Some(definition) = &self.definition {
-            return definition.version(version)?.scale.clone();
+            return definition.scale(version);
         }
         let scales = match self.name.group() {
             "" => self.name.resource() == "replicationcontrollers",
@@ -117,10 +119,7 @@ impl ServedResource {
             return autoscaling::to_v2(object);
         }
         if let Some(definition) = &self.definition {
-            let storage = &definition.storage;
-            definition.convert(&mut object, storage);
-            // Go's JSON encoder writes whole floats without a fraction.
-            schema::settle_numbers(&mut object);
+            definition.to_store(&mut object);
         }
         object
     }
@@ -150,7 +149,7 @@ impl ServedResource {
     /// Returns the type for comparing and merging objects of a version.
     pub(crate) fn merge_type(&self, version: &str) -> Type {
         match &self.definition {
-            Some(definition) => definition.version(version).map_or(Type::Deduced, |version| version.merge_type.clone()),
+            Some(definition) => definition.merge_type(version),
             None if self.custom => Type::Deduced,
             None => Type::of_builtin(&self.api_version(version), &self.kind),
         }

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Cause, Schema, structural};
+use super::{Schema, structural};
+use crate::cause::Cause;
 
 impl Schema {
     /// Returns the violations of embedded objects' kinds, versions and names.

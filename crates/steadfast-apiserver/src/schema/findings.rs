@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Cause, go};
+use crate::cause::Cause;
+use crate::go;
 
 /// Findings so far, and the number of passed checks. Among invalid alternatives, only the one with the most passed
 /// checks is reported.

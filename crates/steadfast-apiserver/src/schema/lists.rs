@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::{Cause, ListType, Schema, go};
+use super::{ListType, Schema};
+use crate::cause::Cause;
+use crate::go;
 
 impl Schema {
     /// Returns the duplicate items of sets and the duplicate keys of maps.

@@ -6,21 +6,18 @@
 //! | `prune` | removal of unknown fields |
 //! | `defaults` | defaults of absent fields |
 //! | `validate`, `numbers` | violations, with the messages of a real server; `correlate` finds the value before an update |
-//! | `findings`, `cause` | findings of a validation, and a violation of a field as a cause of a rejection |
+//! | `findings` | findings of a validation |
 //! | `formats`, `pattern` | strings with a format or a pattern |
 //! | `embedded` | identity of embedded objects |
 //! | `lists` | duplicates in sets and maps |
 //! | `rules` | rules in CEL |
 //! | `structural` | validation of the schema itself |
-//! | `go` | formatting of values as in Go, for the API's messages |
 
-mod cause;
 mod correlate;
 mod defaults;
 mod embedded;
 mod findings;
 mod formats;
-pub(crate) mod go;
 mod lists;
 #[cfg(not(feature = "cel"))]
 mod no_rules;
@@ -35,9 +32,8 @@ mod validate;
 
 use std::collections::BTreeMap;
 
-use serde_json::{Number, Value};
+use serde_json::Value;
 
-pub(crate) use cause::Cause;
 #[cfg(not(feature = "cel"))]
 use no_rules as rules;
 pub(crate) use pattern::Pattern;
@@ -160,21 +156,5 @@ impl Schema {
     /// Returns whether a field is known, with or without a schema.
     fn knows(&self, name: &str) -> bool {
         self.properties.contains_key(name) || self.additional.is_some()
-    }
-}
-
-/// Removes the fractions of whole numbers, as a real server does when it stores and reads them.
-pub(crate) fn settle_numbers(value: &mut Value) {
-    match value {
-        Value::Number(number) if number.is_f64() => {
-            let float = number.as_f64().unwrap_or_default();
-            // Beyond this limit, a float need not be an exact integer.
-            if float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0 {
-                *number = Number::from(float as i64);
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(settle_numbers),
-        Value::Object(fields) => fields.values_mut().for_each(settle_numbers),
-        _ => {}
     }
 }

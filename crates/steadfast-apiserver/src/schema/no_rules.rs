@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Cause, Schema};
+use super::Schema;
+use crate::cause::Cause;
 
 const KEY: &str = "x-kubernetes-validations";
 

@@ -3,8 +3,8 @@
 use serde_json::{Number, Value};
 
 use super::findings::{Finding, Findings};
-use super::go;
 use super::{Limit, Schema, Type};
+use crate::go;
 
 /// Relative tolerance for multiples.
 const EPSILON: f64 = 1e-9;

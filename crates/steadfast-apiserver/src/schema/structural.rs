@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::parse::SchemaError;
-use super::{Cause, Schema, rules};
+use super::{Schema, rules};
+use crate::cause::Cause;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
@@ -390,9 +391,7 @@ mod tests {
         );
         assert_eq!(messages(&json!({"type": "array"})), ["s.properties[a].items: Required value: must be specified"]);
         assert_eq!(
-            messages(
-                &json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})
-            ),
+            messages(&json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]})),
             Vec::<String>::new()
         );
     }

@@ -5,7 +5,9 @@ use serde_json::{Map, Value};
 use super::correlate::Before;
 use super::findings::{Finding, Findings, Kind};
 use super::numbers::{self, NumericValue};
-use super::{Cause, Schema, Type, formats, go};
+use super::{Schema, Type, formats};
+use crate::cause::Cause;
+use crate::go;
 
 impl Schema {
     /// Returns the violations of a value.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::http::encode;
+use crate::encode;
 use crate::protobuf;
 use crate::resources::{Definition, GroupResource};
 

@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+/// Path of the managers.
+pub(crate) const MANAGED_FIELDS: &str = "/metadata/managedFields";
+
 /// Returns a text field of the metadata; empty if absent.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_str).unwrap_or_default()
@@ -56,6 +59,18 @@ pub(crate) fn wants_differ(one: &Value, other: &Value) -> bool {
         fields.filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
     }
     wanted(one).count() != wanted(other).count() || wanted(one).any(|(key, value)| other.get(key) != Some(value))
+}
+
+/// Returns `group/version, Kind=kind`.
+pub(crate) fn kind_of(object: &Value) -> String {
+    let field = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (group, version) = field("apiVersion").split_once('/').unwrap_or(("", field("apiVersion")));
+    format!("{group}/{version}, Kind={}", field("kind"))
+}
+
+/// Returns `namespace/name`.
+pub(crate) fn place_of(object: &Value) -> String {
+    format!("{}/{}", text(object, "namespace"), text(object, "name"))
 }
 
 fn as_map(value: &mut Value) -> &mut Map<String, Value> {

@@ -5,26 +5,44 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{ObjectKey, Patch, State, metadata};
-use crate::apply::{MANAGED_FIELDS, Tracking};
-use crate::resources::{DEFINITIONS, NAMESPACES, established};
+use crate::apply::Tracking;
+use crate::resources::{DEFINITIONS, NAMESPACES};
 use crate::status::Status;
 
 mod defaults;
+#[cfg(feature = "crd")]
 mod definitions;
 mod deletion;
 mod dependents;
 mod disruption;
 mod fields;
 mod kinds;
+#[cfg(not(feature = "crd"))]
+mod no_definitions;
+#[cfg(not(feature = "crd"))]
+mod no_schemas;
+#[cfg(not(feature = "crd"))]
+mod no_verdicts;
 mod request;
 mod rules;
 mod scale;
+mod scale_fields;
+#[cfg(feature = "crd")]
+mod schemas;
 mod services;
 mod typed;
 mod uncalled;
 mod unknown;
 mod validation;
+#[cfg(feature = "crd")]
 mod verdicts;
+
+#[cfg(not(feature = "crd"))]
+use no_definitions as definitions;
+#[cfg(not(feature = "crd"))]
+use no_schemas as schemas;
+#[cfg(not(feature = "crd"))]
+use no_verdicts as verdicts;
 
 pub(crate) use deletion::Deletion;
 pub(crate) use dependents::Dependents;
@@ -355,7 +373,7 @@ impl State {
     fn establish(&mut self, target: &WriteTarget, name: &str, definition: &Arc<Value>) -> Result<Arc<Value>, Status> {
         let mut object = Value::clone(definition);
         // The second change uses the status part, so that the specification cannot change.
-        set_status(&mut object, Some(established(definition, &self.clock.timestamp())));
+        set_status(&mut object, Some(definitions::established(definition, &self.clock.timestamp())));
         let target = WriteTarget { name: name.to_owned(), part: Part::Status, ..target.clone() };
         self.update(&target, &Update::Replace(object)).map(Outcome::into_object)
     }
@@ -367,7 +385,7 @@ fn prepared(target: &WriteTarget, update: &Update) -> Result<Option<(Value, Opti
     let mut object = object.clone();
     validation::identify(&mut object, target)?;
     // An empty list of managers is dropped from the metadata, but resets the existing managers.
-    let managed = object.pointer(MANAGED_FIELDS).cloned();
+    let managed = object.pointer(metadata::MANAGED_FIELDS).cloned();
     if let Update::Applied(_) = update {
         fields::prepare_applied(target, &mut object);
     } else {
@@ -389,7 +407,7 @@ fn patched(target: &WriteTarget, patch: &Patch, existing: &Value) -> Result<(Val
     let mut patched = patch.apply(existing)?;
     fields::check_types(target, &patched, true)?;
     validation::identify(&mut patched, target)?;
-    let managed = patched.pointer(MANAGED_FIELDS).cloned();
+    let managed = patched.pointer(metadata::MANAGED_FIELDS).cloned();
     let unknown = typed::metadata(&mut patched, target)?;
     let whole = patched.clone();
     let unknown = fields::prepare(target, &mut patched, unknown);

@@ -1,26 +1,11 @@
 //! Type check of objects, as in the decoder of a real server.
 
-use std::sync::LazyLock;
-
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
-use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::table::{Field, Holds, Kind, fields, of_kind};
-
-/// Quantity: a number with an optional decimal suffix, binary suffix or exponent, such as `1.5`, `100m`, `2Gi` and
-/// `1e3`.
-static QUANTITY: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$"));
-static TIME: LazyLock<Regex> = LazyLock::new(|| {
-    pattern(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-5][0-9]([.,][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$")
-});
-
-fn pattern(text: &str) -> Regex {
-    Regex::new(text).unwrap_or_else(|error| unreachable!("{text}: {error}"))
-}
 
 /// Value of a wrong type.
 struct TypeMismatch {
@@ -111,7 +96,7 @@ fn of_value(kind: Kind, value: &Value) -> Option<TypeMismatch> {
             fraction == Some(6) && is_time(text)
         }),
         // Quantities may be numbers in JSON, and surrounding spaces are trimmed.
-        Kind::Quantity => value.is_number() || text.is_some_and(|text| QUANTITY.is_match(text.trim())),
+        Kind::Quantity => value.is_number() || text.is_some_and(|text| is_quantity(text.trim())),
         Kind::IntOrString => value.is_string() || is_int32(),
     };
     (!fits).then(|| TypeMismatch::new(value, called(kind).to_owned()))
@@ -147,15 +132,56 @@ pub(super) fn bytes(text: &str) -> Option<Vec<u8>> {
     LENIENT.decode(text.replace(['\r', '\n'], "")).ok()
 }
 
+/// Returns whether a text is a number with an optional decimal suffix, binary suffix or exponent, such as `1.5`, `100m`,
+/// `2Gi` and `1e3`.
+fn is_quantity(text: &str) -> bool {
+    let unsigned = |text| str::strip_prefix(text, ['+', '-']).unwrap_or(text);
+    let text = unsigned(text);
+    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let is_number = number.bytes().any(|byte| byte.is_ascii_digit()) && number.matches('.').count() <= 1;
+    let is_unit = matches!(
+        suffix,
+        "" | "n" | "u" | "m" | "k" | "M" | "G" | "T" | "P" | "E" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi" | "Ei"
+    );
+    let exponent = suffix.strip_prefix(['e', 'E']).map(unsigned).unwrap_or_default();
+    let is_exponent = !exponent.is_empty() && exponent.bytes().all(|byte| byte.is_ascii_digit());
+    is_number && (is_unit || is_exponent)
+}
+
+/// Returns whether bytes have the form of a pattern, in which `0` stands for any digit.
+fn has_form(bytes: &[u8], pattern: &[u8]) -> bool {
+    let matches = |(byte, wanted): (&u8, &u8)| if *wanted == b'0' { byte.is_ascii_digit() } else { byte == wanted };
+    bytes.len() == pattern.len() && bytes.iter().zip(pattern).all(matches)
+}
+
+/// Returns whether a text has the form of RFC 3339 that Go's parser accepts: with up to 59 seconds, and with a comma or a
+/// point before the fraction.
+fn has_time_form(text: &str) -> bool {
+    let Some((time, rest)) = text.as_bytes().split_at_checked("0000-00-00T00:00:00".len()) else { return false };
+    let zone = match rest {
+        [b'.' | b',', fraction @ ..] => {
+            let digits = fraction.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            if digits == 0 {
+                return false;
+            }
+            &fraction[digits..]
+        }
+        zone => zone,
+    };
+    let is_zone = zone == b"Z" || has_form(zone, b"+00:00") || has_form(zone, b"-00:00");
+    has_form(time, b"0000-00-00T00:00:00") && time[17] <= b'5' && is_zone
+}
+
 fn is_time(text: &str) -> bool {
-    TIME.is_match(text) && text.replace(',', ".").parse::<jiff::Timestamp>().is_ok()
+    has_time_form(text) && text.replace(',', ".").parse::<jiff::Timestamp>().is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::type_mismatch;
+    use super::{has_time_form, is_quantity, type_mismatch};
 
     fn wrong(kind: &str, object: &Value) -> Option<String> {
         type_mismatch("v1", kind, object)
@@ -205,6 +231,32 @@ mod tests {
         assert_eq!(wrong("Pod", &pod), None);
         assert_eq!(wrong("Secret", &json!({"data": {"a": "c2Vj\ncmV0", "b": "", "c": "YR=="}})), None);
         assert_eq!(wrong("Nonsense", &json!({"spec": "x"})), None);
+    }
+
+    #[test]
+    fn quantities_have_a_number_and_a_unit() {
+        for text in ["1", "+1.5", "-.5", "1.", "100m", "2Gi", "1e3", "1E-3", "1E", "0.1Ei"] {
+            assert!(is_quantity(text), "{text}");
+        }
+        for text in ["", ".", "1.2.3", "Gi", "1ki", "1e", "1e+", "1 m", "--1", "1e3m", "much"] {
+            assert!(!is_quantity(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_have_the_form_of_rfc_3339() {
+        for text in ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00,5Z", "2026-01-01T23:59:59.123456+02:00"] {
+            assert!(has_time_form(text), "{text}");
+        }
+        for text in [
+            "2026-01-01",
+            "2026-01-01T00:00:60Z",
+            "2026-01-01T00:00:00.Z",
+            "2026-01-01 00:00:00Z",
+            "2026-01-01T00:00:00+2:00",
+        ] {
+            assert!(!has_time_form(text), "{text}");
+        }
     }
 
     #[test]

@@ -31,7 +31,12 @@ pub(super) fn of_operations(json: &[u8]) -> Vec<String> {
         let unknown = fields.filter(|field| !known.contains(&field.as_str()));
         unknown.map(move |field| format!("unknown field \"[{index}].{field}\""))
     });
-    duplicates(json).into_iter().chain(unknown).take(MAX_REPORTED).map(|violation| format!("json patch {violation}")).collect()
+    duplicates(json)
+        .into_iter()
+        .chain(unknown)
+        .take(MAX_REPORTED)
+        .map(|violation| format!("json patch {violation}"))
+        .collect()
 }
 
 /// Returns the duplicate fields of an applied document, JSON or YAML, as one message.

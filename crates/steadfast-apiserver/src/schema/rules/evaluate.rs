@@ -7,8 +7,10 @@ use steadfast_cel::{Budget, Context, Error, Fault, Value};
 
 use super::rule::{Compiled, Reason, Rule};
 use super::typed;
+use crate::cause::Cause;
+use crate::go;
 use crate::schema::correlate::Before;
-use crate::schema::{Additional, Cause, ListType, Schema, Type, go};
+use crate::schema::{Additional, ListType, Schema, Type};
 
 /// Cost limit of the rules of one request.
 const REQUEST_COST: u64 = 10_000_000;

@@ -6,7 +6,8 @@ use serde_json::Value;
 use steadfast_cel::{Kind, Program, TypeError};
 
 use super::kinds::kind;
-use crate::schema::{Cause, go};
+use crate::cause::Cause;
+use crate::go;
 
 const KEY: &str = "x-kubernetes-validations";
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];

@@ -1,10 +1,12 @@
-//! `CustomResourceDefinition`s: validation and defaults.
+//! `CustomResourceDefinition`s: defaults, status, validation and warnings.
 
 use serde_json::{Map, Value, json};
 
-use super::kinds::is_definition;
+use super::kinds::{CLEANUP, is_definition};
 use super::request::{Part, WriteTarget};
-use crate::schema::{Cause, no_label, violations};
+use crate::cause::Cause;
+use crate::jsonpath::JsonPath;
+use crate::schema::{self, no_label};
 
 /// Sets the default names and the default conversion of a definition.
 pub(super) fn fill_in(object: &mut Value) {
@@ -38,6 +40,25 @@ pub(super) fn new_status(object: &Value) -> Value {
     })
 }
 
+/// Returns the status of a definition whose resource is served.
+pub(super) fn established(definition: &Value, now: &str) -> Value {
+    let names = definition.pointer("/spec/names").cloned().unwrap_or(Value::Null);
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    let stored: Vec<Value> = versions
+        .filter(|version| version.get("storage").and_then(Value::as_bool).unwrap_or(false))
+        .filter_map(|version| version.get("name").cloned())
+        .collect();
+    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
+    json!({
+        "acceptedNames": names,
+        "storedVersions": stored,
+        "conditions": [
+            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+    })
+}
+
 /// Returns the versions in which objects have been stored, including the current one.
 pub(super) fn stored_versions(object: &Value, status: &Value) -> Value {
     let before = status.get("storedVersions").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -63,9 +84,6 @@ pub(super) fn update_status(object: &mut Value) {
     }
 }
 
-/// Finalizer that keeps a definition until all of its objects are removed.
-const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-
 /// Marks a deleted definition as terminating. The objects of the definition are removed first.
 pub(super) fn end(object: &mut Value, now: &str) {
     let mut finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -81,13 +99,6 @@ pub(super) fn end(object: &mut Value, now: &str) {
     if let Some(conditions) = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
         conditions.push(condition);
     }
-}
-
-/// Returns whether an object without contents is held by finalizers.
-pub(super) fn has_user_finalizers(object: &Value) -> bool {
-    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
-    // The server removes its own finalizer together with the last object.
-    finalizers.into_iter().flatten().any(|finalizer| finalizer != CLEANUP)
 }
 
 /// Returns the violations of a definition.
@@ -194,7 +205,10 @@ fn check_versions(spec: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::invalid(field, &kind.into(), why));
         }
         if once("schema") {
-            causes.extend(violations(schema, &format!("{}.openAPIV3Schema", place(index, "schema", "validation"))));
+            causes.extend(schema::violations(
+                schema,
+                &format!("{}.openAPIV3Schema", place(index, "schema", "validation")),
+            ));
         }
         if let Some(scale) = version.pointer("/subresources/scale").filter(|_| once("subresources")) {
             check_scale(scale, &format!("{}.scale", place(index, "subresources", "subresources")), causes);
@@ -292,4 +306,41 @@ fn check_names(names: &Value, causes: &mut Vec<Cause>) {
         let why = "kind and listKind may not be the same";
         causes.push(Cause::invalid("spec.names.listKind", &text("listKind").into(), why));
     }
+}
+
+/// Warns of a conversion by a webhook, and of rules that are not evaluated. Also warns of a column with an invalid path:
+/// a real server accepts the definition too, and its tables end before the column.
+pub(super) fn warn(target: &WriteTarget, definition: &Value) {
+    if !is_definition(&target.resource.name) {
+        return;
+    }
+    if converts_by_webhook(definition) {
+        let why = "this server calls no webhooks: versions of these objects differ in their apiVersion alone";
+        target.request.warnings.add([why.to_owned()]);
+    }
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    for (version_index, version) in versions.enumerate() {
+        let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten();
+        let paths = columns.map(|column| column.get("jsonPath").and_then(Value::as_str).unwrap_or_default());
+        let wrong = paths.enumerate().find_map(|(index, path)| Some((index, JsonPath::parse(path).err()?)));
+        if let Some(schema) = version.pointer("/schema/openAPIV3Schema") {
+            let place = format!("spec.versions[{version_index}].schema.openAPIV3Schema");
+            let unsupported = schema::unsupported(schema, &place);
+            target.request.warnings.add(unsupported.into_iter().map(|(path, names)| {
+                format!(
+                    "{path}: this server does not evaluate the rule, which calls functions without support: {names}"
+                )
+            }));
+        }
+        target.request.warnings.add(wrong.map(|(index, error)| {
+            format!(
+                "spec.versions[{version_index}].additionalPrinterColumns[{index}].jsonPath: {error}; tables end before \
+                 this column"
+            )
+        }));
+    }
+}
+
+fn converts_by_webhook(definition: &Value) -> bool {
+    definition.pointer("/spec/conversion/strategy").is_some_and(|strategy| strategy == "Webhook")
 }

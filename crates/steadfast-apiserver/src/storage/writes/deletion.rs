@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::{ObjectKey, State, metadata};
 use super::definitions;
 use super::dependents::Dependents;
-use super::kinds::{holds_contents, is_definition, is_namespace, is_undeletable};
+use super::kinds::{has_user_finalizers, holds_contents, is_definition, is_namespace, is_undeletable};
 use super::request::{Outcome, WriteTarget};
 use crate::resources::{DEFINITIONS, GroupResource, NAMESPACES, defined_name};
 use crate::status::Status;
@@ -172,7 +172,7 @@ impl State {
                     defined_name(object).is_some_and(|defined| self.live(&defined, None).next().is_some())
                 };
                 // Finalizers of users hold the object even without contents.
-                if !holds && !definitions::has_user_finalizers(object) {
+                if !holds && !has_user_finalizers(object) {
                     empty.push((resource.clone(), key.clone(), Arc::clone(object)));
                 } else if !holds && object.pointer("/spec/finalizers").is_some() {
                     finalized.push((key.clone(), Arc::clone(object)));

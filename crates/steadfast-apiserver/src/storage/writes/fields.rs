@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
+use super::super::metadata;
 use super::request::{Part, WriteTarget};
-use super::{defaults, services, validation};
-use crate::apply;
-use crate::schema::Cause;
+use super::{defaults, schemas, services, validation};
+use crate::cause::Cause;
 use crate::status::Status;
 use crate::types;
 
@@ -51,15 +51,7 @@ fn prepare_fields(target: &WriteTarget, object: &mut Value) -> Vec<String> {
         let api_version = target.resource.api_version(target.version());
         return types::prune(&api_version, &target.resource.kind, object);
     }
-    let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) else {
-        return Vec::new();
-    };
-    let unknown = version.schema.prune(object);
-    // A null in a field that is not nullable counts as absent, so that its default applies.
-    version.schema.prune_nulls(object);
-    // Defaults come last, since a pruned or null field may have a default.
-    version.schema.fill_in(object);
-    unknown
+    schemas::prepare(target, object)
 }
 
 /// Rejects an applied object, or its merged result, with fields of a wrong type.
@@ -70,7 +62,7 @@ pub(super) fn check_applied(target: &WriteTarget, applied: &Value, object: &Valu
         return Ok(());
     }
     let Some(why) = malformed(target, object).or_else(|| malformed(target, applied)) else { return Ok(()) };
-    let what = format!("{}; {}", apply::place_of(applied), apply::kind_of(applied));
+    let what = format!("{}; {}", metadata::place_of(applied), metadata::kind_of(applied));
     Err(Status::new(500, "", format_args!("failed to convert new object ({what}) to proper version: {why}")))
 }
 
@@ -79,9 +71,7 @@ pub(super) fn prepare_applied(target: &WriteTarget, object: &mut Value) {
     if has_builtin_type(target) {
         prepare_fields(target, object);
     }
-    if let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) {
-        version.schema.fill_in(object);
-    }
+    schemas::set_defaults(target, object);
 }
 
 /// Adds the zero values of a status, as a real server writes them.
@@ -115,41 +105,7 @@ pub(super) fn violations(target: &WriteTarget, object: &Value, before: Option<&V
     if !target.resource.custom {
         return port_violations(target, object);
     }
-    let Some(version) = target.definition().and_then(|definition| definition.version(target.version())) else {
-        return Vec::new();
-    };
-    let schema = &version.schema;
-    let mut causes = match target.part {
-        // Writes that bypass the API are stored unchanged.
-        Part::Whole => return Vec::new(),
-        Part::Main => schema.validate("", object, before),
-        Part::Status => match (schema.field("status"), object.get("status")) {
-            (Some(schema), Some(status)) => {
-                schema.validate("status", status, before.and_then(|before| before.get("status")))
-            }
-            _ => Vec::new(),
-        },
-    };
-    if let Some(paths) = &version.scale {
-        causes.extend(super::scale::violations(paths, object, target.part == Part::Status));
-    }
-    if target.part != Part::Status {
-        causes.extend(schema.nameless(object));
-    }
-    // Existing duplicates in a list are not rejected.
-    if before.is_none_or(|before| schema.duplicates(before).is_empty()) {
-        causes.extend(schema.duplicates(object));
-    }
-    if let (true, Some(definition)) = (schema.has_rules, &target.resource.definition) {
-        // Rules assume a valid structure, so structural errors prevent their evaluation.
-        if causes.iter().any(crate::schema::is_blocking) {
-            causes.push(crate::schema::unchecked());
-        } else if let Some(verdict) = target.request.verdicts.about(definition, target.version(), object, before) {
-            causes.extend(verdict.causes);
-            target.request.warnings.add(verdict.warnings);
-        }
-    }
-    causes
+    schemas::violations(target, object, before)
 }
 
 /// Returns whether a write increments the generation.

@@ -1,6 +1,11 @@
 //! Kinds with special rules for writes.
 
+use serde_json::Value;
+
 use crate::resources::{DEFINITIONS, GroupResource, NAMESPACES};
+
+/// Finalizer that keeps a definition until all of its objects are removed.
+pub(super) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Returns whether an update of an absent object of this kind creates it.
 pub(super) fn is_created_by_updates(resource: &GroupResource) -> bool {
@@ -29,4 +34,11 @@ pub(super) fn is_undeletable(resource: &GroupResource, name: &str) -> bool {
 
 pub(super) fn is_definition(resource: &GroupResource) -> bool {
     *resource == *DEFINITIONS
+}
+
+/// Returns whether an object without contents is held by finalizers.
+pub(super) fn has_user_finalizers(object: &Value) -> bool {
+    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    // The server removes its own finalizer together with the last object.
+    finalizers.into_iter().flatten().any(|finalizer| finalizer != CLEANUP)
 }

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::super::metadata;
 use super::request::WriteTarget;
+use crate::cause::Cause;
 use crate::naming;
-use crate::schema::Cause;
 
 /// Maximum total size of an object's annotations in bytes.
 const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;

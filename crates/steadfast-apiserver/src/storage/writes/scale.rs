@@ -6,9 +6,11 @@ use serde_json::{Map, Value, json};
 
 use super::super::{State, metadata};
 use super::request::{Part, Update, WriteTarget};
+use super::scale_fields::{at, steps, whole};
 use super::{unknown, validation};
+use crate::cause::Cause;
+use crate::go;
 use crate::resources::{ScalePaths, ServedResource};
-use crate::schema::{Cause, go};
 use crate::selector;
 use crate::status::Status;
 use crate::types;
@@ -155,80 +157,6 @@ fn checked(target: &WriteTarget, scale: Value) -> Result<Value, Status> {
         ));
     }
     Ok(scale)
-}
-
-/// Returns the violations of the fields that `scale` shows, in the order of the real server.
-pub(super) fn violations(paths: &ScalePaths, object: &Value, status_alone: bool) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    let mut count = |path: &str| match whole(object, path) {
-        Err(why) => causes.push(Cause::invalid(path, &0.into(), &why)),
-        Ok(Some(count)) if count < 0 => {
-            causes.push(Cause::invalid(path, &count.into(), "should be a non-negative integer"));
-        }
-        Ok(Some(count)) if count > i64::from(i32::MAX) => {
-            let why = format!("should be less than or equal to {}", i32::MAX);
-            causes.push(Cause::invalid(path, &count.into(), &why));
-        }
-        Ok(_) => {}
-    };
-    if !status_alone {
-        count(&paths.spec_replicas);
-    }
-    count(&paths.status_replicas);
-    if !paths.selector.is_empty() {
-        let why = match at(object, &paths.selector) {
-            Ok(Some(Value::String(_)) | None) => None,
-            Ok(Some(other)) => Some(mistaken(&paths.selector, other, "string")),
-            Err(why) => Some(why),
-        };
-        causes.extend(why.map(|why| Cause::invalid(paths.selector.as_str(), &"".into(), &why)));
-    }
-    causes
-}
-
-fn steps(path: &str) -> impl Iterator<Item = &str> {
-    path.trim_start_matches('.').split('.')
-}
-
-/// Returns the value at a path. Returns an error if a parent is not an object.
-fn at<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
-    let mut value = object;
-    let mut walked = String::new();
-    for step in steps(path) {
-        walked.push('.');
-        walked.push_str(step);
-        match value {
-            Value::Null => return Ok(None),
-            Value::Object(fields) => match fields.get(step) {
-                Some(inner) => value = inner,
-                None => return Ok(None),
-            },
-            other => return Err(mistaken(&walked, other, "map[string]interface{}")),
-        }
-    }
-    Ok(Some(value))
-}
-
-/// Returns the integer at a path, if present.
-fn whole(object: &Value, path: &str) -> Result<Option<i64>, String> {
-    match at(object, path)? {
-        None => Ok(None),
-        Some(value) => value.as_i64().map(Some).ok_or_else(|| mistaken(path, value, "int64")),
-    }
-}
-
-fn mistaken(path: &str, value: &Value, wanted: &str) -> String {
-    let kind = match value {
-        Value::String(_) => "string",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::Bool(_) => "bool",
-        Value::Null => "<nil>",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    };
-    let path = path.trim_start_matches('.');
-    format!(".{path} accessor error: {} is of the type {kind}, expected {wanted}", go::plain(value))
 }
 
 fn put(object: &mut Value, path: &str, value: Value) {

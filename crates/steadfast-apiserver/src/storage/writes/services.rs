@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::super::State;
+use crate::cause::Cause;
 use crate::resources::GroupResource;
-use crate::schema::Cause;
 use crate::status::Status;
 
 /// First and last address of Services. The range is that of a kubeadm cluster, without its network and broadcast

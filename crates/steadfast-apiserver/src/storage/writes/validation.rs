@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use super::super::metadata;
 use super::request::{Part, WriteTarget};
-use crate::schema::{Cause, go};
+use crate::cause::Cause;
+use crate::go;
 use crate::status::Status;
 
 /// Checks the kind, the namespace and the name of an object against its request, and sets absent ones.

@@ -56,7 +56,7 @@ impl Table {
 
 impl Type {
     /// Returns the possible values of this type.
-    pub(super) fn atom(&self) -> &Atom {
+    pub(crate) fn atom(&self) -> &Atom {
         match self {
             Self::Named(name) => TYPES.atom(name).unwrap_or(&NOTHING),
             Self::Whole(name) => TYPES.whole(name).unwrap_or(&NOTHING),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::go;
+use crate::go;
 
 /// Violation of a field, as a cause of a rejection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) struct Cause {
 }
 
 impl Cause {
-    pub(super) fn new(reason: &'static str, field: impl Into<String>, message: String) -> Self {
+    pub(crate) fn new(reason: &'static str, field: impl Into<String>, message: String) -> Self {
         Self { reason, field: field.into(), message }
     }
 

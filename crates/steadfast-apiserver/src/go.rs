@@ -103,7 +103,7 @@ pub(crate) fn json(value: &Value) -> String {
     let mut sorted = value.clone();
     // Go encodes maps in the order of their keys.
     sorted.sort_all_objects();
-    super::settle_numbers(&mut sorted);
+    normalize_numbers(&mut sorted);
     let text = sorted.to_string();
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -116,6 +116,22 @@ pub(crate) fn json(value: &Value) -> String {
         }
     }
     escaped
+}
+
+/// Removes the fractions of whole numbers, as a real server does when it stores and reads them.
+pub(crate) fn normalize_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap_or_default();
+            // Beyond this limit, a float need not be an exact integer.
+            if float.fract() == 0.0 && float.abs() < 9_007_199_254_740_992.0 {
+                *number = Number::from(float as i64);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(normalize_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(normalize_numbers),
+        _ => {}
+    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::types::{Atom, Field, Fields, List, MergeStrategy, Scalar, Type};
-
-/// Name of the type of object metadata.
-pub(super) const OBJECT_META: &str = "meta.v1.ObjectMeta";
+use super::types::{Atom, Field, Fields, List, MergeStrategy, OBJECT_META, Scalar, Type};
 
 impl Type {
     /// Creates the type of a version's objects; a deduced type if the version has no schema.

@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+/// Name of the type of object metadata.
+pub(crate) const OBJECT_META: &str = "meta.v1.ObjectMeta";
+
 /// Possible values of a type, an atom in the terms of structured-merge-diff. A type without any restriction allows scalars, lists and maps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Atom {
-    pub(super) scalar: Option<Scalar>,
-    pub(super) list: Option<List>,
-    pub(super) map: Option<Fields>,
+    pub(crate) scalar: Option<Scalar>,
+    pub(crate) list: Option<List>,
+    pub(crate) map: Option<Fields>,
 }
 
 /// A type, or the name of a type.
@@ -30,7 +33,7 @@ pub(crate) enum Type {
 
 /// Possible plain values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scalar {
+pub(crate) enum Scalar {
     Text,
     Number,
     Bool,
@@ -39,14 +42,14 @@ pub(super) enum Scalar {
 
 /// A list.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct List {
-    pub(super) item: Type,
-    pub(super) strategy: MergeStrategy,
+pub(crate) struct List {
+    pub(crate) item: Type,
+    pub(crate) strategy: MergeStrategy,
 }
 
 /// Merge strategy of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum MergeStrategy {
+pub(crate) enum MergeStrategy {
     /// The list is atomic.
     Atomic,
     /// A set of plain values.
@@ -57,25 +60,25 @@ pub(super) enum MergeStrategy {
 
 /// A struct, a map, or both.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Fields {
-    pub(super) named: BTreeMap<String, Field>,
+pub(crate) struct Fields {
+    pub(crate) named: BTreeMap<String, Field>,
     /// Type of fields that have no entry here; `None` if no such fields are allowed.
-    pub(super) others: Option<Type>,
-    pub(super) atomic: bool,
+    pub(crate) others: Option<Type>,
+    pub(crate) atomic: bool,
 }
 
 /// A field of a struct.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Field {
-    pub(super) of: Type,
+pub(crate) struct Field {
+    pub(crate) of: Type,
     /// Default of an absent key of a list item.
-    pub(super) default: Option<Value>,
+    pub(crate) default: Option<Value>,
     /// Value that stands for an absent field, if the real server's typed structs always contain the field.
-    pub(super) always: Option<Value>,
+    pub(crate) always: Option<Value>,
 }
 
 /// Form of a value in its type.
-pub(super) enum Shape<'a> {
+pub(crate) enum Shape<'a> {
     Scalar(Scalar),
     List(&'a List),
     Map(&'a Fields),
@@ -84,7 +87,7 @@ pub(super) enum Shape<'a> {
 }
 
 impl Shape<'_> {
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         matches!(
             (self, other),
             (Shape::Scalar(_), Shape::Scalar(_))
@@ -97,7 +100,7 @@ impl Shape<'_> {
 
 impl Atom {
     /// Returns the form of a value. An absent or invalid value has the first form that the type allows.
-    pub(super) fn shape(&self, value: Option<&Value>) -> Shape<'_> {
+    pub(crate) fn shape(&self, value: Option<&Value>) -> Shape<'_> {
         match (value, self) {
             (Some(Value::String(_) | Value::Number(_) | Value::Bool(_)), Self { scalar: Some(scalar), .. }) => {
                 Shape::Scalar(*scalar)
@@ -113,7 +116,7 @@ impl Atom {
 
 impl Fields {
     /// Returns the type of a field; `None` if the field does not exist.
-    pub(super) fn of(&self, name: &str) -> Option<&Type> {
+    pub(crate) fn of(&self, name: &str) -> Option<&Type> {
         self.named.get(name).map(|field| &field.of).or(self.others.as_ref())
     }
 }

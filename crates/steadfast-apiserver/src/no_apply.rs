@@ -1,0 +1,61 @@
+//! Field management in builds without the feature `apply`: objects have no managers, and applied objects are rejected.
+
+use serde_json::Value;
+
+use crate::merging;
+use crate::resources::ServedResource;
+use crate::status::Status;
+use crate::storage::{WriteTarget, metadata};
+
+/// Normalization of one write to one object, without its managers.
+pub(crate) struct Tracking<'a> {
+    resource: &'a ServedResource,
+    version: &'a str,
+}
+
+impl<'a> Tracking<'a> {
+    /// Creates the normalization of a write; `None` for writes that bypass the API.
+    pub(crate) fn of(target: &'a WriteTarget, _: &str) -> Option<Self> {
+        target.request.manager.as_ref()?;
+        Some(Self { resource: &target.resource, version: target.version() })
+    }
+
+    /// Removes the managers of a new object.
+    #[expect(clippy::unused_self, reason = "the same interface as with the feature")]
+    pub(crate) fn create(&self, _: Option<Value>, object: &mut Value) {
+        metadata::set(object, "managedFields", None);
+    }
+
+    /// Keeps the managers of an object that was written directly.
+    pub(crate) fn update(&self, live: &Value, _: Option<&Value>, _: Option<&Value>, object: &mut Value) {
+        if *object != *live {
+            self.trim(object);
+        }
+        metadata::copy(object, live, "managedFields");
+    }
+
+    /// Rejects an applied object.
+    #[expect(clippy::unused_self, reason = "the same interface as with the feature")]
+    pub(crate) fn apply(&self, _: Option<&Value>, _: &Value) -> Result<Value, Status> {
+        Err(unsupported())
+    }
+
+    /// Removes fields that a real server would not store.
+    pub(crate) fn trim(&self, object: &mut Value) {
+        merging::trim(&self.resource.merge_type(self.version), self.resource.custom, object);
+    }
+}
+
+/// Rejects an applied document.
+pub(crate) fn parse(_: &[u8]) -> Result<Value, Status> {
+    Err(unsupported())
+}
+
+/// Returns no error, since the document is rejected.
+pub(crate) fn duplicate_field(_: &[u8]) -> Option<String> {
+    None
+}
+
+fn unsupported() -> Status {
+    Status::without_feature(415, "UnsupportedMediaType", "server-side apply", "apply")
+}

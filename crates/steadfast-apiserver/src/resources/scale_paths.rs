@@ -1,0 +1,10 @@
+//! Paths of the fields that `scale` reads and writes.
+
+/// Fields of `scale`, as steps from the root of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ScalePaths {
+    pub(crate) spec_replicas: String,
+    pub(crate) status_replicas: String,
+    /// Path of the selector; empty if absent.
+    pub(crate) selector: String,
+}

@@ -1,0 +1,28 @@
+//! `CustomResourceDefinition`s in builds without the feature `crd`: they are not served, so that no write has one.
+
+use serde_json::Value;
+
+use super::request::WriteTarget;
+use crate::cause::Cause;
+
+pub(super) fn fill_in(_: &mut Value) {}
+
+pub(super) fn new_status(_: &Value) -> Value {
+    Value::Null
+}
+
+pub(super) fn established(_: &Value, _: &str) -> Value {
+    Value::Null
+}
+
+pub(super) fn update_status(_: &mut Value) {}
+
+pub(super) fn end(_: &mut Value, _: &str) {}
+
+/// Returns no violations.
+pub(super) fn violations(_: &WriteTarget, _: &str, _: &Value) -> Vec<Cause> {
+    Vec::new()
+}
+
+/// Adds no warnings.
+pub(super) fn warn(_: &WriteTarget, _: &Value) {}

@@ -1,0 +1,17 @@
+//! Verdicts of rules in builds without the feature `crd`: no rule is evaluated.
+
+/// Verdict of the rules about one write; never needed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Verdicts;
+
+impl Verdicts {
+    #[expect(clippy::unused_self, reason = "the same interface as with the feature")]
+    pub(super) fn is_pending(&self) -> bool {
+        false
+    }
+
+    #[expect(clippy::unused_self, reason = "the same interface as with the feature")]
+    pub(crate) fn decide(&self) -> bool {
+        false
+    }
+}
