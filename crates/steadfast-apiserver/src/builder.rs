@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::runtime::Handle;
 
+use crate::backend::{Backend, HistoryBackend};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Replica, Settings};
 use crate::documents::DocumentCache;
@@ -227,8 +228,19 @@ impl ApiServerBuilder {
     /// # Errors
     /// Returns an error if a port cannot be opened, if a certificate cannot be created, or if no tokio runtime is
     /// running.
-    #[allow(clippy::unused_async, reason = "callers already await the start, which may become asynchronous")]
     pub async fn start(self) -> Result<ApiServer, StartError> {
+        let request_timeout = self.settings.request_timeout;
+        self.start_with(|store, replica, _| Arc::new(HistoryBackend::new(Arc::clone(store), replica, request_timeout)))
+            .await
+    }
+
+    /// Starts the server with a backend for each replica. `backend` receives the embedded history, the number of the
+    /// replica, and the signal that the backend raises after each change.
+    #[allow(clippy::unused_async, reason = "callers already await the start, which may become asynchronous")]
+    pub(crate) async fn start_with(
+        self,
+        backend: impl Fn(&Arc<Store>, usize, &Signal) -> Arc<dyn Backend>,
+    ) -> Result<ApiServer, StartError> {
         let runtime = Handle::try_current()?;
         let tls = self.tls.then(|| ServerTls::generate(self.http2)).transpose()?;
         let wall = if self.memory { MEMORY_EPOCH } else { Timestamp::now() };
@@ -244,12 +256,14 @@ impl ApiServerBuilder {
             create_namespace(&mut state, namespace)?;
         }
         state.advance_caches();
-        let replicas = (0..self.replicas).map(|index| self.replica(index)).collect::<io::Result<Vec<_>>>()?;
         let changed = Signal::new();
+        let store = Arc::new(Store::new(state, changed.clone()));
+        let replica = |index| self.replica(index, backend(&store, index, &changed));
+        let replicas = (0..self.replicas).map(replica).collect::<io::Result<Vec<_>>>()?;
         let cluster = Arc::new(Cluster {
             settings: self.settings,
             clock,
-            store: Store::new(state, changed.clone()),
+            store,
             changed,
             replicas,
             tls: Mutex::new(tls),
@@ -277,13 +291,14 @@ impl ApiServerBuilder {
         Ok(ApiServer::new(cluster, tasks))
     }
 
-    fn replica(&self, index: usize) -> io::Result<Replica> {
+    fn replica(&self, index: usize, backend: Arc<dyn Backend>) -> io::Result<Replica> {
         let port = match self.port {
             0 => 0,
             first => first.saturating_add(u16::try_from(index).unwrap_or(u16::MAX)),
         };
         Ok(Replica {
             port: if self.memory { None } else { Some(Port::reserve(port)?) },
+            backend,
             conditions: Conditions::default(),
             streams: Streams::default(),
             requested_revision: AtomicU64::new(0),

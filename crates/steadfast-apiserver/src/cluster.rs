@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::documents::DocumentCache;
 use crate::faults::{Condition, Conditions, FaultLog, Interception, Rules};
@@ -46,6 +47,8 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) port: Option<Port>,
+    /// Source of the objects that the replica serves.
+    pub(crate) backend: Arc<dyn Backend>,
     pub(crate) conditions: Conditions,
     pub(crate) streams: Streams,
     /// Revision that the last consistent read requested from the cache.
@@ -73,7 +76,8 @@ impl Replica {
 pub(crate) struct Cluster {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
-    pub(crate) store: Store,
+    /// The embedded history.
+    pub(crate) store: Arc<Store>,
     /// Signal after every change: of the store, of a fault, or of a stream's control.
     pub(crate) changed: Signal,
     pub(crate) replicas: Vec<Replica>,

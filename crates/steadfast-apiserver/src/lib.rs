@@ -93,6 +93,7 @@ macro_rules! debug_as_message {
 
 #[cfg(feature = "apply")]
 mod apply;
+mod backend;
 mod builder;
 mod cause;
 mod clock;

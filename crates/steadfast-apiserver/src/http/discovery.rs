@@ -11,7 +11,6 @@ use super::exchange::Exchange;
 use super::negotiate::JSON;
 use super::openapi;
 use super::options::Query;
-use super::read;
 use super::response::{ApiResponse, DocumentVersion};
 use super::reviews::{self, Review};
 use super::route::Route;
@@ -31,7 +30,7 @@ pub(super) async fn respond(
     headers: &HeaderMap,
 ) -> Result<ApiResponse, Status> {
     // Documents are built from a copy, not under the lock of the store. The copy shares the resources.
-    let registry = exchange.cluster.store.read(|state| state.registry.clone());
+    let registry = exchange.backend().registry();
     Ok(match route {
         Route::CoreVersions | Route::Groups if wants_aggregated(headers) => {
             let document = aggregated(&registry, *route == Route::CoreVersions);
@@ -51,7 +50,7 @@ pub(super) async fn respond(
         Route::Version => ApiResponse::json(200, &version()),
         Route::Ping => ApiResponse::text(200, "ok"),
         Route::Health => {
-            read::wait_for_etcd(&exchange.cluster, exchange.replica).await?;
+            exchange.backend().confirm().await?;
             ApiResponse::text(200, "ok")
         }
         Route::OpenApi(path) if path == "v3" => ApiResponse::json(200, &openapi::index(&registry)),

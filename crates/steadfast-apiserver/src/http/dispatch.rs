@@ -35,7 +35,7 @@ pub(super) async fn respond(
         // A missing subresource is reported as `404` before the method is checked.
         if let Route::Resource(path) = &context.route
             && let Some(subresource) = path.subresource.as_deref()
-            && Target::of(&exchange.cluster, path).is_none_or(|target| !has_subresource(&target, subresource))
+            && Target::of(exchange.backend(), path).is_none_or(|target| !has_subresource(&target, subresource))
         {
             return Err(Status::of_code(404).with_details(json!({})));
         }
@@ -62,7 +62,7 @@ fn apply_custom_resource_rules(exchange: &Exchange, context: &mut RequestContext
     let is_head = context.method == Method::HEAD;
     let is_creation = context.method == Method::POST && path.name.is_some() && path.subresource.is_none();
     // Other requests need no lookup of their target yet.
-    if !(is_head || is_creation) || !Target::of(&exchange.cluster, path).is_some_and(|target| target.resource.custom) {
+    if !(is_head || is_creation) || !Target::of(exchange.backend(), path).is_some_and(|target| target.resource.custom) {
         return;
     }
     // The handler of custom resources serves HEAD as GET and ignores the name of a creation.
@@ -85,7 +85,7 @@ fn has_subresource(target: &Target, name: &str) -> bool {
 /// Creates the status for a method that a path does not support. The handler of custom resources has its own messages.
 fn not_allowed(exchange: &Exchange, context: &RequestContext) -> Status {
     let Route::Resource(path) = &context.route else { return Status::method_not_allowed() };
-    let Some(target) = Target::of(&exchange.cluster, path).filter(|target| target.resource.custom) else {
+    let Some(target) = Target::of(exchange.backend(), path).filter(|target| target.resource.custom) else {
         return Status::method_not_allowed();
     };
     let resource = &target.resource.name;
@@ -104,7 +104,7 @@ async fn resource(
     context: &RequestContext,
     request: Request<Incoming>,
 ) -> Result<ApiResponse, Status> {
-    let Some(target) = Target::of(&exchange.cluster, path) else {
+    let Some(target) = Target::of(exchange.backend(), path) else {
         return not_found(exchange, &path.group);
     };
     // Only the handler of custom resources ignores further segments.
@@ -129,7 +129,7 @@ async fn of_target(
     mut request: Request<Incoming>,
 ) -> Result<ApiResponse, Status> {
     if path.is_streaming() {
-        return streaming::respond(exchange, &target, path, context, request);
+        return streaming::respond(exchange, &target, path, context, request).await;
     }
     if let Some(found) = path.subresource.as_deref().and_then(|name| subresources::of(&target, name)) {
         return subresources::respond(exchange, found, &target, path, context, request.into_body()).await;
@@ -154,7 +154,7 @@ async fn of_target(
     match context.verb {
         Verb::Get if path.subresource.as_deref() != Some("scale") => {
             let name = path.name.as_deref().unwrap_or_default();
-            read::get(&exchange.cluster, exchange.replica, &target, name, query, &rendering).await
+            read::get(exchange, &target, name, query, &rendering).await
         }
         Verb::List | Verb::Page | Verb::Probe | Verb::State => {
             let options = list_options(query, &rendering)?;
@@ -170,6 +170,10 @@ async fn of_target(
             })
         }
         _ => {
+            // A read-only server rejects every write, whatever its body.
+            if context.method != Method::GET {
+                exchange.backend().store()?;
+            }
             let content_type = payload::media_type(context.header(&header::CONTENT_TYPE));
             let verb = context.verb;
             let write = write::Write {
@@ -200,10 +204,7 @@ fn not_found(exchange: &Exchange, group: &str) -> Result<ApiResponse, Status> {
     }
     // A missing resource of a built-in group is reported as a `Status`, a missing group as plain
     // text.
-    let known = exchange
-        .cluster
-        .store
-        .read(|state| state.registry.all().any(|served| served.name.group() == group && !served.custom));
+    let known = exchange.backend().registry().all().any(|served| served.name.group() == group && !served.custom);
     if known { Err(Status::of_code(404).with_details(json!({}))) } else { Ok(ApiResponse::page_not_found()) }
 }
 
@@ -214,7 +215,7 @@ fn list_options(query: &Query, rendering: &Rendering) -> Result<ListOptions, Sta
 }
 
 fn rendering(exchange: &Exchange, target: &Target, path: &ResourcePath, accepted: (Form, Encoding)) -> Rendering {
-    let conditions = &exchange.cluster.replicas[exchange.replica].conditions;
+    let conditions = &exchange.replica().conditions;
     let (corrupted_objects, own_counters) =
         conditions.read(|now| (Arc::clone(&now.corrupted_objects), now.own_counters));
     Rendering {

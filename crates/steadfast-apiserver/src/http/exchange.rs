@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::cluster::Cluster;
+use crate::backend::Backend;
+use crate::cluster::{Cluster, Replica};
 use crate::records::{RequestEntry, Verb};
 use crate::status::Status;
 use crate::storage::{State, WriteTarget};
@@ -19,9 +20,19 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Changes the state on behalf of this request.
-    pub(super) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        self.cluster.store.write_for(self.entry.id(), change)
+    /// Returns the replica that received the request.
+    pub(super) fn replica(&self) -> &Replica {
+        &self.cluster.replicas[self.replica]
+    }
+
+    /// Returns the source of the objects.
+    pub(super) fn backend(&self) -> &dyn Backend {
+        &*self.replica().backend
+    }
+
+    /// Changes the state on behalf of this request. Returns `405` if the backend is read-only.
+    pub(super) fn write<T>(&self, change: impl FnOnce(&mut State) -> Result<T, Status>) -> Result<T, Status> {
+        self.backend().store()?.write_for(self.entry.id(), change)
     }
 
     /// Performs a write of one object. Rules in CEL are evaluated between attempts, without the lock of the store.

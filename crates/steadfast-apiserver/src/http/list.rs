@@ -16,12 +16,13 @@ use super::rendering::{ObjectState, Rendering};
 use super::response::ApiResponse;
 use super::target::Target;
 use super::token::ContinueToken;
+use crate::backend::{ListPage, ListQuery};
 use crate::encode;
 use crate::protobuf;
 use crate::records::Transfer;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::storage::{Change, ObjectKey};
+use crate::storage::Change;
 
 /// Result of a list.
 pub(super) struct Page {
@@ -60,11 +61,11 @@ pub(super) async fn find(
     }
     // A selector for one name in one namespace reads a single object, like a `get`.
     let names_one = selector.names_one() && target.namespace.is_some();
-    let revision = read::list_revision(&exchange.cluster, exchange.replica, options, token.as_ref(), names_one).await?;
+    let revision = read::list_revision(exchange, options, token.as_ref(), names_one).await?;
     // The limit does not apply to the object of a single name.
     let whole = ListOptions { limit: 0, ..options.clone() };
     let options = if names_one { &whole } else { options };
-    Ok(page(exchange, target, options, selector, token.as_ref(), revision, rendering))
+    page(exchange, target, options, selector, token.as_ref(), revision, rendering).await
 }
 
 /// Creates the response with a page.
@@ -98,7 +99,7 @@ pub(super) fn respond(
     ApiResponse::stream(Box::pin(chunks)).with_content_type(content_type)
 }
 
-fn page(
+async fn page(
     exchange: &Exchange,
     target: &Target,
     options: &ListOptions,
@@ -106,32 +107,19 @@ fn page(
     token: Option<&ContinueToken>,
     revision: u64,
     rendering: &Rendering,
-) -> Page {
-    // A cache serves a list at "any version" without pages.
-    let limit = if options.version == Some(0) { 0 } else { options.limit };
+) -> Result<Page, Status> {
     let (namespace, namespaced) = (target.namespace.as_deref(), target.resource.namespaced);
-    // The start is inclusive: the token contains the smallest key after the last returned object.
-    let start = token.map_or(Bound::Unbounded, |token| Bound::Included(token.key(namespace, namespaced)));
-    let mut objects = Vec::new();
-    let mut last = ObjectKey::default();
-    let mut remaining = 0_usize;
-    exchange.cluster.store.read(|state| {
-        let all = state.objects_at(target.resource.store(), namespace, start, revision);
-        for (key, change) in all {
-            // The objects after a full page are only counted. They are not checked against the selector, so the next
-            // page may be empty.
-            if limit > 0 && objects.len() == limit {
-                remaining += 1;
-                continue;
-            }
-            if !change.object.as_deref().is_some_and(|object| selector.matches(object)) {
-                continue;
-            }
-            // The token names the last returned object, so that the next page continues after it.
-            last = key.clone();
-            objects.push(Arc::clone(change));
-        }
-    });
+    let query = ListQuery {
+        resource: &target.resource,
+        namespace,
+        // The start is inclusive: the token contains the smallest key after the last returned object.
+        start: token.map_or(Bound::Unbounded, |token| Bound::Included(token.key(namespace, namespaced))),
+        revision,
+        // A cache serves a list at "any version" without pages.
+        limit: if options.version == Some(0) { 0 } else { options.limit },
+        selector,
+    };
+    let ListPage { objects, last, remaining } = exchange.backend().list(query).await?;
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".to_owned(), rendering.version_of_collection(revision).into());
     // Lists of custom resources contain `continue` even if empty, as on the real server.
@@ -140,6 +128,7 @@ fn page(
     }
     if remaining > 0 {
         // Tokens contain a signed version: a negative number marks an inconsistent continuation.
+        // The token names the last returned object, so that the next page continues after it.
         let rv = i64::try_from(revision).unwrap_or(i64::MAX);
         metadata.insert("continue".to_owned(), ContinueToken::after(rv, &last, namespace).encode().into());
         // With a selector, the number of remaining objects is unknown, and the real server omits it.
@@ -147,7 +136,7 @@ fn page(
             metadata.insert("remainingItemCount".to_owned(), remaining.into());
         }
     }
-    Page { objects, metadata: Value::Object(metadata) }
+    Ok(Page { objects, metadata: Value::Object(metadata) })
 }
 
 /// Returns the parts before and after the items of a list in protobuf.

@@ -42,7 +42,8 @@ impl EventSocket {
 }
 
 /// Rejects `exec`, `attach` and `portforward`.
-pub(super) fn respond(
+#[expect(clippy::unused_async, reason = "the same interface as with the feature")]
+pub(super) async fn respond(
     _: &Exchange,
     _: &Target,
     path: &ResourcePath,

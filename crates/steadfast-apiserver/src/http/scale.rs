@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::exchange::Exchange;
 use super::negotiate::Form;
-use super::read;
 use super::rendering::ObjectState;
 use super::rendering::Rendering;
 use super::response::ApiResponse;
@@ -14,7 +13,7 @@ use super::write::Write;
 use crate::records::Verb;
 use crate::resources::GroupResource;
 use crate::status::Status;
-use crate::storage::{ObjectKey, Patch, State, Update, WriteTarget, metadata, scale_of};
+use crate::storage::{ObjectKey, Patch, Update, WriteTarget, metadata, scale_of};
 
 /// Reads or changes the number of replicas of an object.
 pub(super) async fn respond(
@@ -24,13 +23,13 @@ pub(super) async fn respond(
     rendering: &Rendering,
 ) -> Result<ApiResponse, Status> {
     // A scale is a read and a write of the stored object, so that a frozen store blocks both.
-    read::wait_for_etcd(&exchange.cluster, exchange.replica).await?;
+    exchange.backend().confirm().await?;
     let target = write.aim(Some(if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" }))?;
-    let scaled = carry_out(exchange, verb, write, &target, rendering);
+    let scaled = carry_out(exchange, verb, write, &target, rendering).await;
     Ok(ApiResponse::with_warnings(scaled, &target.request.warnings))
 }
 
-fn carry_out(
+async fn carry_out(
     exchange: &Exchange,
     verb: Verb,
     write: &Write<'_>,
@@ -40,9 +39,8 @@ fn carry_out(
     let scale: Value = match verb {
         Verb::Get => {
             let key = ObjectKey::new(&target.namespace, &target.name);
-            let store = &exchange.cluster.store;
-            let revision = store.read(State::revision);
-            let found = store.read(|state| state.at(&target.resource.name, &key, revision).cloned());
+            let backend = exchange.backend();
+            let found = backend.object(&target.resource, &key, backend.current()).await?;
             let change = found.ok_or_else(|| Status::not_found(&target.resource.name, &target.name))?;
             scale_of(&target.resource, target.version(), &rendering.object_of(&change, ObjectState::Current))?
         }

@@ -80,8 +80,13 @@ pub(super) async fn respond(
         request: RequestProperties::default(),
     };
     let key = ObjectKey::new(&aim.namespace, name);
-    let found = exchange.cluster.store.read(|state| state.latest(&target.resource.name, &key)?.object.clone());
-    let object = found.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
+    let backend = exchange.backend();
+    if subresource != Subresource::Log {
+        backend.store()?;
+    }
+    let found = backend.object(&target.resource, &key, backend.current()).await?;
+    let object = found.and_then(|change| change.object.clone());
+    let object = object.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
     if subresource == Subresource::Log {
         return Err(no_logs(&object, name));
     }

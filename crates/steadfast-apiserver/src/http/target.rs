@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::route::ResourcePath;
-use crate::cluster::Cluster;
+use crate::backend::Backend;
 use crate::resources::{GroupResource, ServedResource};
 
 /// Served resource of a path.
@@ -16,9 +16,9 @@ pub(super) struct Target {
 
 impl Target {
     /// Returns the target of a path; `None` if the resource is not served.
-    pub(super) fn of(cluster: &Cluster, path: &ResourcePath) -> Option<Self> {
+    pub(super) fn of(backend: &dyn Backend, path: &ResourcePath) -> Option<Self> {
         let name = GroupResource::new(&path.group, &path.plural);
-        let resource = cluster.store.read(|state| state.registry.get(&name).cloned())?;
+        let resource = backend.resource(&name)?;
         // A cluster-scoped resource has no path within a namespace.
         let in_scope = resource.namespaced || path.namespace.is_none();
         // A path without a namespace can list a namespaced resource, but not name an object.

@@ -20,11 +20,11 @@ use super::read;
 use super::rendering::{ObjectState, Rendering};
 use super::response::ApiResponse;
 use super::target::Target;
+use crate::backend::{ChangeBatch, ChangesQuery, ListQuery, WatchPosition};
 use crate::cluster::Cluster;
 use crate::encode;
 use crate::protobuf;
 use crate::records::Transfer;
-use crate::resources::GroupResource;
 use crate::selector::Selector;
 use crate::status::Status;
 use crate::storage::{Change, Source};
@@ -32,7 +32,7 @@ use crate::streams::StreamControl;
 
 /// Time between a watch's last bookmark and its end.
 const LAST_BOOKMARK_LEAD: Duration = Duration::from_secs(2);
-/// Maximum number of changes read under one lock.
+/// Maximum number of changes read at once.
 const MAX_BATCH_CHANGES: usize = 256;
 
 /// Start of a watch.
@@ -72,10 +72,9 @@ pub(super) async fn watch(
         control: cluster.replicas[exchange.replica].streams.open(exchange.entry.id()),
         changes: cluster.changed.subscribe(),
         // A restart of the cache increments the number of restarts, which ends this stream.
-        restarts: cluster.store.read(|state| state.caches[exchange.replica].restarts),
+        restarts: exchange.backend().restarts(),
         replica: exchange.replica,
         request: exchange.entry.id(),
-        resource: target.resource.store().clone(),
         namespace: target.namespace.clone(),
         selector,
         rendering,
@@ -129,8 +128,9 @@ async fn start(
     options: &ListOptions,
     selector: &Selector,
 ) -> Result<Start, WatchRejection> {
-    let (cluster, replica) = (&exchange.cluster, exchange.replica);
-    let (reject, ignore, repeat) = cluster.replicas[replica]
+    let backend = exchange.backend();
+    let (reject, ignore, repeat) = exchange
+        .replica()
         .conditions
         .read(|now| (now.refuse_streamed_lists, now.ignore_streamed_lists, now.repeat_events));
     if options.send_initial_events == Some(true) && reject {
@@ -145,71 +145,60 @@ async fn start(
     if streamed == Some(true) {
         let version = match options.version {
             None => {
-                read::wait_for_etcd(cluster, replica).await.map_err(WatchRejection::Plain)?;
-                cluster.store.read(crate::storage::State::revision)
+                backend.confirm().await.map_err(WatchRejection::Plain)?;
+                backend.current()
             }
             Some(version) => version,
         };
         // A streamed list waits until the watch cache has reached the version.
-        let reached = read::not_older_than(cluster, replica, version).await.map_err(WatchRejection::InStream)?;
-        return Ok(from_objects(exchange, target, selector, Source::Cache, reached, true));
+        let reached = read::not_older_than(exchange, version).await.map_err(WatchRejection::InStream)?;
+        return from_objects(exchange, target, selector, Source::Cache, reached, true).await;
     }
     match options.version {
         // An unset version is a consistent read, followed by the changes.
         None if streamed.is_none() => {
-            read::wait_for_etcd(cluster, replica).await.map_err(WatchRejection::Plain)?;
-            let newest = cluster.store.read(crate::storage::State::revision);
-            Ok(from_objects(exchange, target, selector, Source::Etcd, newest, streams))
+            backend.confirm().await.map_err(WatchRejection::Plain)?;
+            from_objects(exchange, target, selector, Source::Etcd, backend.current(), streams).await
         }
         // Version `0` accepts the state of the cache at any age.
         Some(0) if streamed.is_none() => {
-            let applied = cluster.store.read(|state| state.caches[replica].applied);
-            Ok(from_objects(exchange, target, selector, Source::Cache, applied, streams))
+            from_objects(exchange, target, selector, Source::Cache, backend.cached(), streams).await
         }
         // `sendInitialEvents=false` without a version starts at the current state of the cache.
         None | Some(0) => {
-            let applied = cluster.store.read(|state| state.caches[replica].applied);
-            Ok(from_version(applied))
+            let cached = backend.cached();
+            Ok(from_position(WatchPosition { after: cached, floor: cached }))
         }
         Some(version) => {
-            let window = cluster.store.read(|state| state.caches[replica].window);
             // The real server accepts the request with HTTP 200 and reports the expired version in the stream.
-            if version < window {
-                return Err(WatchRejection::InStream(Status::too_old_resource_version(version, window)));
-            }
-            Ok(cluster.store.read(|state| {
-                let resource = target.resource.store();
-                let applied = state.caches[replica].applied;
-                let mut start = from_version(version);
-                start.after = state.before(resource, version, repeat);
-                // The floor includes changes that exist already, even if this watch does not receive them.
-                start.floor = state.last_change(resource, applied).max(version);
-                start
-            }))
+            let position = backend.resume(&target.resource, version, repeat).map_err(WatchRejection::InStream)?;
+            Ok(from_position(position))
         }
     }
 }
 
-fn from_version(version: u64) -> Start {
-    Start { source: Source::Cache, after: version, initial: VecDeque::new(), announce_end: false, floor: version }
+fn from_position(WatchPosition { after, floor }: WatchPosition) -> Start {
+    Start { source: Source::Cache, after, initial: VecDeque::new(), announce_end: false, floor }
 }
 
-fn from_objects(
+async fn from_objects(
     exchange: &Exchange,
     target: &Target,
     selector: &Selector,
     source: Source,
     revision: u64,
     announce_end: bool,
-) -> Start {
-    let initial = exchange.cluster.store.read(|state| {
-        let all = state.objects_at(target.resource.store(), target.namespace.as_deref(), Bound::Unbounded, revision);
-        all.map(|(_, change)| change)
-            .filter(|change| change.object.as_deref().is_some_and(|object| selector.matches(object)))
-            .cloned()
-            .collect()
-    });
-    Start { source, after: revision, initial, announce_end, floor: revision }
+) -> Result<Start, WatchRejection> {
+    let query = ListQuery {
+        resource: &target.resource,
+        namespace: target.namespace.as_deref(),
+        start: Bound::Unbounded,
+        revision,
+        limit: 0,
+        selector,
+    };
+    let page = exchange.backend().list(query).await.map_err(WatchRejection::Plain)?;
+    Ok(Start { source, after: revision, initial: page.objects.into(), announce_end, floor: revision })
 }
 
 /// A running watch.
@@ -221,7 +210,6 @@ struct WatchStream {
     restarts: u64,
     replica: usize,
     request: u64,
-    resource: GroupResource,
     namespace: Option<String>,
     selector: Selector,
     rendering: Rendering,
@@ -244,15 +232,6 @@ struct WatchStream {
     /// Time at which the client last read data.
     last_read_at: Instant,
     finished: bool,
-}
-
-/// New changes for a watch.
-struct PendingChanges {
-    changes: Vec<Arc<Change>>,
-    /// Value of `cursor` after these changes are sent.
-    cursor: u64,
-    remaining: usize,
-    removed: bool,
 }
 
 impl WatchStream {
@@ -278,7 +257,7 @@ impl WatchStream {
                 continue;
             }
             // The real watch cache also ends a watch whose client reads too slowly.
-            if pending.removed || self.is_too_slow(pending.remaining) {
+            if pending.ended || self.is_too_slow(pending.remaining) {
                 return None;
             }
             self.cursor = self.cursor.max(pending.cursor);
@@ -353,24 +332,13 @@ impl WatchStream {
         (!buffer.is_empty()).then(|| buffer.freeze())
     }
 
-    fn pending_changes(&self) -> PendingChanges {
-        self.cluster.store.read(|state| {
-            let cache = &state.caches[self.replica];
-            let upto = match self.source {
-                Source::Cache => cache.applied,
-                Source::Etcd => cache.frozen_at.unwrap_or(state.revision()),
-            };
-            // A changed definition is served as a new resource. Streams of the previous one end.
-            let served = state.registry.get(&self.resource);
-            let same = served.is_some_and(|now| !now.custom || Arc::ptr_eq(now, &self.rendering.resource));
-            let removed = cache.restarts != self.restarts || !same;
-            let (mut changes, remaining) = state.changes(&self.resource, self.cursor, upto, MAX_BATCH_CHANGES);
-            // Without further changes, the cursor includes revisions of other resources, which bookmarks then report.
-            let cursor = if remaining == 0 { upto } else { changes.last().map_or(upto, |last| last.revision) };
-            // Dropped changes move the cursor too: the client must not receive them later.
-            changes.retain(|change| !cache.is_dropped(change.revision));
-            // Streams of a removed resource end after they have delivered the last objects.
-            PendingChanges { removed: removed && changes.is_empty(), changes, cursor, remaining }
+    fn pending_changes(&self) -> ChangeBatch {
+        self.cluster.replicas[self.replica].backend.changes(&ChangesQuery {
+            resource: &self.rendering.resource,
+            source: self.source,
+            after: self.cursor,
+            restarts: self.restarts,
+            limit: MAX_BATCH_CHANGES,
         })
     }
 

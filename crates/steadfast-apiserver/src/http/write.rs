@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::exchange::Exchange;
 use super::list;
 use super::options::ListOptions;
-use super::read;
 use super::rendering::Rendering;
 use super::response::ApiResponse;
 use crate::apply;
@@ -36,7 +35,7 @@ pub(super) async fn write(
         _ => None,
     })?;
     // Writes need etcd. While etcd is frozen, a write ends in a timeout.
-    read::wait_for_etcd(&exchange.cluster, exchange.replica).await?;
+    exchange.backend().confirm().await?;
     let warnings = target.request.warnings.clone();
     Ok(ApiResponse::with_warnings(carry_out(exchange, verb, write, target, rendering), &warnings))
 }
@@ -110,7 +109,7 @@ async fn delete_found(
     selector: &Selector,
     rendering: Rendering,
 ) -> Result<ApiResponse, Status> {
-    read::wait_for_etcd(&exchange.cluster, exchange.replica).await?;
+    exchange.backend().confirm().await?;
     // The response contains the objects before their deletion, read like a page with an exact version.
     let limit = if options.limit > 0 { options.limit } else { usize::MAX };
     let options = ListOptions { limit, ..options.clone() };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::Value;
 
+use super::metadata;
 use crate::encode;
 use crate::protobuf;
 use crate::resources::{Definition, GroupResource};
@@ -36,21 +37,49 @@ pub struct Change {
     pub previous: Option<Arc<Value>>,
     /// Definition with which the stored object of a custom resource can be sent unchanged, in its stored version.
     pub(crate) definition: Option<Arc<Definition>>,
-    pub(crate) encoded: OnceLock<Bytes>,
-    pub(crate) encoded_deleted: OnceLock<Bytes>,
+    encoded: OnceLock<Bytes>,
+    encoded_deleted: OnceLock<Bytes>,
     /// Protobuf messages of both objects, for built-in kinds in versions with the fields of the stored form.
-    pub(crate) messages: Messages,
+    messages: Messages,
 }
 
 /// Protobuf messages of an object and of its previous state, encoded on first use. A kind may have several versions, so
 /// the version is stored too.
 #[derive(Default)]
-pub(crate) struct Messages {
+struct Messages {
     now: OnceLock<(String, Bytes)>,
     deleted: OnceLock<(String, Bytes)>,
 }
 
 impl Change {
+    /// Creates a change outside of any request, in the first epoch at the server's start.
+    pub(crate) fn new(
+        revision: u64,
+        resource: GroupResource,
+        (namespace, name): (&str, &str),
+        object: Option<Arc<Value>>,
+        previous: Option<Arc<Value>>,
+    ) -> Self {
+        // A tombstone has no object, so the UID comes from its last state.
+        let uid = object.as_ref().or(previous.as_ref()).map(|object| metadata::text(object, "uid").to_owned());
+        Self {
+            revision,
+            epoch: 0,
+            at: Duration::ZERO,
+            request: None,
+            resource,
+            namespace: (!namespace.is_empty()).then(|| namespace.to_owned()),
+            name: name.to_owned(),
+            uid: uid.unwrap_or_default(),
+            object,
+            previous,
+            definition: None,
+            encoded: OnceLock::new(),
+            encoded_deleted: OnceLock::new(),
+            messages: Messages::default(),
+        }
+    }
+
     /// Returns the object's fields on the wire, without kind and version.
     pub(crate) fn fields(&self) -> Bytes {
         let encode = || self.object.as_deref().map(|object| encode::fields(object, None)).unwrap_or_default();

@@ -3,11 +3,10 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::change::Messages;
 use super::metadata;
 use super::{Cache, Change, History, TerminatingNamespaces};
 use crate::clock::Clock;
@@ -124,24 +123,11 @@ impl State {
             metadata::set(&mut object, "resourceVersion", Some(self.revision.to_string().into()));
             Arc::new(object)
         });
-        // A tombstone has no object, so the UID comes from its last state.
-        let uid = object.as_ref().or(previous.as_ref()).map(|object| metadata::text(object, "uid").to_owned());
-        let change = Arc::new(Change {
-            revision: self.revision,
-            epoch: self.epoch(),
-            at: self.clock.elapsed(),
-            request: self.request,
-            resource: resource.clone(),
-            namespace: (!key.namespace.is_empty()).then(|| key.namespace.clone()),
-            name: key.name.clone(),
-            uid: uid.unwrap_or_default(),
-            encoded: OnceLock::new(),
-            encoded_deleted: OnceLock::new(),
-            messages: Messages::default(),
-            definition: self.definition_for(resource, object.as_ref().or(previous.as_ref())),
-            object,
-            previous,
-        });
+        let definition = self.definition_for(resource, object.as_ref().or(previous.as_ref()));
+        let mut change = Change::new(self.revision, resource.clone(), (&key.namespace, &key.name), object, previous);
+        (change.epoch, change.at, change.request) = (self.epoch(), self.clock.elapsed(), self.request);
+        change.definition = definition;
+        let change = Arc::new(change);
         // Injected losses apply before any stream can read the change.
         for cache in &mut self.caches {
             cache.observe(&change);

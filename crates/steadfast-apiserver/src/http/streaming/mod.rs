@@ -49,7 +49,7 @@ impl Session {
 }
 
 /// Switches to WebSocket, or returns the status that rejects the request.
-pub(super) fn respond(
+pub(super) async fn respond(
     exchange: &Exchange,
     target: &Target,
     path: &ResourcePath,
@@ -59,7 +59,9 @@ pub(super) fn respond(
     let name = path.name.as_deref().unwrap_or_default();
     let key = ObjectKey::new(target.namespace.as_deref().unwrap_or_default(), name);
     // The pod is checked before the upgrade, so that the client receives an ordinary status.
-    let pod = exchange.cluster.store.read(|state| state.latest(&target.resource.name, &key)?.object.clone());
+    let backend = exchange.backend();
+    let found = backend.object(&target.resource, &key, backend.current()).await?;
+    let pod = found.and_then(|change| change.object.clone());
     let pod = pod.ok_or_else(|| Status::not_found(&target.resource.name, name))?;
     let query = &context.query;
     let session = match path.subresource.as_deref() {
