@@ -33,8 +33,8 @@
 //! | run a controller with a fault at each request | module `sweep` (feature `sweep`) |
 //! | inject faults by a seed | [`FaultSchedule`] |
 //! | inject faults into the network | [`proxy::FaultProxy`], [`proxy::NetworkFaults`] |
-//! | run the catalog of faults | [`scenarios::Scenario`], [`scenarios::Target`], [`scenarios::catalog`] |
-//! | run on a real etcd and kube-apiserver | [`cluster::Cluster`], [`reference::Reference`] |
+//! | run the catalog of faults | module `scenarios` (feature `scenarios`) |
+//! | run on a real etcd and kube-apiserver | modules `cluster` and `reference` (feature `scenarios`) |
 //! | request objects in several forms | [`Form`], [`ConfigMapInForm`], [`CachedConfigMap`], [`builder_in_form`] |
 //! | read a scrape of metrics | [`Exposition`], [`Family`], [`Sample`] |
 //! | wait, and report errors | [`until`], [`Error`] |
@@ -43,8 +43,12 @@
 //!
 //! | feature | default | content |
 //! |---|---|---|
+//! | `scenarios` | no | the catalog of faults, and the clusters that run it |
 //! | `sweep` | no | controllers with a fault at each request, in virtual time |
 //! | `latest` | no | the newest version of the Kubernetes types |
+//!
+//! The embedded server has its default features. A test that creates a `CustomResourceDefinition` or applies objects
+//! enables the features `crd` or `apply` of `steadfast-apiserver`.
 //!
 //! # Guides
 //!
@@ -56,6 +60,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod children;
+#[cfg(feature = "scenarios")]
 pub mod cluster;
 mod convert;
 mod error;
@@ -67,7 +72,9 @@ mod openmetrics;
 pub mod proxy;
 mod reconcile_checker;
 mod recorder;
+#[cfg(feature = "scenarios")]
 pub mod reference;
+#[cfg(feature = "scenarios")]
 pub mod scenarios;
 #[cfg(feature = "sweep")]
 pub mod sweep;

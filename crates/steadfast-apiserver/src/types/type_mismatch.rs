@@ -135,7 +135,9 @@ pub(super) fn bytes(text: &str) -> Option<Vec<u8>> {
 /// Returns whether a text is a number with an optional decimal suffix, binary suffix or exponent, such as `1.5`, `100m`,
 /// `2Gi` and `1e3`.
 fn is_quantity(text: &str) -> bool {
-    let unsigned = |text| str::strip_prefix(text, ['+', '-']).unwrap_or(text);
+    fn unsigned(text: &str) -> &str {
+        text.strip_prefix(['+', '-']).unwrap_or(text)
+    }
     let text = unsigned(text);
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);

@@ -105,10 +105,10 @@ async fn unchanged_discovery_is_not_sent_again() {
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut ask = async |tag: &str| {
         let headers = [("accept", AGGREGATED), ("if-none-match", tag)];
-        let answer = client.request(Method::GET, "/apis", &headers, &Value::Null).await.unwrap();
-        let header = |name: &str| answer.headers().get(name).unwrap().to_str().unwrap().to_owned();
-        let (code, tag, kind) = (answer.status().as_u16(), header("etag"), header("content-type"));
-        (code, tag, kind, answer.into_body().collect().await.unwrap().to_bytes().len())
+        let response = client.request(Method::GET, "/apis", &headers, &Value::Null).await.unwrap();
+        let header = |name: &str| response.headers().get(name).unwrap().to_str().unwrap().to_owned();
+        let (code, tag, kind) = (response.status().as_u16(), header("etag"), header("content-type"));
+        (code, tag, kind, response.into_body().collect().await.unwrap().to_bytes().len())
     };
     let (code, tag, kind, length) = ask("\"none\"").await;
     assert_eq!((code, kind.as_str(), length > 1000), (200, AGGREGATED, true));
@@ -194,10 +194,10 @@ async fn document_hash_follows_its_definitions() {
     let after = urls().await;
     assert_ne!(after.0, before.0);
     assert_eq!(after.1, before.1);
-    let answer = client.request(Method::GET, &after.0, &[], &Value::Null).await.unwrap();
-    assert_eq!(answer.headers()["cache-control"], "public, immutable");
-    let answer = client.request(Method::GET, &before.0, &[], &Value::Null).await.unwrap();
-    assert_eq!(answer.headers()["cache-control"], "no-cache, private");
+    let response = client.request(Method::GET, &after.0, &[], &Value::Null).await.unwrap();
+    assert_eq!(response.headers()["cache-control"], "public, immutable");
+    let response = client.request(Method::GET, &before.0, &[], &Value::Null).await.unwrap();
+    assert_eq!(response.headers()["cache-control"], "no-cache, private");
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,14 +211,14 @@ async fn accepted_user_may_do_everything() {
         client.call_with(Method::POST, &format!("/apis/{group}/v1/{plural}"), &headers, &object).await.unwrap()
     };
     let attributes = json!({"resourceAttributes": {"verb": "delete", "resource": "pods"}});
-    let (code, answer) = review("SelfSubjectAccessReview", "selfsubjectaccessreviews", attributes.clone()).await;
-    assert_eq!((code, &answer["status"]["allowed"], &answer["spec"]), (201, &json!(true), &attributes));
-    let (_, answer) = review("SelfSubjectReview", "selfsubjectreviews", json!({})).await;
-    assert_eq!(answer["status"]["userInfo"]["username"], "admin");
-    let (_, answer) = review("TokenReview", "tokenreviews", json!({"token": "known"})).await;
-    assert_eq!(answer["status"]["authenticated"], true);
-    let (_, answer) = review("TokenReview", "tokenreviews", json!({"token": "other"})).await;
-    assert_eq!(answer["status"].get("authenticated"), None);
+    let (code, response) = review("SelfSubjectAccessReview", "selfsubjectaccessreviews", attributes.clone()).await;
+    assert_eq!((code, &response["status"]["allowed"], &response["spec"]), (201, &json!(true), &attributes));
+    let (_, response) = review("SelfSubjectReview", "selfsubjectreviews", json!({})).await;
+    assert_eq!(response["status"]["userInfo"]["username"], "admin");
+    let (_, response) = review("TokenReview", "tokenreviews", json!({"token": "known"})).await;
+    assert_eq!(response["status"]["authenticated"], true);
+    let (_, response) = review("TokenReview", "tokenreviews", json!({"token": "other"})).await;
+    assert_eq!(response["status"].get("authenticated"), None);
 }
 
 #[tokio::test]

@@ -45,9 +45,9 @@ async fn deleted_namespace_terminates_before_its_removal() {
     assert_eq!((&changed["type"], &object["status"]["phase"]), (&json!("MODIFIED"), &json!("Terminating")));
     assert!(object["metadata"]["deletionTimestamp"].is_string(), "{object}");
     assert_eq!(names(&client.get(&inside).await.1), ["a", "b"], "the objects are still present for their deletion");
-    assert_eq!(contents.told().await.0, "DELETED");
-    assert_eq!(contents.told().await.0, "DELETED");
-    let (kind, name, _) = watch.told().await;
+    assert_eq!(contents.summary().await.0, "DELETED");
+    assert_eq!(contents.summary().await.0, "DELETED");
+    let (kind, name, _) = watch.summary().await;
     assert_eq!((kind.as_str(), name.as_str()), ("DELETED", "team"));
     assert_eq!(seconds_since(&server, started), 5, "like the controller of a real cluster");
     assert_eq!(client.get(TEAM).await.0, 404);

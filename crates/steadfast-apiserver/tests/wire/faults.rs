@@ -92,7 +92,7 @@ async fn connection_breaks_within_an_object() {
     let mut client = Client::http1(server.connect(0).await.unwrap()).await.unwrap();
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.create(&config_map("a")).unwrap();
-    assert_eq!(watch.told().await.1, "a");
+    assert_eq!(watch.summary().await.1, "a");
     server.faults().reset_after_bytes(100);
     server.create(&config_map("b")).unwrap();
     watch.breaks().await;
@@ -110,7 +110,7 @@ async fn black_hole_stalls_without_an_error() {
     assert!(timeout(Duration::from_secs(1000), server.connect(0)).await.is_err(), "a SYN gets no response");
     assert!(server.connections()[0].failed_at.is_some());
     server.faults().black_hole(false);
-    assert_eq!(watch.told().await.1, "a");
+    assert_eq!(watch.summary().await.1, "a");
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,7 +145,7 @@ async fn frozen_server_only_acknowledges_pings() {
     };
     timeout(Duration::from_secs(1), ping).await.expect("pings are acknowledged").unwrap();
     server.faults().freeze(false);
-    assert_eq!(watch.told().await.1, "a");
+    assert_eq!(watch.summary().await.1, "a");
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,10 +159,10 @@ async fn stalled_stream_leaves_its_connection_healthy() {
     let request = server.requests()[0].id;
     server.faults().stall_stream(request, true);
     server.create(&config_map("a")).unwrap();
-    assert_eq!(healthy.told().await.1, "a");
+    assert_eq!(healthy.summary().await.1, "a");
     stalled.is_silent_for(Duration::from_secs(500)).await;
     server.faults().stall_stream(request, false);
-    assert_eq!(stalled.told().await.1, "a");
+    assert_eq!(stalled.summary().await.1, "a");
     server.faults().stall_streams(true);
     server.create(&config_map("b")).unwrap();
     stalled.is_silent_for(Duration::from_secs(10)).await;
@@ -191,7 +191,7 @@ async fn goaway_lets_streams_in_flight_finish() {
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.faults().goaway();
     server.create(&config_map("a")).unwrap();
-    assert_eq!(watch.told().await.1, "a");
+    assert_eq!(watch.summary().await.1, "a");
     assert!(client.call(Method::GET, CONFIG_MAPS, &Value::Null).await.is_err(), "no new stream is opened");
     server.faults().end_watches();
     watch.ends().await;
@@ -218,12 +218,12 @@ async fn dropped_event_only_appears_in_lists() {
     server.faults().drop_next_event("configmaps");
     let lost = server.create(&config_map("a")).unwrap();
     server.create(&config_map("b")).unwrap();
-    assert_eq!(watch.told().await.1, "b");
+    assert_eq!(watch.summary().await.1, "b");
     assert_eq!(names(&client.get(CONFIG_MAPS).await.1), ["a", "b"]);
     server.faults().drop_event(lost["metadata"]["uid"].as_str().unwrap());
     server.delete(&lost).unwrap();
     // The bookmark skips the dropped event.
-    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), server.revision()));
+    assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), server.revision()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,8 +234,8 @@ async fn resumed_watch_repeats_old_events() {
     server.faults().repeat_events(2);
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(second)).await;
-    assert_eq!(watch.told().await, ("ADDED".into(), "a".into(), first));
-    assert_eq!(watch.told().await, ("ADDED".into(), "b".into(), second));
+    assert_eq!(watch.summary().await, ("ADDED".into(), "a".into(), first));
+    assert_eq!(watch.summary().await, ("ADDED".into(), "b".into(), second));
 }
 
 #[tokio::test(start_paused = true)]
@@ -312,7 +312,7 @@ async fn corruption_affects_each_body() {
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.faults().undecodable("default", "b", true);
     server.create(&config_map("b")).unwrap();
-    assert_eq!(watch.told().await.1, "b");
+    assert_eq!(watch.summary().await.1, "b");
     let mut watch = client.watch(&watch_from(server.revision() - 1)).await;
     let corrupted = watch.event().await;
     assert_eq!((&corrupted["object"]["data"], corrupted["object"]["metadata"]["uid"].is_string()), (&json!(7), true));
@@ -337,7 +337,7 @@ async fn streams_are_corrupted_by_event() {
     assert_eq!(event["oversized"].as_str().map(str::len), Some(100_000));
     assert_eq!(event["object"]["metadata"]["name"], "a");
     server.create(&config_map("b")).unwrap();
-    assert_eq!(oversized.told().await.1, "b");
+    assert_eq!(oversized.summary().await.1, "b");
 }
 
 #[tokio::test(start_paused = true)]
@@ -347,12 +347,12 @@ async fn streamed_lists_fail_in_each_mode() {
     server.create(&config_map("a")).unwrap();
     server.faults().no_initial_events_end(true);
     let mut endless = client.watch(STREAMED).await;
-    assert_eq!(endless.told().await.1, "a");
+    assert_eq!(endless.summary().await.1, "a");
     endless.is_silent_for(Duration::from_secs(50)).await;
     server.faults().no_initial_events_end(false);
     server.faults().unannotated_initial_events_end(true);
     let mut unannotated = client.watch(STREAMED).await;
-    assert_eq!(unannotated.told().await.1, "a");
+    assert_eq!(unannotated.summary().await.1, "a");
     let end = unannotated.event().await;
     assert_eq!((&end["type"], end["object"]["metadata"].get("annotations")), (&json!("BOOKMARK"), None));
     server.faults().refuse_streamed_lists(true);
@@ -360,11 +360,11 @@ async fn streamed_lists_fail_in_each_mode() {
     server.faults().refuse_streamed_lists(false);
     server.faults().ignore_streamed_lists(true);
     let mut plain = client.watch(STREAMED).await;
-    assert_eq!(plain.told().await.1, "a");
+    assert_eq!(plain.summary().await.1, "a");
     plain.is_silent_for(Duration::from_secs(50)).await;
     server.faults().no_bookmarks(true);
     server.create(&config_map("b")).unwrap();
-    assert_eq!(plain.told().await.1, "b");
+    assert_eq!(plain.summary().await.1, "b");
     plain.is_silent_for(Duration::from_secs(500)).await;
 }
 

@@ -35,7 +35,7 @@ async fn restarted_replica_forgets_old_events() {
 
     // The other replica was never restarted and still has the events.
     let mut second = Client::in_memory(&server, 1).await.unwrap();
-    assert_eq!(second.watch(&watch_from(version)).await.told().await.1, "b");
+    assert_eq!(second.watch(&watch_from(version)).await.summary().await.1, "b");
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,8 +46,8 @@ async fn compaction_keeps_watches_and_windows() {
     let mut open = client.watch(&watch_from(version)).await;
     server.create(&config_map("b")).unwrap();
     server.compact();
-    assert_eq!(open.told().await.1, "b");
-    assert_eq!(client.watch(&watch_from(version)).await.told().await.1, "b", "each replica has its own window");
+    assert_eq!(open.summary().await.1, "b");
+    assert_eq!(client.watch(&watch_from(version)).await.summary().await.1, "b", "each replica has its own window");
     server.faults().expire_events();
     let expired = client.watch(&watch_from(version)).await.event().await;
     assert_eq!(expired["object"]["code"], 410);
@@ -84,7 +84,7 @@ async fn lagging_replica_serves_old_reads() {
 
     server.faults().replica(1).lag(false);
     server.create(&config_map("c")).unwrap();
-    assert_eq!(watch.told().await.1, "c");
+    assert_eq!(watch.summary().await.1, "c");
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,11 +96,11 @@ async fn replica_stops_at_a_revision() {
     let mut watch = client.watch(&watch_from(server.revision())).await;
     server.create(&config_map("a")).unwrap();
     server.create(&config_map("b")).unwrap();
-    assert_eq!(watch.told().await.1, "a");
+    assert_eq!(watch.summary().await.1, "a");
     assert_eq!(server.applied_revision(0), held);
-    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), held));
+    assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), held));
     server.faults().lag(false);
-    assert_eq!(watch.told().await.1, "b");
+    assert_eq!(watch.summary().await.1, "b");
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,11 +110,11 @@ async fn frozen_store_only_sends_bookmarks() {
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch(&watch_from(start)).await;
     server.create(&config_map("a")).unwrap();
-    assert_eq!(watch.told().await.1, "a");
+    assert_eq!(watch.summary().await.1, "a");
     server.faults().freeze_etcd(true);
     server.create(&config_map("b")).unwrap();
     for _ in 0..3 {
-        assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 1));
+        assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), start + 1));
     }
     assert_eq!(names(&client.get(&format!("{CONFIG_MAPS}?resourceVersion=0")).await.1), ["a"]);
     let before = server.elapsed();
@@ -123,7 +123,7 @@ async fn frozen_store_only_sends_bookmarks() {
     let (code, _) = client.call(http::Method::POST, CONFIG_MAPS, &config_map("c")).await.unwrap();
     assert_eq!(code, 504);
     server.faults().freeze_etcd(false);
-    let next = watch.told().await;
+    let next = watch.summary().await;
     assert!(next.0 == "BOOKMARK" || next.1 == "b", "{next:?}");
 }
 
@@ -149,7 +149,7 @@ async fn restored_history_continues_in_a_new_epoch() {
 
     let history = server.history();
     assert_eq!(history.epochs, [0, kept]);
-    let told: Vec<(u32, u64, &str)> =
+    let recorded: Vec<(u32, u64, &str)> =
         history.of("", "configmaps").map(|change| (change.epoch, change.revision, change.name.as_str())).collect();
-    assert_eq!(told, [(0, kept, "a"), (0, newest, "b"), (1, again, "c")]);
+    assert_eq!(recorded, [(0, kept, "a"), (0, newest, "b"), (1, again, "c")]);
 }

@@ -150,7 +150,7 @@ impl Watch {
     }
 
     /// Returns the next event as its type, its object's name and its version.
-    pub(crate) async fn told(&mut self) -> (String, String, u64) {
+    pub(crate) async fn summary(&mut self) -> (String, String, u64) {
         let event = self.event().await;
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let version = text("/object/metadata/resourceVersion").parse().unwrap_or_default();

@@ -85,7 +85,7 @@ async fn many_watches_receive_all_changes() {
     }
     for watch in &mut watches {
         for index in 0..500 {
-            assert_eq!(watch.told().await.1, format!("c{index:03}"));
+            assert_eq!(watch.summary().await.1, format!("c{index:03}"));
         }
     }
 }

@@ -18,11 +18,11 @@ async fn watch_resumes_from_list_version() {
     let b = server.create(&config_map("b")).unwrap();
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", version_of(&list));
     let mut watch = client.watch(&path).await;
-    assert_eq!(watch.told().await, ("ADDED".into(), "b".into(), version_of(&b)));
+    assert_eq!(watch.summary().await, ("ADDED".into(), "b".into(), version_of(&b)));
     let changed = server.merge_patch("configmaps", "default", "b", json!({"data": {"k": "w"}})).unwrap();
-    assert_eq!(watch.told().await, ("MODIFIED".into(), "b".into(), version_of(&changed)));
+    assert_eq!(watch.summary().await, ("MODIFIED".into(), "b".into(), version_of(&changed)));
     server.delete(&b).unwrap();
-    assert_eq!(watch.told().await, ("DELETED".into(), "b".into(), server.revision()));
+    assert_eq!(watch.summary().await, ("DELETED".into(), "b".into(), server.revision()));
 
     let verbs: Vec<Verb> = server.requests().iter().map(|request| request.verb).collect();
     assert_eq!(verbs, [Verb::List, Verb::Watch]);
@@ -40,14 +40,14 @@ async fn streamed_list_ends_with_annotated_bookmark() {
         "{CONFIG_MAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     );
     let mut watch = client.watch(&path).await;
-    assert_eq!(watch.told().await.1, "a");
-    assert_eq!(watch.told().await.1, "b");
+    assert_eq!(watch.summary().await.1, "a");
+    assert_eq!(watch.summary().await.1, "b");
     let end = watch.event().await;
     assert_eq!(end["type"], "BOOKMARK");
     assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
     assert_eq!(version_of(&end["object"]), server.revision());
     server.create(&config_map("c")).unwrap();
-    assert_eq!(watch.told().await, ("ADDED".into(), "c".into(), server.revision()));
+    assert_eq!(watch.summary().await, ("ADDED".into(), "c".into(), server.revision()));
     assert_eq!(server.request_counts().streamed_lists, 1);
 }
 
@@ -62,9 +62,9 @@ async fn bookmarks_report_the_cache_version() {
     watch.is_silent_for(Duration::from_secs(100)).await;
     server.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})).unwrap();
     let before = server.elapsed();
-    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 1));
+    assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), start + 1));
     assert_eq!(seconds_since(&server, before), 20);
-    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 1));
+    assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), start + 1));
     assert_eq!(seconds_since(&server, before), 80);
 }
 
@@ -78,10 +78,10 @@ async fn last_bookmark_precedes_end_by_two_seconds() {
     let path = path.replace("resourceVersion=2", &format!("resourceVersion={start}"));
     let before = server.elapsed();
     let mut watch = client.watch(&path).await;
-    assert_eq!(watch.told().await.0, "ADDED");
+    assert_eq!(watch.summary().await.0, "ADDED");
     server.create(&config_map("b")).unwrap();
-    assert_eq!(watch.told().await.0, "ADDED");
-    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 2));
+    assert_eq!(watch.summary().await.0, "ADDED");
+    assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), start + 2));
     assert_eq!(seconds_since(&server, before), 2);
     watch.ends().await;
     assert_eq!(seconds_since(&server, before), 4);
@@ -100,7 +100,7 @@ async fn bookmark_must_exceed_last_change_at_start() {
     // After any later write, a bookmark is due.
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&{selector}")).await;
     server.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})).unwrap();
-    assert_eq!(watch.told().await, ("BOOKMARK".into(), String::new(), start + 2));
+    assert_eq!(watch.summary().await, ("BOOKMARK".into(), String::new(), start + 2));
     watch.ends().await;
 }
 
@@ -112,7 +112,7 @@ async fn leaving_object_is_deleted_with_old_content() {
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={start}&labelSelector=app%3Dweb");
     let mut watch = client.watch(&path).await;
     server.create(&labelled("a", &json!({"app": "web"}))).unwrap();
-    assert_eq!(watch.told().await.0, "ADDED");
+    assert_eq!(watch.summary().await.0, "ADDED");
     server.merge_patch("configmaps", "default", "a", json!({"metadata": {"labels": {"app": "api"}}})).unwrap();
     let left = watch.event().await;
     assert_eq!(left["type"], "DELETED");
@@ -143,7 +143,7 @@ async fn watch_from_first_version_receives_everything() {
     let server = in_memory().await;
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch("/api/v1/namespaces?watch=1&resourceVersion=1").await;
-    assert_eq!(watch.told().await, ("ADDED".into(), "default".into(), 2));
+    assert_eq!(watch.summary().await, ("ADDED".into(), "default".into(), 2));
     server.faults().restart();
     let mut client = Client::in_memory(&server, 0).await.unwrap();
     let mut watch = client.watch("/api/v1/namespaces?watch=1&resourceVersion=1").await;

@@ -284,7 +284,7 @@ async fn finalizers_delay_the_removal() {
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", server.revision())).await;
     let (code, held) = delete(&mut client, &path, &Value::Null).await;
     assert_eq!((code, &held["metadata"]["deletionTimestamp"]), (200, &json!("2026-01-01T00:00:00Z")));
-    assert_eq!(watch.told().await.0, "MODIFIED");
+    assert_eq!(watch.summary().await.0, "MODIFIED");
     assert_eq!(delete(&mut client, &path, &Value::Null).await.0, 200);
     let more = json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}});
     assert_eq!(client.patch(&path, "merge-patch", &more).await.0, 422);
@@ -419,7 +419,7 @@ async fn definition_adds_and_removes_its_resource() {
 
     let mut watch = client.watch(&format!("{WIDGETS}?watch=1&resourceVersion={}", server.revision())).await;
     delete(&mut client, &format!("{DEFINITIONS}/widgets.example.com"), &Value::Null).await;
-    assert_eq!(watch.told().await.0, "DELETED");
+    assert_eq!(watch.summary().await.0, "DELETED");
     watch.ends().await;
     assert_eq!(client.get(WIDGETS).await, (404, json!("404 page not found\n")));
 }
